@@ -7,6 +7,7 @@ is an output: `await Requests(model, tools=[…]).run(context, output=schema)`.
 
     chain         asks several planners in turn: the first decision counts
     assistant     the planner `llm` of the configuration: models, then rules
+    model_tables  the models that the configuration names, made and checked
     ports         the port between planners and models
     dataflow      reads and writes between the calls of a plan; pure
     output_check  resolves the references of a final output and validates it

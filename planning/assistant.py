@@ -24,13 +24,10 @@ This module only makes the parts: what they do stands in `planning.llm.planner`,
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any, Final, Literal
 
 from planning.bootstrap.files import FileTable, PromptFiles
 from planning.bootstrap.session_prompts import SessionPrompts
@@ -39,34 +36,18 @@ from planning.bootstrap.snapshots import Snapshots
 from planning.chain import Chain
 from planning.llm.compaction import DEADLINE, Compaction
 from planning.llm.planner import ModelPlanner
-from planning.llm.provider import Mode, ProviderModel
+from planning.llm.provider import Mode
 from planning.llm.state import PlanMode
-from planning.resilience.failover import Models
+from planning.model_tables import LEAST_ANSWER, LEAST_CONTEXT, ModelTable, ModelTables, Prices, Temperature
 from planning.rules.planner import RulesPlanner
-from spar.clock import Clock, SystemClock
+from spar.clock import SystemClock
 from spar.errors import ConfigError
-from spar.ports.budgets import RequestBudgets
 from spar.protocols import Home, Host
+from spar.records.run_options import Thinking
 
 RulesAre = Literal["fallback", "first", "off"]
-Positive = Annotated[float, Field(gt=0)]
-Prices = dict[str, Annotated[float, Field(ge=0)]]
 #: Bytes of a file with instructions; more than that is a mistake, and would be paid for with every request.
 _LARGEST: Final = 200_000
-
-
-class ModelTable(BaseModel):
-    """One model, where a name alone does not say enough; what is left out is as the options beside it say."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    name: Annotated[str, Field(min_length=1)]
-    base_url: str | None = None
-    key_env: str | None = None
-    mode: Mode | None = None
-    first_byte: Positive | None = None
-    idle: Positive | None = None
-    prices: Prices | None = None
 
 
 class Assistant(Chain):
@@ -85,7 +66,11 @@ class Assistant(Chain):
         skills: a folder of skills there, or a table with `path` and `trust`.
         output: the schema that answers have to fit, for runs that bring none of their own.
         context_tokens: how much the model reads; left out: what it refuses is made shorter.
-        max_tokens: how much one answer may have.
+        max_tokens: how much one answer may have, its thoughts not counted.
+        thinking: how much the model thinks before it answers; left out: as its provider has it.
+        temperature: how freely it chooses its words; left out: as its provider has it.
+        settings: further settings of its provider, by the names that pydantic-ai gives them.
+        allowed_models: those that a message may choose: names of `model`, and others; left out: those of `model`.
         recall: experiences that a request is given.
         pursue: whether what was noticed becomes a run of its own; else it gets one request.
         compaction_model, compaction_timeout: the model that sums up a conversation that grew too long, and its seconds.
@@ -113,6 +98,10 @@ class Assistant(Chain):
         output: dict[str, Any] | None = None,
         context_tokens: int | None = None,
         max_tokens: int | None = None,
+        thinking: Thinking | None = None,
+        temperature: Temperature | None = None,
+        settings: dict[str, Any] | None = None,
+        allowed_models: list[str | ModelTable] | None = None,
         recall: int = 5,
         pursue: bool = True,
         compaction_model: str | ModelTable | None = None,
@@ -127,25 +116,23 @@ class Assistant(Chain):
     ) -> None:
         _check(context_tokens=context_tokens, max_tokens=max_tokens, recall=recall, timeout=compaction_timeout)
         shared = {"base_url": base_url, "key_env": key_env, "mode": mode, "first_byte": first_byte, "idle": idle,
-                  "prices": prices, "max_tokens": max_tokens}  # fmt: skip
-        self._shared = {name: value for name, value in shared.items() if value is not None}
+                  "prices": prices, "context_tokens": context_tokens, "max_tokens": max_tokens, "thinking": thinking,
+                  "temperature": temperature, "settings": settings}  # fmt: skip
         if find_spec("pydantic_ai") is None:  # said at the start, and not by the first run that fails
             sentence = "a model needs a library that is not installed; install it with: pip install 'spar-agent[llm]'"
             raise ConfigError(sentence, path=("model",))
         listed = [model] if isinstance(model, str) else list(model)
-        if not listed:
-            raise ConfigError("at least one model is needed, such as 'openai:gpt-5'", path=("model",))
-        self._named = {"model": listed, "compaction_model": [compaction_model] if compaction_model is not None else []}
-        made = self._models(SystemClock(), None)
+        summing = [compaction_model] if compaction_model is not None else []
+        self._tables = ModelTables(listed, summing, allowed_models, shared)
+        main, compaction = self._tables.made(SystemClock(), None)
+        self._tables.check()
         self._planner = ModelPlanner(
-            made["model"],
+            main,
             instructions=_prompts(_text(instructions, home), files, skills, home),
             output=output,
-            context_tokens=context_tokens,
-            max_tokens=max_tokens,
             recall=recall,
             pursue=pursue,
-            compaction_model=made.get("compaction_model"),
+            compaction_model=compaction,
             definitions=delegates,
             plan_mode=plan_mode,
             advisors=advisors,
@@ -158,49 +145,16 @@ class Assistant(Chain):
 
     def attach(self, host: Host) -> None:
         """Go by the agent's clock and budgets from now on."""
-        made = self._models(host.clock, host.budgets)
-        self._planner.model, self._planner.compaction_model = made["model"], made.get("compaction_model")
+        self._planner.model, self._planner.compaction_model = self._tables.made(host.clock, host.budgets)
         super().attach(host)
 
     def warnings(self) -> list[str]:
         """Return which models lack the key that they are to use, and what is wrong with files and skills."""
-        missing: dict[str, str] = {}
-        for named in (each for option in self._named.values() for each in option):
-            table = ModelTable(name=named) if isinstance(named, str) else ModelTable.model_validate(named)
-            key_env = table.key_env or self._shared.get("key_env")
-            if isinstance(key_env, str) and not os.environ.get(key_env):
-                missing[table.name] = key_env
         return self._planner.prompts.warnings() + [
             f"the environment variable {key_env!r}, which is to hold the key of model {name!r}, is not set: set it "
             "where the service is started, or this model cannot be asked"
-            for name, key_env in missing.items()
+            for name, key_env in self._tables.missing_keys().items()
         ]
-
-    def _models(self, clock: Clock, budgets: RequestBudgets | None) -> dict[str, Models]:
-        """By option, the models that it names. Raises: ConfigError."""
-        return {
-            option: Models(
-                [self._model(each, clock, (option, number)) for number, each in enumerate(named)],
-                clock=clock,
-                budgets=budgets,
-            )
-            for option, named in self._named.items()
-            if named or option == "model"
-        }
-
-    def _model(self, named: str | ModelTable | Mapping[str, Any], clock: Clock, path: tuple[str, int]) -> ProviderModel:
-        if isinstance(named, str):
-            table = ModelTable(name=named) if named else None
-        else:
-            table = ModelTable.model_validate(named)
-        if table is None:
-            raise ConfigError("a model needs a name, such as 'openai:gpt-5'", path=path[:1])
-        own = table.model_dump(exclude_none=True)
-        try:
-            return ProviderModel(own.pop("name"), clock=clock, **{**self._shared, **own})
-        except ConfigError as error:
-            is_own = bool(error.path) and error.path[0] in own
-            raise ConfigError(str(error), path=(*path, *error.path) if is_own else error.path or path[:1]) from error
 
 
 #: The name under which it is registered.
@@ -209,19 +163,14 @@ assistant = Assistant
 
 def _check(*, context_tokens: int | None, max_tokens: int | None, recall: int, timeout: float) -> None:
     """Raises: ConfigError for the first figure that makes no sense."""
-    least = {"context_tokens": (context_tokens, 1_000), "max_tokens": (max_tokens, 16), "recall": (recall, 0)}
+    least = {"context_tokens": (context_tokens, LEAST_CONTEXT), "max_tokens": (max_tokens, LEAST_ANSWER),
+             "recall": (recall, 0)}  # fmt: skip
     for name, (found, lowest) in least.items():
         if found is not None and found < lowest:
             raise ConfigError(f"{name} is {found!r}, expected {lowest} or more", path=(name,))
     if recall > 50:
         raise ConfigError(
             f"recall is {recall!r}, expected 50 or less: every request would carry them", path=("recall",)
-        )
-    if context_tokens is not None and max_tokens is not None and max_tokens > context_tokens // 2:
-        raise ConfigError(
-            f"max_tokens is {max_tokens!r}, which leaves too little of context_tokens ({context_tokens!r}) for the "
-            "question: expected at most half of it",
-            path=("max_tokens",),
         )
     if not timeout > 0:
         raise ConfigError(f"compaction_timeout is {timeout!r}, expected more than 0", path=("compaction_timeout",))

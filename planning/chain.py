@@ -20,6 +20,7 @@ from typing import Any
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError
 from spar.protocols import Context, Host, Lender, Lent, RunContext, WritesCalls, WrittenCall
+from spar.records.run_options import RunOptions
 from spar.threads import Threads
 from spar.types import Action, Fault, Perception, replace
 
@@ -55,6 +56,14 @@ class Chain:
         for planner in self.planners:
             if isinstance(planner, WritesCalls):
                 yield from planner.written_calls()
+
+    async def check_options(self, options: RunOptions) -> None:
+        """Raises: ValueError for options of a run that the planner that asks a model cannot go by."""
+        for planner in self.planners:
+            if callable(check := getattr(planner, "check_options", None)):
+                await check(options)
+                return
+        raise ValueError(f"option {next(iter(options.given))} means nothing here: no planner asks a model")
 
     def degrade(self, reason: str) -> None:
         """Leave the first planner (or the main one) out from the next plan on, and mark what others decide; idempotent.

@@ -6,7 +6,8 @@ iterator of its pieces as they come. A solution is an object that fits the reque
     {"meta": …, "advisors": […], "calls": [{"_tool": …, …}], "output": … | null}
 
 A piece is a part of the solution's JSON text (`str`), a call (an object with `_tool`), an object with other parts of
-the solution (`{"output": …}`), or one of `TextDelta`, `Usage`. What is left out counts as nothing: no calls, no output.
+the solution (`{"output": …}`), or one of `TextDelta`, `Usage`, `Asked`. What is left out counts as nothing: no
+calls, no output.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from msgspec import Struct, field
+
+from spar.records.run_options import Thinking
 
 Kind = Literal["main", "latent", "delegate"]
 
@@ -55,7 +58,9 @@ class Request(Struct, frozen=True, kw_only=True):
     are what the model reads, what stays the same first: `preface` are texts before the conversation. `history` says
     what `texts` say with the run's calls as pairs of a call and its result, for models that are told so (None: no call
     was made). `answer` is the schema of the output alone (None: any text or value). `max_tokens` bounds what it may
-    answer. `purpose` says who asks, for budgets and the record.
+    answer. `purpose` says who asks, for budgets and the record. `models` names the models in the order in which they
+    are asked (none: as they are preferred), `thinking` says how much the one that answers thinks (None: as it is set),
+    `room` the tokens that it was made to fit (None: any number).
     """
 
     context: tuple[Mapping[str, Any], ...] = ()
@@ -71,6 +76,9 @@ class Request(Struct, frozen=True, kw_only=True):
     purpose: str = ""
     cycle_id: str = ""
     run_id: str | None = None
+    models: tuple[str, ...] = ()
+    thinking: Thinking | None = None
+    room: int | None = None
 
 
 class ProvidedCall(dict[str, Any]):
@@ -98,7 +106,18 @@ class Usage(Struct, frozen=True):
     cost: int | None = None
 
 
-Piece = str | Mapping[str, Any] | TextDelta | Usage
+class Asked(Struct, frozen=True, omit_defaults=True):
+    """The settings with which a model was asked, told to who names models in a request, once it has answered; what is
+    None is as its provider has it."""
+
+    model: str = ""
+    thinking: Thinking | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    settings: Mapping[str, Any] = {}
+
+
+Piece = str | Mapping[str, Any] | TextDelta | Usage | Asked
 Model = Callable[[Request], Awaitable[Mapping[str, Any] | AsyncIterator[Piece]]]
 
 

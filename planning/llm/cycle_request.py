@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from planning.bootstrap.before_request import Shaped, messages_of, shaped
-from planning.bootstrap.sections import Prompt
-from planning.llm.state import PlannerState, digest
+from planning.bootstrap.sections import Prompt, instructed
+from planning.llm.record import digest
+from planning.llm.state import PlannerState
 from planning.ports import Request
 from planning.prompt.advisors import CONSULT
 from planning.prompt.call_results import call_shown
@@ -30,6 +31,7 @@ from spar.events import ErrorOccurred
 from spar.ports.trust import is_tainted, was_misled
 from spar.protocols import Context
 from spar.records.prompt import RequestDraft
+from spar.records.run_options import NO_OPTIONS
 from spar.records.transcript import Entry
 from spar.types import ActionResult, CallResult, Experience, Fault, Perception, Trust
 
@@ -61,7 +63,9 @@ class CycleRequest:
         self._hidden: frozenset[str] = frozenset()  # tools that hooks left out
         self._trust: Trust = "trusted"
         self._task = ""
-        self._room = planner.room
+        self._options = run.options if run is not None else NO_OPTIONS
+        self._models: tuple[str, ...] = ()
+        self._in_turn, self._room = "", planner.room
         self._attempt = 0
         self._too_long: Exception | None = None  # why the last request has to be a smaller one
 
@@ -71,24 +75,30 @@ class CycleRequest:
         if host is not None and host.transcripts is not None and self._run is not None:
             self._entries = await host.transcripts.read(self._context.session)
         self._experiences = await self._recalled()
-        self._prompt = await planner.prompts.of(self._context)
+        self._prompt = instructed(await planner.prompts.of(self._context), self._options.instructions)
         await self._shape()
         request = self._composed()
-        if planner.room is None:
+        room = self._room
+        if room is None:
             return request
-        if planner.estimator.of(request) > planner.threshold * planner.room:
+        if planner.estimator.of(request) > planner.threshold * room:
             spoken = sum(planner.estimator.tokens(turn.text) for turn in request.turns)
-            if spoken > _WORTH * planner.room and await self._compacted("threshold", planner.room):
+            if spoken > _WORTH * room and await self._compacted("threshold", room):
                 request = self._composed()
-        return fit(request, planner.room, planner.estimator, self._steps)
+        return fit(request, room, planner.estimator, self._steps)
 
     async def _shape(self, reason: str = "") -> None:
         """Let the hooks at `before_request` change what the request is composed of; once in a cycle."""
-        draft = RequestDraft(self._prompt.instructions, tools=tuple(self._offered()), trust=self._prompt.trust)
+        planner = self._planner
+        planner.order(self._options.model)  # what is not allowed any more ends the run before a hook is asked
+        draft = RequestDraft(self._prompt.instructions, tools=tuple(self._offered()), trust=self._prompt.trust,
+                             model=self._options.model or "", models=planner.allowed_models)  # fmt: skip
         self._shaped = await shaped(self._host, self._context, draft, reason=reason)
+        self._models = planner.order(self._shaped.draft.model or None)
+        self._take_room(planner.in_turn(self._models))
         self._hidden = frozenset(draft.tools) - {*self._shaped.draft.tools}
         if not reason:
-            self._planner.keep(self._context.cycle_id, "hooks", list(self._shaped.did))
+            planner.keep(self._context.cycle_id, "hooks", list(self._shaped.did))
 
     async def smaller(self, request: Request) -> Request | None:
         """Return another request in the place of the last, if that was too long.
@@ -100,7 +110,11 @@ class CycleRequest:
             return None
         planner.counts["overflows"] += 1
         if self._attempt <= MOST_OVERFLOWS:
-            room = int(_SHRUNK * min(planner.estimator.of(request), self._room or 10**9))
+            if (name := getattr(failure, "model", "")) in self._models:
+                self._take_room(name)
+            size, room = planner.estimator.of(request), self._room
+            if room is None or size <= room:  # it reads less than was known of it
+                room = int(_SHRUNK * min(size, room or size))
             if not await self._compacted("overflow", room):
                 self._room = room
             made = fit(self._composed(), self._room, planner.estimator, self._steps)
@@ -110,6 +124,10 @@ class CycleRequest:
             f"the request is too long however much is left out of it: {Fault.of(failure).message}; take a model that "
             "reads more, say less in the instructions, or go on in another session"
         ) from failure
+
+    def _take_room(self, name: str) -> None:
+        """Go by how much this model reads."""
+        self._in_turn, self._room = name, self._planner.room_of(name, self._options.thinking)
 
     async def _compacted(self, reason: Literal["overflow", "threshold"], room: int) -> bool:
         """Have the conversation summed up, by a request of at most `room` tokens; whether there is less of it now."""
@@ -169,6 +187,9 @@ class CycleRequest:
             purpose="plan",
             cycle_id=self._context.cycle_id,
             run_id=self._run_id,
+            models=self._models,
+            thinking=self._options.thinking,
+            room=self._room,
         )
         try:
             return make(tools=self._offered())

@@ -20,7 +20,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from planning.llm.streaming_json import LONGEST, PartialSolution
-from planning.ports import Model, ProvidedCall, Request, TextDelta, Usage, pieces_of
+from planning.ports import Asked, Model, ProvidedCall, Request, TextDelta, Usage, pieces_of
 from planning.prompt.call_results import PROVIDER_ID
 from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
@@ -80,6 +80,8 @@ class ModelResponse:
         self.calls: list[dict[str, Any]] = []
         #: What it took so far, of all requests that it took; None when nobody said.
         self.usage: Usage | None = None
+        #: With which settings the model that answers was asked; None where it does not say.
+        self.asked: Asked | None = None
         #: What is wrong with the answer, in words for the model; "" if nothing is.
         self.problem = ""
         #: What of the answer was not taken as it stands there, in words for the model; the rest of it counts.
@@ -143,6 +145,8 @@ class ModelResponse:
             yield from self._tell(piece.text)
         elif isinstance(piece, Usage):
             self.usage = piece if self.usage is None else added(self.usage, piece)
+        elif isinstance(piece, Asked):
+            self.asked = piece
         elif isinstance(piece, Call):
             yield from self._call(piece.to_wire())
         elif isinstance(piece, Mapping):

@@ -6,7 +6,6 @@ Each request is recorded and told before it is sent (`PlannerState.record`) and 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,30 +13,31 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Self
 
 import msgspec
-from msgspec.structs import replace
 
 from planning.bootstrap.sections import lay_out
 from planning.bootstrap.session_prompts import SessionPrompts
 from planning.llm.compaction import Compaction
 from planning.llm.delegates import FRAME, Allowance, Definitions, Delegates, Frame
+from planning.llm.record import answered, digest, kept, outline
 from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
-from planning.ports import Kind, Model, Request, Usage
+from planning.ports import Asked, Kind, Model, Request, Usage
 from planning.prompt.advisors import CONSULT, read_advisors
 from planning.prompt.history import Past
 from planning.prompt.request import Composer, compose
-from planning.prompt.token_budget import TokenEstimator
+from planning.prompt.token_budget import TokenEstimator, answer_room
+from planning.resilience.failover import Models
+from spar.checks import shorten
 from spar.data.bounded import BoundedDict
 from spar.errors import ConfigError, PermanentError
 from spar.events import ModelRequested
 from spar.protocols import CALLED_FOR, Host
+from spar.records.run_options import RunOptions, Thinking
 from spar.types import Call
 
 PlanMode = Literal["", "eager", "lazy"]
 #: Of what can be read, the share from which on a conversation is summed up before a request is sent.
 THRESHOLD: Final = 0.8
-#: Tokens that are left for an answer where `max_tokens` says nothing: so many, or this share of what can be read.
-_ANSWER: Final = (4_096, 0.25)
 _MOST_RUNS: Final = 1_000
 _MOST_SCHEMAS: Final = 32
 #: Sessions whose turns are remembered, and about how many characters of all of them.
@@ -97,8 +97,9 @@ class PlannerState:
                 self._check_for(output)
             except ConfigError as error:
                 raise ConfigError(f"the schema of answers cannot be used: {error}", path=("output",)) from error
-        #: Tokens that a request may have; of a model that nobody knows the size of, learnt from its refusals.
-        self.room = None if context_tokens is None else context_tokens - (max_tokens or answer_room(context_tokens))
+        #: Tokens that a request may have where its model does not say; what was learnt from refusals, by model.
+        self._room = None if context_tokens is None else context_tokens - (max_tokens or answer_room(context_tokens))
+        self._learnt: dict[str, int] = {}
         self.threshold = threshold
         self.compaction = compaction or Compaction(self.ask)
         self._delegates = Delegates(self._thought, definitions)
@@ -114,6 +115,62 @@ class PlannerState:
         self.requests: deque[Request] = deque(maxlen=_KEPT)
         self.counts: Counter[str] = Counter()
         self._faults: BoundedDict[str, AnswerFaults] = BoundedDict(_MOST_RUNS)
+
+    @property
+    def room(self) -> int | None:
+        """Return the tokens that a request to the preferred model may have; None while nobody knows."""
+        return self.room_of(self.in_turn(self.order()))
+
+    @property
+    def allowed_models(self) -> tuple[str, ...]:
+        """Return the names of the models that people and hooks may choose from."""
+        return self.model.allowed if isinstance(self.model, Models) else ()
+
+    def order(self, first: str | None = None) -> tuple[str, ...]:
+        """Return the names of the models in the order in which they are asked, `first` before those that are preferred.
+
+        Raises: PermanentError for one that may not be chosen.
+        """
+        if first is not None and first not in self.allowed_models:
+            raise PermanentError(self._not_allowed(first))
+        return self.model.order(first) if isinstance(self.model, Models) else ()
+
+    def in_turn(self, order: Sequence[str]) -> str:
+        """Return the name of the model that is asked now, "" where there is one without a name."""
+        return self.model.in_turn(order) if order and isinstance(self.model, Models) else ""
+
+    def room_of(self, name: str, thinking: Thinking | None = None) -> int | None:
+        """Return the tokens that a request to this model may have; None where nobody knows."""
+        said = self.model.room(name, thinking) if isinstance(self.model, Models) else None
+        known = [each for each in (self._room if said is None else said, self._learnt.get(name)) if each is not None]
+        return min(known, default=None)
+
+    def learn(self, name: str, room: int | None) -> None:
+        """Remember how much a model has read, where it had refused more."""
+        if room is not None and room != self.room_of(name):
+            self._learnt[name] = room
+
+    async def check_options(self, options: RunOptions) -> None:
+        """Raises: ValueError for a model that may not be chosen, or that cannot think so much."""
+        if options.model is not None and options.model not in self.allowed_models:
+            raise ValueError(self._not_allowed(options.model))
+        if options.thinking is None:
+            return
+        if not isinstance(self.model, Models):
+            raise ValueError("option thinking means nothing here: it is not known how much the model thinks")
+        if why := await self.model.refusal_of(self.order(options.model)[0], options.thinking):
+            raise ValueError(f"option thinking is {options.thinking!r}: {why}")
+
+    def _not_allowed(self, name: str) -> str:
+        allowed = ", ".join(self.allowed_models) or "none"
+        return f"option model is {shorten(name, 80)}, allowed are: {allowed} (plan.options.allowed_models)"
+
+    def _is_too_long(self, name: str, request: Request) -> bool:
+        """Return whether a request that was made for a model with more room does not fit this one."""
+        room = self.room_of(name, request.thinking)
+        if room is None or (request.room is not None and request.room <= room):
+            return False
+        return self.estimator.of(request) > room
 
     async def ask(self, request: Request) -> Any:
         """The output of one request that stands by itself, as the compaction makes. Raises: what the model raises."""
@@ -175,6 +232,11 @@ class PlannerState:
             self.host.events.publish(event)
             self.host.note(request.cycle_id, partial(kept, request, sent.digest))
         return sent
+
+    def told_of(self, cycle_id: str, sent: Sent, asked: Asked | None) -> None:
+        """Keep with its cycle which model answered, and with which settings it was asked."""
+        if self.host is not None and asked is not None:
+            self.host.note(cycle_id, partial(answered, asked, sent.digest))
 
     def judged(
         self, output: Any, schema: Mapping[str, Any] | None, context: Sequence[Mapping[str, Any]]
@@ -247,6 +309,8 @@ class PlannerState:
         for model in (self.model, self.compaction_model):
             if callable(attach := getattr(model, "attach", None)):
                 attach(host)
+        if isinstance(self.model, Models):
+            self.model.is_too_long = self._is_too_long
 
     async def __aenter__(self) -> Self:
         """Let the models load what they need beside the start, which does not wait for it, nor the first message."""
@@ -268,46 +332,3 @@ class PlannerState:
 async def _loaded(load: Callable[[], Awaitable[None]]) -> None:
     with suppress(Exception):  # the first request says what is wrong
         await load()
-
-
-def answer_room(context_tokens: int) -> int:
-    """Tokens of what a model can read that are left for its answer."""
-    most, share = _ANSWER
-    return min(most, int(context_tokens * share))
-
-
-# -- the record of requests
-
-
-def digest(request: Request) -> str:
-    """Return a digest of all that a model reads, independent of the asker and the time."""
-    read = replace(request, cycle_id="", run_id=None, purpose="", context=())
-    return hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
-
-
-def kept(request: Request, named: str) -> dict[str, Any]:
-    """A request as it is kept on the tape: all that the model read, and the schema that it had to fit."""
-    return {
-        "kind": "model.request",
-        "digest": named,
-        "purpose": request.purpose,
-        "instructions": request.instructions,
-        **({"preface": list(request.preface)} if request.preface else {}),
-        "turns": [{"role": turn.role, "text": turn.text} for turn in request.turns],
-        "texts": list(request.texts),
-        "schema": request.schema,
-    }
-
-
-def outline(request: Request, tokens: int) -> dict[str, Any]:
-    """A request as a status tells of it: what it was for and how large. Not what was said: that is on the tape, and
-    for those only who may read that."""
-    return {
-        "digest": digest(request),
-        "purpose": request.purpose,
-        "run_id": request.run_id,
-        "cycle_id": request.cycle_id,
-        "tokens": tokens,
-        "turns": len(request.turns),
-        "texts": len(request.texts),
-    }

@@ -19,6 +19,7 @@ from planning.prompt.schema import compose_schema
 from planning.prompt.tool_specs import mapping
 from spar.data.blackboard import read_message
 from spar.data.json_safe import UNBOUNDED, plain
+from spar.records.run_options import Thinking
 from spar.types import ActionResult, CallResult
 
 Wire = dict[str, Any]
@@ -46,6 +47,9 @@ def compose(
     purpose: str = "",
     cycle_id: str = "",
     run_id: str | None = None,
+    models: tuple[str, ...] = (),
+    thinking: Thinking | None = None,
+    room: int | None = None,
 ) -> Request:
     """Compose a request.
 
@@ -89,6 +93,9 @@ def compose(
         purpose=purpose,
         cycle_id=cycle_id,
         run_id=run_id,
+        models=models,
+        thinking=thinking,
+        room=room,
     )
 
 

@@ -28,8 +28,16 @@ BYTES_PER_TOKEN: Final = 4.0
 _PLAUSIBLE: Final = (1.0, 12.0)
 #: Below so many tokens what surrounds a request (roles, separators) weighs too much to learn from.
 _ENOUGH: Final = 200
+#: Tokens that are left for an answer where nobody says how many: so many, or this share of what can be read.
+_ANSWER: Final = (4_096, 0.25)
 #: Bytes that surround each message and turn on the wire.
 _FRAME: Final = 16
+
+
+def answer_room(context_tokens: int | None) -> int:
+    """Tokens of what a model can read (None: not known) that are left for its answer, where nobody says how many."""
+    most, share = _ANSWER
+    return most if context_tokens is None else min(most, int(context_tokens * share))
 
 
 class TokenEstimator(Struct, frozen=True):

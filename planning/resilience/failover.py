@@ -12,7 +12,7 @@ when it is worth coming back: waiting is the asker's affair, so there are no loo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from spar.clock import Clock
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.ports.budgets import NOTHING, BudgetError, BudgetRefusal, Quantity, RequestBudgets, RequestReservation
 from spar.protocols import Host, ModelState
+from spar.records.run_options import Thinking
 
 #: What a model takes that does not say it (`most`): one request, and nobody knows how much else.
 _UNKNOWN: Final[Mapping[Quantity, int | None]] = {"requests": 1, "tokens": None, "money": None}
@@ -63,12 +64,16 @@ class DeferredError(TransientError):
 
 
 class _Route:
-    """One model, and how it has been."""
+    """One model, and how it has been; `label` is its name, made different where two have the same one."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, taken: Collection[str] = ()) -> None:
         self.model = model
         self.name = str(getattr(model, "name", "") or getattr(model, "__name__", "") or type(model).__name__)
         self.provider = str(getattr(model, "provider", "") or self.name)
+        self.label, number = self.name, 1
+        while self.label in taken:
+            number += 1
+            self.label = f"{self.name} ({number})"
         self.breaker = Breaker()
         self.fault = ""
         self.requests = self.faults = self.input_tokens = self.output_tokens = self.cost = 0
@@ -81,25 +86,77 @@ class _Route:
 
 
 class Models:
-    """A `Model` over several, in the order of preference. Closes them with `aclose`.
+    """A `Model` over several, in the order of preference, or in that of the request. Closes them with `aclose`.
 
     Args:
         models: `ProviderModel`s, or any model; `name`, `provider`, `most(request)` and `aclose()` are used where it has
             them. Of those of one provider all rest when the key, the account or the way there is to blame.
+        further: models that are asked only by requests that name them.
+        allowed: the names that people may choose from; None: all.
         budgets: what requests, tokens and money are reserved from; None: nobody counts.
 
     Raises, while the answer is read: `DeferredError`, or the `ProviderError` that no other model would have helped
     against; ConfigError for a model that cannot be used as it is configured.
     """
 
-    def __init__(self, models: Iterable[Model], *, clock: Clock, budgets: RequestBudgets | None = None) -> None:
-        self._routes = [_Route(model) for model in models]
-        if not self._routes:
+    def __init__(
+        self,
+        models: Iterable[Model],
+        *,
+        clock: Clock,
+        budgets: RequestBudgets | None = None,
+        further: Iterable[Model] = (),
+        allowed: Iterable[str] | None = None,
+    ) -> None:
+        self._by_label: dict[str, _Route] = {}
+        for model in models:
+            self._add(model)
+        if not self._by_label:
             raise ConfigError("at least one model is needed", path=("models",))
+        self._chain = tuple(self._by_label)
+        for model in further:
+            self._add(model)
+        self._routes = list(self._by_label.values())
+        #: The names that people may choose from.
+        self.allowed = tuple(self._by_label if allowed is None else allowed)
+        #: Whether a request is too long for a model, though it could be made shorter; set by who makes requests.
+        self.is_too_long: Callable[[str, Request], bool] = lambda label, request: False
         self._clock = clock
         self.budgets = budgets
         self._deferred = self._fallbacks = 0
         self._tell: Callable[[ModelState], None] = lambda state: None
+
+    def _add(self, model: Model) -> None:
+        route = _Route(model, self._by_label)
+        self._by_label[route.label] = route
+
+    def order(self, first: str | None = None) -> tuple[str, ...]:
+        """Return the names of the models in the order in which they are asked.
+
+        Args: first: one that is to be asked before those that are preferred.
+        Raises: ConfigError for one that is not there.
+        """
+        if first is not None and first not in self._by_label:
+            raise ConfigError(f"there is no model {first!r}; there are: {', '.join(self._by_label)}", path=("model",))
+        return self._chain if first is None else (first, *(each for each in self._chain if each != first))
+
+    def in_turn(self, order: Sequence[str]) -> str:
+        """Return the name of the model that is asked now: the first that does not rest, or the first of all."""
+        now = self._clock.monotonic()
+        return next((each for each in order if not breaker.wait(self._by_label[each].breaker, now)), order[0])
+
+    def room(self, name: str, thinking: Thinking | None = None) -> int | None:
+        """Return the tokens that a request to this model may have; None where nobody knows."""
+        route = self._by_label.get(name)
+        room = getattr(route.model, "room", None) if route is not None else None
+        found: int | None = room(thinking) if callable(room) else None
+        return found
+
+    async def refusal_of(self, name: str, thinking: Thinking) -> str:
+        """Return why this model cannot think so much; "" where it can, or nobody knows."""
+        asked = getattr(self._by_label[name].model, "refusal_of", None)
+        why: str = await asked(thinking) if callable(asked) else ""
+        return why
 
     def attach(self, host: Host) -> None:
         """Have the agent told which models there are, and whenever one is left alone or answers again."""
@@ -153,7 +210,10 @@ class Models:
 
     async def _pieces(self, request: Request) -> AsyncIterator[Piece]:
         attempts: list[Attempt] = []
-        for route in self._routes:
+        routes = [self._by_label[each] for each in request.models or self._chain if each in self._by_label]
+        for route in routes:
+            if self.is_too_long(route.label, request):
+                raise provider_error("overflow", route.label, "the request was made for a model that reads more")
             for _ in range(2):
                 if wait := breaker.wait(route.breaker, self._clock.monotonic()):
                     why = f"{route.name} rests for {wait:.0f} s after {route.breaker.last!r}"
@@ -165,7 +225,7 @@ class Models:
                         async for piece in pieces:
                             is_handed_out = is_handed_out or not isinstance(piece, Usage)
                             yield piece
-                    self._fallbacks += route is not self._routes[0]
+                    self._fallbacks += route is not routes[0]
                     return
                 except BudgetError as error:
                     if advice := _advice(error.refusal):

@@ -2,6 +2,8 @@
 
 model         asks it: the pieces of an answer, what it took, what went wrong
 client        opens it: the library, the key, the client and its bounds
+settings      its settings in the words of the library, and those that it does not take
+prices        what it took, and what that costs
 messages      requests in the words of the library, and its events read
 native_tools  offers tools as native functions and reads the calls back
 """

@@ -19,17 +19,26 @@ if TYPE_CHECKING:
 
 
 def open_model(
-    name: str, base_url: str | None, key_env: str | None, most: int, too_long: Callable[[], Exception]
+    name: str,
+    base_url: str | None,
+    key_env: str | None,
+    most: int,
+    too_long: Callable[[], Exception],
+    *,
+    thinks: bool = False,
 ) -> tuple[Model, str]:
     """Return the model of a name, and the key that it uses ("" if none is known).
 
-    Args: most: bytes of an answer that its client reads; too_long: makes what is raised when there are more.
+    Args: most: bytes of an answer that its client reads; too_long: makes what is raised when there are more; thinks:
+        whether a model of a server of one's own is known to think.
     Raises: ConfigError for a library, a provider or a key that is not there.
     """
     was_enabled = gc.isenabled()
     gc.disable()  # what an import makes stays: to look through it again and again takes a fifth of the time
     try:
         model, key = _opened(name, base_url, key_env)
+        if thinks and base_url is not None:
+            _let_think(model)
         _bound(model, most, too_long)
         return model, key
     except ImportError as error:
@@ -86,6 +95,27 @@ def _compatible(name: str, base_url: str, key: str) -> Model:
     name = name.removeprefix("openai-chat:").removeprefix("openai:")
     provider = OpenAICompatibleProvider("openai-compatible", base_url=base_url, api_key=key or None)
     return OpenAIChatModel(name, provider=provider)
+
+
+def model_without_key(name: str, base_url: str | None, *, thinks: bool = False) -> Model | None:
+    """Return a model that is not to be asked, only asked about; None where its provider does not make one so."""
+    try:
+        if base_url is not None:
+            model = _compatible(name, base_url, "")
+            if thinks:
+                _let_think(model)
+            return model
+        from pydantic_ai import models
+
+        return models.infer_model(name, partial(_provider, "unset"))
+    except Exception:  # a library, a region, an address that it lacks: the first request says so
+        return None
+
+
+def _let_think(model: Model) -> None:
+    """Have a model of a server of one's own be told how much to think, in the words of the protocol."""
+    profile: Any = model.profile
+    profile["supports_thinking"] = True
 
 
 def _bound(model: Model, most: int, too_long: Callable[[], Exception]) -> None:

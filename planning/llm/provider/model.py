@@ -17,16 +17,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import urlsplit
 
 import anyio
 
-from planning.llm.provider.client import open_model
+from planning.llm.provider.client import model_without_key, open_model
 from planning.llm.provider.messages import absorb, messages_of, parameters_of, texts_of
 from planning.llm.provider.native_tools import Calls, NativeFunction, native_functions
-from planning.ports import Piece, Request, TextDelta, Usage
+from planning.llm.provider.prices import checked, cost_of, usage_of
+from planning.llm.provider.settings import THOUGHTS, GenerationSettings, Refusal, refusal
+from planning.ports import Asked, Piece, Request, TextDelta
+from planning.prompt.token_budget import answer_room
 from planning.resilience.provider_errors import (
     FaultKind,
     ProviderError,
@@ -39,6 +40,7 @@ from planning.resilience.provider_errors import (
 from planning.resilience.timeouts import Watch
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, SparError
+from spar.records.run_options import Thinking
 from spar.threads import Threads
 
 if TYPE_CHECKING:
@@ -57,12 +59,6 @@ _AMID: Final[Mapping[FaultKind | None, FaultKind]] = {"unreachable": "truncated"
 _AROUND: Final = 500
 
 
-def _is_here(url: str) -> bool:
-    """Return whether an address is this machine's own."""
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
 class ProviderModel:
     """A model by its name, e.g. `openai:gpt-5`, `anthropic:claude-sonnet-4-5`, or a model object of pydantic-ai.
 
@@ -73,10 +69,13 @@ class ProviderModel:
         mode: `native` offers the tools as functions, `structured` asks for the solution as JSON text, `auto` chooses by
             what the request asks for and the model is known to support.
         first_byte: seconds until the answer begins; idle: seconds without anything of it after that, keep-alives are
-            nothing; longest: seconds for all of it. max_chars: of one answer; max_calls: in one answer; max_tokens: of
-            an answer, for requests that do not say.
+            nothing; longest: seconds for all of it. max_chars: of one answer; max_calls: in one answer.
+        context_tokens: how much it reads, its answer included; None: not known. max_tokens: of an answer, for requests
+            that do not say; None: a quarter of what it reads, at most 4,096.
         prices: `input`, `output` and perhaps `cached`, per million tokens; None: as pydantic-ai knows them, and
             nothing for a server on this machine.
+        thinking: how much it thinks before it answers, unless a request says; temperature; settings: others of its
+            provider's, as pydantic-ai names them. What thinking takes comes on top of max_tokens (`THOUGHTS`).
 
     Raises: ConfigError for options that make no sense, and with the first request for a provider or a key that is not
         there; `ProviderError` while the answer is read.
@@ -95,9 +94,14 @@ class ProviderModel:
         longest: float = 600.0,
         max_chars: int = 1_000_000,
         max_calls: int = 100,
-        max_tokens: int = 4_096,
+        context_tokens: int | None = None,
+        max_tokens: int | None = None,
         prices: Mapping[str, float] | None = None,
+        thinking: Thinking | None = None,
+        temperature: float | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
+        max_tokens = answer_room(context_tokens) if max_tokens is None else max_tokens
         bounds = {"first_byte": first_byte, "idle": idle, "longest": longest, "max_chars": max_chars,
                   "max_calls": max_calls, "max_tokens": max_tokens}  # fmt: skip
         for option, value in bounds.items():
@@ -105,13 +109,6 @@ class ProviderModel:
                 raise ConfigError(f"{option} of a model must be greater than 0, found {value!r}", path=(option,))
         if mode not in MODES:
             raise ConfigError(f"no mode {mode!r} of a model; known: {', '.join(MODES)}", path=("mode",))
-        if prices is not None and not (
-            {"input", "output"} <= prices.keys() <= {"input", "output", "cached"} and min(prices.values()) >= 0
-        ):
-            raise ConfigError(
-                f"prices of a model are 'input', 'output' and perhaps 'cached', from 0, found {dict(prices)!r:.200}",
-                path=("prices",),
-            )
         self.name = name if isinstance(name, str) else name.model_name
         if not self.name or (isinstance(name, str) and base_url is None and ":" not in name):
             raise ConfigError(
@@ -123,9 +120,9 @@ class ProviderModel:
         self._given, self._base_url, self._key_env, self._mode = name, base_url, key_env, mode
         self._first_byte, self._idle, self._longest = first_byte, idle, longest
         self._max_chars, self._max_calls = max_chars, max_calls
-        if prices is None and base_url is not None and _is_here(base_url):
-            prices = {"input": 0.0, "output": 0.0}
-        self._max_tokens, self._prices = max_tokens, prices
+        self._context_tokens, self._max_tokens, self._prices = context_tokens, max_tokens, checked(prices, base_url)
+        self._generation = GenerationSettings(thinking, temperature, settings or {})
+        self._refusals: dict[Thinking, str] = {}
         self._clock: Clock = clock or SystemClock()
         self._threads = Threads("model", self._clock)
         self._loading = anyio.Lock()
@@ -136,13 +133,40 @@ class ProviderModel:
         """The pieces of its answer. Nothing is sent until they are asked for; closing them ends the request."""
         return self._pieces(request, await self._ready())
 
+    def room(self, thinking: Thinking | None = None) -> int | None:
+        """Return the tokens that a request may have, beside its answer and its thoughts; None where nobody knows."""
+        if self._context_tokens is None:
+            return None
+        thoughts = THOUGHTS[thinking or self._generation.thinking or "off"]
+        return max(self._context_tokens - self._max_tokens - thoughts, self._context_tokens // 4)
+
     async def most(self, request: Request) -> dict[str, int | None]:
         """The most that this request can take, as `Budgets.reserve` wants it; money is None where no price is known."""
         model = await self._ready()
         parts = [request.instructions, *(turn.text for turn in request.turns), *texts_of(request), str(request.schema)]
         size = sum(len(part.encode("utf-8", "surrogatepass")) for part in parts)
-        tokens, answer = size // _LEAST_BYTES + _AROUND, request.max_tokens or self._max_tokens
-        return {"requests": 1, "tokens": tokens + answer, "money": self._cost_of(model, tokens, answer)}
+        thoughts = THOUGHTS[self._thinking(model, request) or "off"]
+        tokens, answer = size // _LEAST_BYTES + _AROUND, (request.max_tokens or self._max_tokens) + thoughts
+        return {"requests": 1, "tokens": tokens + answer, "money": cost_of(model, self._prices, tokens, answer)}
+
+    def refusal(self) -> Refusal | None:
+        """Return the first of its settings that it does not take; None for none, and where that is not known yet.
+
+        Imports the library, which blocks.
+        """
+        if self._generation == GenerationSettings():
+            return None
+        model = self._given if not isinstance(self._given, str) else model_without_key(
+            self._given, self._base_url, thinks=self._generation.thinking is not None
+        )  # fmt: skip
+        return None if model is None else refusal(model, self._generation)
+
+    async def refusal_of(self, thinking: Thinking) -> str:
+        """Return why it cannot think so much; "" where it can, and where it cannot be asked at all."""
+        try:
+            return self._refused(await self._ready(), thinking)
+        except SparError:
+            return ""
 
     async def load(self) -> None:
         """Import the library and make the model, in a thread, before anybody asks. Raises: as the first request."""
@@ -170,7 +194,8 @@ class ProviderModel:
         too_long = partial(self._error, "endless", f"more than {most} bytes")
         if not isinstance(self._given, str):
             return self._given
-        model, self._secret = open_model(self._given, self._base_url, self._key_env, most, too_long)
+        thinks = self._generation.thinking is not None
+        model, self._secret = open_model(self._given, self._base_url, self._key_env, most, too_long, thinks=thinks)
         return model
 
     # -- asking it
@@ -182,7 +207,8 @@ class ProviderModel:
         calls = Calls(functions or ())
         watch = Watch(self._clock, self._first_byte, self._idle, self._longest)
         parameters = parameters_of(request, model, functions)
-        settings: Any = {"max_retries": 0, "max_tokens": request.max_tokens or self._max_tokens}
+        generation = self._generation._replace(thinking=self._thinking(model, request))
+        settings: Any = generation.in_library(request.max_tokens or self._max_tokens)
         settings = {key: value for key, value in settings.items() if key not in model.unsupported_settings}
         messages = messages_of(request, functions, sees=bool(model.profile.get("supports_image_input", False)))
         texts: list[str] = []
@@ -226,10 +252,28 @@ class ProviderModel:
                 yield part
             if texts and not calls.count:
                 yield {"output": "".join(texts)}
-        if (usage := self._usage(model, response)) is not None:
+        if (usage := usage_of(self.name, model, response, self._prices)) is not None:
             yield usage
         if fault is not None:
             raise fault
+        if request.models:  # whoever names models wants to know which one answered, and how it was asked
+            yield Asked(self.name, *generation[:2], settings.get("max_tokens"), generation.settings)
+
+    def _thinking(self, model: Model, request: Request) -> Thinking | None:
+        """Return how much it thinks for a request: as that says, where it can; else as it is set."""
+        if (asked := request.thinking) is None or asked == self._generation.thinking:
+            return self._generation.thinking
+        return self._generation.thinking if self._refused(model, asked) else asked
+
+    def _refused(self, model: Model, thinking: Thinking) -> str:
+        """Return why it cannot think so much; "" where it can."""
+        if thinking not in self._refusals:
+            found = refusal(model, self._generation._replace(thinking=thinking))
+            self._refusals[thinking] = "" if found is None else found.why
+            needed = self._max_tokens + THOUGHTS[thinking]
+            if found is None and self._context_tokens is not None and needed > self._context_tokens * 3 // 4:
+                self._refusals[thinking] = f"{self.name} reads {self._context_tokens} tokens, too few for such thoughts"
+        return self._refusals[thinking]
 
     def _functions(self, request: Request, model: Model) -> list[NativeFunction] | None:
         """Return the functions that the model is offered; None: it is to write the solution itself."""
@@ -259,32 +303,6 @@ class ProviderModel:
         if response.state != "complete":
             return self._error("truncated", "")
         return None
-
-    def _usage(self, model: Model, response: ModelResponse) -> Usage | None:
-        """Return the usage; None when the provider did not say."""
-        used = response.usage
-        if used.unmeasured_requests or not used.has_values():
-            return None
-        cost = self._cost_of(model, used.input_tokens, used.output_tokens, used.cache_read_tokens, response)
-        return Usage(self.name, used.input_tokens, used.output_tokens, used.cache_read_tokens, cost)
-
-    def _cost_of(
-        self, model: Model, read: int, written: int, cached: int = 0, response: ModelResponse | None = None
-    ) -> int | None:
-        """Millionths that so many tokens cost; None where no price is known."""
-        if (prices := self._prices) is not None:
-            full = (read - cached) * prices["input"] + cached * prices.get("cached", prices["input"])
-            return ceil(full + written * prices["output"])
-        from pydantic_ai.messages import ModelResponse
-        from pydantic_ai.usage import RequestUsage
-
-        if response is None:
-            used = RequestUsage(input_tokens=read, output_tokens=written)
-            response = ModelResponse(parts=[], usage=used, model_name=model.model_name, provider_name=model.system)
-        try:
-            return ceil(response.cost().total_price * 1_000_000)
-        except (LookupError, ValueError, AssertionError):
-            return None
 
     # -- what went wrong
 

@@ -1,0 +1,145 @@
+"""Settings of a model in the words of pydantic-ai: how much it thinks, its temperature, those of its provider alone.
+
+The library leaves out in silence what a model does not take; here that is found before a model is asked (`refusal`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
+
+from spar.checks import shorten
+from spar.records.run_options import Thinking
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+#: Tokens of an answer that thoughts may take besides what is said; as the providers' own budgets are that name some.
+THOUGHTS: Final[Mapping[Thinking, int]] = {"off": 0, "low": 2_048, "medium": 10_000, "high": 16_384}
+#: The words of the library for how much a model thinks.
+_EFFORT: Final[Mapping[Thinking, bool | str]] = {"off": False, "low": "low", "medium": "medium", "high": "high"}
+#: Settings that are options of their own here, and what is said of them.
+_OWN: Final[Mapping[str, str]] = {
+    "max_tokens": "write max_tokens beside it",
+    "temperature": "write temperature beside it",
+    "thinking": "write thinking beside it",
+    "timeout": "write first_byte and idle beside it",
+    "request_timeout": "write first_byte and idle beside it",
+    "first_event_timeout": "write first_byte beside it",
+    "max_retries": "who asks again, and when, is decided by spar",
+    "tool_choice": "which tools a request offers is decided by spar",
+}
+#: Settings of a provider's that say how the next token is chosen, as the temperature does.
+_SAMPLING: Final = frozenset({"top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias"})
+
+
+class GenerationSettings(NamedTuple):
+    """How a model is to answer: None for as its provider does."""
+
+    thinking: Thinking | None = None
+    temperature: float | None = None
+    settings: Mapping[str, Any] = {}
+
+    def in_library(self, max_tokens: int) -> dict[str, Any]:
+        """Return them as the library takes them. Args: max_tokens: of what is said."""
+        made = {**self.settings, "max_retries": 0, "max_tokens": max_tokens + THOUGHTS[self.thinking or "off"]}
+        if self.temperature is not None:
+            made["temperature"] = self.temperature
+        if self.thinking is not None:
+            made["thinking"] = _EFFORT[self.thinking]
+        return made
+
+
+class Refusal(NamedTuple):
+    """The setting that a model does not take, and why."""
+
+    setting: str
+    why: str
+
+
+def refusal(model: Model, wanted: GenerationSettings) -> Refusal | None:
+    """Return the first setting that a model does not take; None when it takes all."""
+    return next(_refusals(model, wanted), None)
+
+
+def _refusals(model: Model, wanted: GenerationSettings) -> Iterator[Refusal]:
+    profile: Any = model.profile
+    unsupported = frozenset(getattr(model, "_unsupported_settings", lambda: model.unsupported_settings)())
+    is_fixed = bool(profile.get("thinking_always_enabled", False))
+    can_think = is_fixed or bool(profile.get("supports_thinking", False))
+    if wanted.thinking not in (None, "off") and not can_think:
+        yield Refusal("thinking", f"{model.model_name} does not think, as far as is known")
+    if wanted.thinking == "off" and is_fixed:
+        yield Refusal("thinking", f"{model.model_name} always thinks; the least is 'low'")
+    if wanted.temperature is not None and (why := _no_sampling(model, wanted, unsupported, "temperature")):
+        yield Refusal("temperature", why)
+    if wanted.settings:
+        yield from _foreign(model, wanted, unsupported)
+
+
+def _no_sampling(model: Model, wanted: GenerationSettings, unsupported: frozenset[str], setting: str) -> str:
+    """Return why a model takes none of a setting for sampling together with these settings; "" where it does."""
+    profile: Any = model.profile
+    name, thinks = model.model_name, wanted.thinking not in (None, "off")
+    if setting in unsupported or profile.get("anthropic_disallows_sampling_settings", False):
+        return f"{name} takes no {setting}"
+    if wanted.thinking is None:
+        thinks = bool(profile.get("thinking_enabled_by_default", False))
+    is_bound = profile.get("openai_supports_reasoning", False) or any(key.startswith("anthropic_") for key in profile)
+    return f"{name} takes no {setting} while it thinks" if thinks and is_bound else ""
+
+
+def _foreign(model: Model, wanted: GenerationSettings, unsupported: frozenset[str]) -> Iterator[Refusal]:
+    """Yield those of a provider's settings that its models do not know, or not with such a value."""
+    known = _known_settings(model)
+    for name, value in wanted.settings.items():
+        if name in _OWN:
+            yield Refusal(f"settings.{name}", f"{name} is no setting of the provider's: {_OWN[name]}")
+        elif name not in known:
+            near = get_close_matches(name, known, 3) or sorted(known.keys() - _OWN.keys())[:60]
+            yield Refusal(
+                f"settings.{name}", f"{type(model).__name__} has no setting {name!r}; known: {', '.join(near)}"
+            )
+        elif name in unsupported or (name in _SAMPLING and _no_sampling(model, wanted, unsupported, name)):
+            why = _no_sampling(model, wanted, unsupported, name)
+            yield Refusal(f"settings.{name}", why or f"{model.model_name} takes no {name}")
+        elif why := _misfit(known[name], value):
+            yield Refusal(f"settings.{name}", f"{name} is {shorten(value, 80)}: {why}")
+
+
+def _known_settings(model: Model) -> dict[str, Any]:
+    """Return the settings of a model's class, each with its type."""
+    from pydantic_ai.models import Model as Base
+    from pydantic_ai.settings import ModelSettings
+
+    known: dict[str, Any] = dict(ModelSettings.__annotations__)
+    for kind in type(model).__mro__:
+        if kind is Base:
+            break
+        for found in vars(sys.modules[kind.__module__]).values():
+            own = getattr(found, "__annotations__", {})
+            if hasattr(found, "__total__") and ModelSettings.__annotations__.keys() <= own.keys():
+                known |= _hints(found)
+    return known
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind)
+    except Exception:  # a type that only its checker imports
+        return dict(kind.__annotations__)
+
+
+def _misfit(kind: Any, value: Any) -> str:
+    """Return what is wrong with a value; "" also where its type is nothing that can be judged."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        return str(error.errors()[0]["msg"])
+    except Exception:
+        return ""
+    return ""

@@ -1,0 +1,197 @@
+"""Settings of models: what goes over the wire to each family of providers, and what is refused before that."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from planning.llm.provider import ProviderModel
+from planning.llm.provider.client import model_without_key
+from planning.llm.provider.settings import GenerationSettings, refusal
+from planning.ports import Asked, Piece, Request, Turn
+from planning.resilience.provider_errors import ProviderError
+from tests.servers.llm import LlmServer
+from tests.servers.llm_replies import GOOD
+
+ASK = Request(instructions="be brief", turns=(Turn("user", "hello"),), texts=("what now?",), models=("it",))
+
+
+async def pieces(model: ProviderModel, request: Request = ASK) -> list[Piece]:
+    """All that a model says; of a server that does not speak its protocol nothing."""
+    said: list[Piece] = []
+    try:
+        async with aclosing(await model(request)) as stream:  # type: ignore[type-var]
+            said.extend([piece async for piece in stream])
+    except ProviderError:
+        pass
+    await model.aclose()
+    return said
+
+
+async def body_of(name: str, request: Request = ASK, **options: Any) -> dict[str, Any]:
+    """The body of the request that a model of this name is sent at a server of one's own."""
+    async with LlmServer(GOOD) as server:
+        await pieces(ProviderModel(name, base_url=server.url, **options), request)
+    return server.requests[0].body
+
+
+# -- OpenAI's chat completions, at a server of one's own
+
+
+async def test_a_table_that_says_nothing_sends_nothing_but_the_room_for_an_answer() -> None:
+    body = await body_of("qwen3")
+
+    assert body["max_completion_tokens"] == 4_096
+    assert body.keys().isdisjoint(("temperature", "reasoning_effort", "top_p"))
+
+
+async def test_everything_that_a_table_says_goes_over_the_wire() -> None:
+    body = await body_of("qwen3", max_tokens=500, temperature=0.3,
+                         settings={"top_p": 0.9, "seed": 7, "extra_body": {"min_p": 0.1}})  # fmt: skip
+
+    told = {key: body[key] for key in ("max_completion_tokens", "temperature", "top_p", "seed", "min_p")}
+    assert told == {"max_completion_tokens": 500, "temperature": 0.3, "top_p": 0.9, "seed": 7, "min_p": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("thinking", "effort", "most"),
+    [("off", "none", 500), ("low", "low", 2_548), ("medium", "medium", 10_500), ("high", "high", 16_884)],
+)
+async def test_how_much_it_thinks_is_told_and_thoughts_have_room_of_their_own(
+    thinking: Any, effort: str, most: int
+) -> None:
+    body = await body_of("qwen3", max_tokens=500, thinking=thinking)
+
+    assert (body["reasoning_effort"], body["max_completion_tokens"]) == (effort, most)
+
+
+async def test_a_request_may_say_how_much_it_thinks() -> None:
+    asked = Request(texts=("what now?",), thinking="high")
+    assert (await body_of("qwen3", asked, thinking="low"))["reasoning_effort"] == "high"
+
+
+async def test_a_model_that_is_not_known_to_think_is_not_told_to() -> None:
+    async with LlmServer(GOOD) as server:
+        model = ProviderModel("qwen3", base_url=server.url)
+        assert await model.refusal_of("high") == "qwen3 does not think, as far as is known"
+        said = await pieces(model, Request(texts=("what now?",), thinking="high", models=("qwen3",)))
+
+    assert "reasoning_effort" not in server.requests[0].body
+    assert said[-1] == Asked("qwen3", None, None, 4_096)
+
+
+async def test_how_it_was_asked_is_told_once_it_has_answered() -> None:
+    async with LlmServer(GOOD) as server:
+        model = ProviderModel("qwen3", base_url=server.url, thinking="low", temperature=0.3, settings={"seed": 7})
+        said = await pieces(model)
+
+    assert said[-1] == Asked("qwen3", "low", 0.3, 6_144, {"seed": 7})
+
+
+# -- other families, by the environment variables that their libraries read
+
+
+async def test_openais_own_models_are_told_by_the_responses_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with LlmServer(GOOD) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "k")
+        settings = {"openai_reasoning_summary": "concise"}
+        await pieces(ProviderModel("openai:gpt-5", thinking="medium", max_tokens=700, settings=settings))
+    [asked] = server.requests
+
+    assert asked.path.endswith("/responses")
+    assert asked.body["reasoning"] == {"effort": "medium", "summary": "concise"}
+    assert asked.body["max_output_tokens"] == 10_700
+    assert "temperature" not in asked.body
+
+
+@pytest.mark.parametrize(
+    ("thinking", "told", "most"),
+    [
+        (None, None, 600),
+        ("off", None, 600),
+        ("low", {"type": "enabled", "budget_tokens": 2_048}, 2_648),
+        ("high", {"type": "enabled", "budget_tokens": 16_384}, 16_984),
+    ],
+)
+async def test_anthropics_models_are_given_a_budget_for_thoughts_that_fits_into_their_answer(
+    monkeypatch: pytest.MonkeyPatch, thinking: Any, told: Any, most: int
+) -> None:
+    pytest.importorskip("anthropic")
+    async with LlmServer(GOOD) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url.removesuffix("/v1"))
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+        await pieces(ProviderModel("anthropic:claude-haiku-4-5", thinking=thinking, max_tokens=600))
+    [asked] = server.requests
+
+    assert asked.path.endswith("/messages")
+    assert (asked.body.get("thinking"), asked.body["max_tokens"]) == (told, most)
+
+
+async def test_anthropics_models_take_a_temperature_and_settings_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("anthropic")
+    async with LlmServer(GOOD) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url.removesuffix("/v1"))
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+        model = ProviderModel("anthropic:claude-haiku-4-5", temperature=0.2, settings={"top_k": 40})
+        await pieces(model)
+    [asked] = server.requests
+
+    assert (asked.body["temperature"], asked.body["top_k"]) == (0.2, 40)
+
+
+# -- what a model does not take
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "setting", "why"),
+    [
+        ("openai-chat:gpt-4o", {"thinking": "low"}, "thinking", "gpt-4o does not think, as far as is known"),
+        ("openai:gpt-5", {"thinking": "off"}, "thinking", "gpt-5 always thinks; the least is 'low'"),
+        ("openai:gpt-5", {"temperature": 0.1}, "temperature", "gpt-5 takes no temperature while it thinks"),
+        ("openai:gpt-5", {"settings": {"top_p": 0.1}}, "settings.top_p", "gpt-5 takes no top_p while it thinks"),
+        ("openai:gpt-5", {"settings": {"seed": 1}}, "settings.seed", "gpt-5 takes no seed"),
+        (
+            "openai-chat:gpt-5.1",
+            {"thinking": "low", "temperature": 0.1},
+            "temperature",
+            "takes no temperature while it",
+        ),
+        ("openai-chat:gpt-4o", {"settings": {"sed": 1}}, "settings.sed", "has no setting 'sed'; known: seed"),
+        ("openai-chat:gpt-4o", {"settings": {"top_p": "x"}}, "settings.top_p", "top_p is 'x': Input should be a valid"),
+        ("openai-chat:gpt-4o", {"settings": {"max_tokens": 1}}, "settings.max_tokens", "write max_tokens beside it"),
+        ("openai-chat:gpt-4o", {"settings": {"thinking": "low"}}, "settings.thinking", "write thinking beside it"),
+        ("openai-chat:gpt-4o", {"settings": {"anthropic_thinking": {}}}, "settings.anthropic_thinking", "no setting"),
+    ],
+)
+def test_what_a_model_does_not_take_is_found_before_it_is_asked(
+    name: str, wanted: dict[str, Any], setting: str, why: str
+) -> None:
+    model = model_without_key(name, None)
+    assert model is not None
+    found = refusal(model, GenerationSettings(**wanted))
+
+    assert found is not None
+    assert found.setting == setting
+    assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("openai-chat:gpt-4o", {"thinking": "off", "temperature": 0.1, "settings": {"seed": 1, "top_p": 0.5}}),
+        ("openai-chat:gpt-5.1", {"temperature": 0.1}),
+        ("openai-chat:gpt-5.1", {"thinking": "off", "temperature": 0.1}),
+        ("openai:gpt-5", {"thinking": "high", "settings": {"openai_reasoning_summary": "detailed"}}),
+    ],
+)
+def test_what_a_model_takes_is_not_refused(name: str, wanted: dict[str, Any]) -> None:
+    model = model_without_key(name, None)
+    assert model is not None
+    assert refusal(model, GenerationSettings(**wanted)) is None
+
+
+def test_a_model_whose_library_is_not_there_is_not_judged() -> None:
+    assert model_without_key("bedrock:some-model", None) is None
