@@ -10,7 +10,6 @@
     transcript_store  the transcripts of the open file
     session_store     the sessions of the open file
     retention         deletes by age, number and size, the oldest first
-    cycle_log         the cycles as rows: list by summary, read in full
     pieces            texts and objects that many cycles share, stored once
     transcripts       the statements of transcripts, which are append-only
     records           small versioned rows by kind and id, changed by compare-and-set
@@ -20,6 +19,7 @@
     inserts           inserts many rows with few statements
 
     care/         opening, copies, checks, repair
+    cycle_log/    the cycles as rows: list by summary, read in full
     journal/      the journal in the database
     experiences/  experiences: rows, search, exchange
     sqlite/       connections, transactions, the writer's thread, the schema

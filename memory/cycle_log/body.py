@@ -1,0 +1,97 @@
+"""Bodies of rows: what is written of a cycle, and the cycle that is read back from it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import Struct, ValidationError, field
+
+from memory.codec import read, unsealed
+from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, Reflection, replace
+
+_PARTS: dict[str, tuple[Any, Any]] = {
+    "perceptions": (tuple[Perception, ...], ()),
+    "action": (Action | None, None),
+    "result": (ActionResult | None, None),
+    "reflection": (Reflection | None, None),
+    "phases": (dict[str, float], {}),
+    "faults": (tuple[Fault, ...], ()),
+}
+
+
+class CycleBody(Struct, frozen=True, omit_defaults=True):
+    """The body of a row. `cut` says of each part that was cut how many of how many items are there.
+
+    `is_end` says that no fact tells of the cycle's end: it and `besides` are to be added to the counts of its agent.
+    """
+
+    record: Any
+    links: tuple[str, ...] = ()
+    truncated: bool = False
+    cut: dict[str, tuple[int, int]] = field(default_factory=dict)
+    has_pieces: bool = False
+    is_end: bool = False
+    besides: dict[str, Any] | None = None
+
+
+def without_repetition(cycle: CycleRecord) -> tuple[CycleRecord, tuple[str, ...]]:
+    links = []
+    action, result, reflection = cycle.action, cycle.result, cycle.reflection
+    if action is not None and action.perceptions and _same(action.perceptions, cycle.perceptions):
+        links.append("action.perceptions")
+        action = replace(action, perceptions=())
+    if result is not None and result.action is not None and _same(result.action, cycle.action):
+        links.append("result.action")
+        result = replace(result, action=None)
+    if reflection is not None and reflection.result is not None and _same(reflection.result, cycle.result):
+        links.append("reflection.result")
+        reflection = replace(reflection, result=None)
+    if links:
+        cycle = replace(cycle, action=action, result=result, reflection=reflection)
+    return cycle, tuple(links)
+
+
+def _same(one: object, other: object) -> bool:
+    try:
+        return one is other or bool(one == other)
+    except Exception:  # a stranger's values may not like to be compared
+        return False
+
+
+def whole(body: str, cycle_id: str) -> CycleRecord:
+    """Return the whole record. A part that cannot be read is left out and said so in `faults`."""
+    plain = parsed(body)
+    record, faults = dict(plain.get("record") or {}), []
+    for name, (kind, empty) in _PARTS.items():
+        try:
+            record[name] = read(record.get(name, empty), kind)
+        except (ValidationError, RecursionError) as error:
+            record[name] = empty
+            faults.append(Fault("unreadable", f"{name} of cycle {cycle_id} cannot be read: {error}", "memory"))
+    if plain.get("truncated") or plain.get("cut"):
+        cut = {str(name): [int(number) for number in of] for name, of in (plain.get("cut") or {}).items()}
+        parts = ", ".join(f"{name} ({kept} of {of} items)" if of > 1 else name for name, (kept, of) in cut.items())
+        told = f"cycle {cycle_id} was too large to be kept whole; cut: {parts or 'some of its parts'}"
+        detail = {"truncated": True, "reference": cycle_id, "cut": cut}
+        faults.append(Fault("truncated", told, "memory", retryable=False, detail=detail))
+    found = {name: record.pop(name) for name in _PARTS}
+    found["faults"] = (*found["faults"], *faults)
+    cycle: CycleRecord = replace(read(record, CycleRecord), **found)
+    return linked(cycle, plain.get("links") or ())
+
+
+def linked(cycle: CycleRecord, links: Any) -> CycleRecord:
+    action, result, reflection = cycle.action, cycle.result, cycle.reflection
+    if action is not None and "action.perceptions" in links:
+        action = replace(action, perceptions=cycle.perceptions)
+    if result is not None and "result.action" in links:
+        result = replace(result, action=action)
+    if reflection is not None and "reflection.result" in links:
+        reflection = replace(reflection, result=result)
+    return replace(cycle, action=action, result=result, reflection=reflection)
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Return the outermost object of a body, parsed and not yet typed. Raises: ValueError."""
+    return read(json.loads(unsealed(text)), dict[str, Any])

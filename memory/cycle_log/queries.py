@@ -1,0 +1,109 @@
+"""Reads of the tape: lists of summaries, and whole cycles."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from memory import events, pieces
+from memory.codec import decode, safe, seconds
+from memory.cycle_log.body import linked, parsed, whole
+from memory.cycle_log.rows import summary_of
+from spar.data.scrub import masked
+from spar.types import CallResult, CycleRecord, Fault, replace
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+
+def summaries(
+    connection: Connection,
+    limit: int,
+    before: str | datetime | None,
+    outcome: str | None,
+    session: str | None,
+    *,
+    is_failed: bool = False,
+) -> list[dict[str, Any]]:
+    """Return summaries of cycles, the newest first. `before` is a time or the id of a cycle that was already seen;
+    `is_failed`: only cycles that failed or whose calls did."""
+    conditions, bindings = ["1"], list[Any]()
+    if isinstance(before, datetime):
+        conditions.append("started_at < ?")
+        bindings.append(seconds(before))
+    elif before is not None:
+        conditions.append("(started_at, id) < (SELECT started_at, id FROM cycle WHERE id = ?)")
+        bindings.append(safe(before))
+    if is_failed:  # the summary of a cycle whose calls failed is written with it
+        failed_calls = "iif(summary = '', 0, json_extract(summary, '$.failed_calls') > 0)"
+        conditions.append(f"(outcome = 'failed' OR {failed_calls})")
+    for name, value in (("outcome", outcome), ("session", session)):
+        if value is not None:
+            conditions.append(f"{name} = ?")
+            bindings.append(safe(value))
+    found = connection.execute(
+        "SELECT id, agent, session, started_at, duration, outcome, summary, iif(summary = '', body, '') FROM cycle "
+        f"WHERE {' AND '.join(conditions)} ORDER BY started_at DESC, id DESC LIMIT ?",
+        (*bindings, limit),
+    )
+    return [_line(*columns) for columns in found]
+
+
+def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
+    """Return the cycle with this id, or whose id alone begins so. Raises: LookupError when several do."""
+    exact = connection.execute("SELECT body FROM cycle WHERE id = ?", (safe(cycle_id),)).get
+    if exact is not None:
+        return _completed(connection, str(exact), cycle_id)
+    if not cycle_id:
+        return None
+    start = safe(cycle_id)
+    found = connection.execute(
+        "SELECT id, body FROM cycle WHERE id >= ? AND id < ? ORDER BY id LIMIT 3", (start, start + "\U0010ffff")
+    )
+    hits = [(str(name), str(body)) for name, body in found]
+    if len(hits) > 1:
+        raise LookupError(
+            f"several cycles begin with {cycle_id!r}: {', '.join(name for name, _ in hits)} …; give more of the id"
+        )
+    return _completed(connection, hits[0][1], hits[0][0]) if hits else None
+
+
+def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
+    """Return the record, completed by the parts that stand elsewhere."""
+    cycle, plain = whole(body, cycle_id), parsed(body)
+    missed: list[str] = []
+    if plain.get("has_pieces"):
+        notes = pieces.with_pieces(connection, list(cycle.notes), missed.append)
+        cycle = replace(cycle, notes=tuple(notes))
+    if "result.results" in (plain.get("cut") or {}) and cycle.result is not None:
+        ends = {call: text for call, kind, text, _ in events.of_work(connection, safe(cycle_id)) if kind == "ended"}
+        results = tuple([_with_output(result, ends.get(result.call.id)) for result in cycle.result.results])
+        cycle = linked(replace(cycle, result=replace(cycle.result, results=results)), plain.get("links") or ())
+    if missed:
+        told = f"{len(missed)} parts of the notes of cycle {cycle_id} cannot be found or read; see: spar verify"
+        cycle = replace(cycle, faults=(*cycle.faults, Fault("unreadable", told, "memory")))
+    return cycle
+
+
+def _with_output(result: CallResult, fact: str | None) -> CallResult:
+    """A result whose output was cut with what the journal knows of it."""
+    output = result.output
+    if fact is None or not (isinstance(output, dict) and output.get("truncated") is True and "reference" in output):
+        return result
+    return replace(result, output=masked(decode(fact, dict[str, Any]).get("output")))
+
+
+def _line(
+    cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any, summary: Any, body: Any
+) -> dict[str, Any]:
+    told = parsed(summary) if summary else summary_of(whole(str(body), str(cycle_id)))
+    return {
+        "cycle_id": cycle_id,
+        "agent": agent,
+        "session": session,
+        "started_at": datetime.fromtimestamp(started_at, UTC),
+        "duration": duration,
+        "outcome": outcome,
+        "deferred": "",  # a summary that an older release wrote does not say so
+        **told,
+    }

@@ -1,0 +1,254 @@
+"""Rows of the tape: a cycle is encoded, masked and written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.json import encode as as_json
+
+from memory import pieces
+from memory.codec import encode, is_safe, safe, sealed, seconds, seems_small, unsealed
+from memory.cycle_log.body import CycleBody, without_repetition
+from memory.cycle_log.shares import SMALL, shared_out
+from memory.inserts import insert_all
+from memory.sqlite import seals
+from spar.data.scrub import mask_json, may_hold
+from spar.errors import ContractError
+from spar.types import CycleRecord, Fault, count_calls, replace
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+
+_LATER = ""  # in the place of a summary: made from the body when somebody asks, which few rows are ever asked for
+
+
+_ROW_OVERHEAD = 300  # bytes of columns and index entries beside the texts
+
+
+_MAX_LINE = 200  # characters of the goal and of a fault in a list of cycles
+
+
+#: Characters of a cycle that the event loop encodes itself.
+_FEW = 1_000
+
+
+UPSERT = """
+INSERT INTO cycle (id, started_at, bytes, outcome, session, agent, duration, summary, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, bytes = excluded.bytes, outcome = excluded.outcome,
+    session = excluded.session, agent = excluded.agent, duration = excluded.duration, summary = excluded.summary,
+    body = excluded.body
+"""
+
+
+_INTO = """INSERT OR IGNORE INTO cycle
+    (seq, id, started_at, bytes, outcome, session, agent, duration, summary, body)"""
+
+
+class CycleRow(NamedTuple):
+    """A cycle as it will be written: its columns, and the pieces of it that stand elsewhere."""
+
+    columns: tuple[Any, ...]
+    pieces: dict[str, str]
+
+
+def row(cycle: CycleRecord) -> CycleRow:
+    """Return the cycle as it will be written. Raises: ContractError when it is none."""
+    if not isinstance(cycle, CycleRecord) or not isinstance(cycle.started_at, datetime):
+        raise ContractError(f"only a CycleRecord with a time can be recorded, found {cycle!r:.200}")
+    cycle, links = without_repetition(cycle)
+    found = pieces.Pieces()
+    if cycle.notes:
+        cycle = replace(cycle, notes=tuple([found.without(note) for note in cycle.notes]))
+    if seems_small(cycle, SMALL):
+        text = encode(CycleBody(cycle, links, has_pieces=bool(found.texts)), limit=1 << 62)
+    else:
+        cut: dict[str, tuple[int, int]] = {}
+        record = shared_out(cycle, cut)
+        text = as_json(CycleBody(record, links, bool(cut), cut, bool(found.texts))).decode("ascii")
+    text = mask_json(text)
+    calls = calls_of(cycle)
+    summary = mask_json(encode(summary_of(cycle), limit=1 << 62)) if calls["failed"] else _LATER
+    return CycleRow(_columns(cycle, summary, sealed(text)), found.texts)
+
+
+def _columns(cycle: CycleRecord, summary: str, body: str) -> tuple[Any, ...]:
+    duration = float(cycle.duration) if math.isfinite(cycle.duration) else None
+    size = len(body) + _ROW_OVERHEAD
+    names: tuple[str, ...] = cycle.cycle_id, cycle.outcome, cycle.session, cycle.agent
+    if not is_safe("".join(names)):
+        names = tuple(map(safe, names))
+    return (names[0], seconds(cycle.started_at), size, *names[1:], duration, summary, body)
+
+
+def size_of(row: CycleRow) -> int:
+    """About how many bytes a row takes, what it has in common with others counted in."""
+    return int(row.columns[2]) + sum(map(len, row.pieces.values()))
+
+
+def insert(connection: Connection, row: CycleRow) -> None:
+    """Write it. A cycle whose id is known is replaced: a chain of steps is recorded again as it grows."""
+    _keep_pieces(connection, row)
+    connection.execute(UPSERT, row.columns)
+    if (sealing := seals.of(connection)) is not None:
+        sealing.tops.pop("cycle", None)  # to be read again
+
+
+def prepared(
+    cycle: CycleRecord, *, is_end: bool = False, besides: dict[str, Any] | None = None
+) -> CycleRow | CycleRecord:
+    """Encode a cycle that holds but a few words, in a few microseconds: the writer's thread then has little to do but
+    to write, and need not fight with the event loop for the interpreter. Any other stays what it is, for `write`,
+    which also masks what is encoded here."""
+    try:
+        if not _holds_little(cycle):
+            return cycle
+        raw = as_json(CycleBody(cycle, is_end=is_end, besides=besides))
+        if not raw.isascii():
+            return cycle
+        return CycleRow(_columns(cycle, _LATER, sealed(raw.decode())), {})
+    except Exception:  # a field that is not what it should be, or a lone surrogate
+        return cycle
+
+
+def _holds_little(cycle: CycleRecord) -> bool:
+    """Return whether a cycle made no calls, nothing went wrong and nothing was noted, and its texts are short.
+
+    It is done for each cycle: what is taken for empty here is all that there is besides texts and numbers.
+    """
+    action, result, reflection = cycle.action, cycle.result, cycle.reflection
+    if (
+        any(_of_cycle(cycle))
+        or cycle.calls.get("failed")
+        or (action is not None and any(_of_action(action)))
+        or (result is not None and any(_of_result(result)))
+        or (reflection is not None and any(_of_reflection(reflection)))
+    ):
+        return False
+    left = _FEW - len(cycle.agent) - len(cycle.session)
+    if action is not None:
+        left -= sum(map(len, _texts_of_action(action)))
+    for each in cycle.perceptions:
+        if type(each.content) is not str or any(_of_perception(each)):
+            return False
+        left -= sum(map(len, _texts_of_perception(each))) + len(each.key or "") + len(each.subject or "")
+        if left < 0:
+            return False
+    return left >= 0
+
+
+#: What is empty in a cycle that holds little.
+_of_cycle = attrgetter("notes", "faults")
+
+
+_of_action = attrgetter("calls", "perceptions", "answers", "output")
+
+
+_of_result = attrgetter("action", "results", "state", "messages", "errors", "fault")
+
+
+_of_reflection = attrgetter("result", "successes", "failures", "abilities", "experiences")
+
+
+_of_perception = attrgetter("attributes", "evidence")
+
+
+_texts_of_action = attrgetter("goal", "id", "reason", "deferred")
+
+
+_texts_of_perception = attrgetter("content", "source", "kind", "id", "session", "intent")
+
+
+def write(connection: Connection, cycles: Sequence[CycleRow | CycleRecord]) -> None:
+    """Write these, and encode those that are not. Called in the writer's thread, so that a large cycle holds up no
+    loop; never raises for what a cycle holds: the others of its transaction must not suffer for it."""
+    for kind, some in groupby(cycles, type):
+        if kind is CycleRow:
+            _insert_all(connection, [row.columns for row in some if isinstance(row, CycleRow)])
+            continue
+        for cycle in some:  # one by one, so that no more than one large one is held encoded
+            insert(connection, cycle if isinstance(cycle, CycleRow) else _surely(cycle))
+
+
+def _without_secrets(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+    """Mask the bodies of rows that were encoded alone: they are searched together, which is much quicker."""
+    if not may_hold("\n".join([row[-1] for row in rows])):
+        return rows
+    bodies = [sealed(mask_json(unsealed(row[-1]))) for row in rows]
+    return [(*row[:-1], body) for row, body in zip(rows, bodies, strict=True)]
+
+
+def _insert_all(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write rows that have no pieces, and tell them to who keeps their seals."""
+    rows = _without_secrets(rows)
+    sealing = seals.of(connection)
+    if sealing is None:
+        connection.executemany(UPSERT, rows)
+        return
+    first = sealing.tops.get("cycle", 0) or _last(connection)
+    numbered = [(number, *row) for number, row in enumerate(rows, first + 1)]
+    before = connection.total_changes()
+    with sealing.unhooked:
+        insert_all(connection, _INTO, numbered)
+    if connection.total_changes() - before == len(rows):
+        sealing.wrote("cycle", numbered)
+    else:  # some are known
+        connection.executemany(UPSERT, rows)
+    sealing.tops["cycle"] = first + len(rows)
+
+
+def _last(connection: Connection) -> int:
+    """Return the greatest number that a cycle ever had."""
+    found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'cycle'").get
+    return found if isinstance(found, int) else 0
+
+
+def _surely(cycle: CycleRecord) -> CycleRow:
+    try:
+        return row(cycle)
+    except Exception as error:  # a value that changes while it is read, or a stranger's object
+        fault = Fault("unreadable", f"cycle {cycle.cycle_id} could not be encoded: {error}", "memory")
+        head = replace(cycle, perceptions=(), action=None, result=None, reflection=None, notes=(), faults=(fault,))
+        return row(head)
+
+
+def _keep_pieces(connection: Connection, row: CycleRow) -> None:
+    if row.pieces:
+        last = connection.execute("SELECT max(seq) FROM cycle").get
+        pieces.write(connection, row.pieces, (last if isinstance(last, int) else 0) + 1)
+
+
+def summary_of(cycle: CycleRecord) -> dict[str, Any]:
+    calls = calls_of(cycle)
+    return {
+        "goal": safe(cycle.action.goal, _MAX_LINE) if cycle.action is not None else "",
+        "deferred": safe(cycle.action.deferred, _MAX_LINE) if cycle.action is not None else "",
+        "about": _about(cycle),
+        "perceptions": len(cycle.perceptions),
+        "calls": calls,
+        "failed_calls": calls["failed"],
+        "status": cycle.result.status if cycle.result is not None else None,
+        "score": cycle.reflection.score if cycle.reflection is not None else None,
+        "phases": cycle.phases,
+        "faults": [safe(fault.message, _MAX_LINE) for fault in cycle.faults[:3]],
+    }
+
+
+def calls_of(cycle: CycleRecord) -> dict[str, int]:
+    """Count how its calls went; of a record that does not say so by its results."""
+    return cycle.calls or count_calls(() if cycle.result is None else cycle.result.results)
+
+
+def _about(cycle: CycleRecord) -> str:
+    """Describe a cycle in one line: what failed, else why its plan was put off, else the goal, else the beginning of
+    what was perceived."""
+    goal = cycle.action.deferred or cycle.action.goal if cycle.action is not None else ""
+    first = cycle.perceptions[0].text[: 4 * _MAX_LINE] if cycle.perceptions else ""
+    text = (cycle.faults[0].message if cycle.faults else "") or goal or first
+    return safe(" ".join(text.split()), _MAX_LINE)
