@@ -13,12 +13,13 @@ part of its own: its states `spar.agent.lifecycle`, who turns `spar.session.sess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spar.agent.approvals import AgentApprovals
 from spar.agent.parts import AgentParts
+from spar.agent.steps import Steps
 from spar.checks import shorten
 from spar.clock import Clock, SystemClock
 from spar.config import defaults
@@ -44,7 +45,7 @@ from spar.protocols import (
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
 from spar.runs.run import Receipt, RunStatus
-from spar.types import Action, ActionResult, Call, Perception, Reflection
+from spar.types import Call, Perception
 
 if TYPE_CHECKING:
     from spar.config.load import Loaded, Settings
@@ -62,7 +63,7 @@ PUBLIC = (
 )  # fmt: skip
 
 
-class Agent(AgentParts):
+class Agent(AgentParts, Steps):
     """A continuous loop over four modules, each an object with the phase's method or a bare function.
 
     Args:
@@ -118,6 +119,7 @@ class Agent(AgentParts):
     @classmethod
     def from_config(cls, path: str, **overrides: Any) -> Agent:
         """The agent that a configuration file describes.
+
         Args: path: the file; overrides: dotted keys of settings with `__` for the dots (`log__level="debug"`).
         Raises: ConfigError that lists all that is wrong, with file and line.
         """
@@ -197,6 +199,7 @@ class Agent(AgentParts):
 
     async def pause(self) -> None:
         """Return when the cycles in hand have finished; no new one starts. Idempotent while paused.
+
         Raises: LifecycleError when the agent has not been started or is stopped. Inside a cycle it is a request.
         """
         await self.lifecycle.pause()
@@ -239,15 +242,19 @@ class Agent(AgentParts):
         return await self.submission.submit(message, session, mode, idempotency_key, output, options, origin)
 
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
-        """Return what became of a run, or status `timeout` after so many seconds; waiting never stops the run. Raises:
-        LookupError for a run that is not known."""
+        """Return what became of a run, or status `timeout` after so many seconds; waiting never stops the run.
+
+        Raises: LookupError for a run that is not known.
+        """
         return await self.runs.wait(run_id, timeout)
 
     async def abort(self, run_id: str) -> None:
         """End a run: a queued one never starts, a running one's phase is cancelled; returns when that has settled.
 
-        After its end it does nothing. Raises: LookupError for a run that is not known, NotReadyError while the agent is
-            stopped where its memory keeps a journal: the next start would go on with the run.
+        After its end it does nothing.
+
+        Raises: LookupError for a run that is not known, NotReadyError while the agent is stopped where its memory keeps
+            a journal: the next start would go on with the run.
         """
         await self.submission.abort(run_id)
 
@@ -292,42 +299,7 @@ class Agent(AgentParts):
         """The calls that wait for a person's word, to be listed and decided from this program."""
         return AgentApprovals(self.name, self.setup, self.recovery)
 
-    # -- stepping
-
-    async def step_sense(self) -> list[Perception]:
-        """Run just the sense phase and return what it noticed. Begins a new chain of steps, which share a cycle.
-
-        Steps work when the agent is created, paused or stopped. Raises: LifecycleError otherwise; what sense raised.
-        """
-        return list(await self.stepper.step("sense", None))
-
-    async def step_plan(self, perceptions: Perception | Sequence[Perception] | None = None) -> Action | None:
-        """Plan on these perceptions (default: what the last step sensed, or nothing) and return the action.
-
-        Raises: as `step_sense`, TypeError for what is no perception; what plan raised.
-        """
-        given = [perceptions] if isinstance(perceptions, Perception) else perceptions
-        action = await self.stepper.step("plan", given)
-        assert action is None or isinstance(action, Action)
-        return action
-
-    async def step_act(self, action: Action | None = None) -> ActionResult:
-        """Execute this action (default: the last step's) for real. A failure is in the result, not raised.
-
-        Raises: as `step_sense`, ValueError where there is no action.
-        """
-        result = await self.stepper.step("act", action)
-        assert isinstance(result, ActionResult)
-        return result
-
-    async def step_reflect(self, result: ActionResult | None = None) -> Reflection:
-        """Reflect on this result (default: the last step's); its experiences are stored and the chain's cycle ends.
-
-        Raises: as `step_sense`, ValueError where there is no result; what reflect raised.
-        """
-        reflection = await self.stepper.step("reflect", result)
-        assert isinstance(reflection, Reflection)
-        return reflection
+    # -- exchange
 
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
         """Put other modules and settings in the place of today's, without holding up any work.

@@ -6,7 +6,7 @@ A step runs on the standing session, which does not turn meanwhile, under the de
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.session.session import Session
 from spar.session.sessions import Sessions
-from spar.types import Action, ActionResult, Perception, Phase
+from spar.types import Action, ActionResult, Perception, Phase, Reflection
 
 #: Under which name a cycle keeps what a phase brought.
 PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result", "reflect": "reflection"}
@@ -161,3 +161,46 @@ async def _stepped(session: Session, cycle: Cycle, phase: Phase, given: Any) -> 
             cycle.result = failed_result(given, cycle.faults[-1], cycle.error, session.salvage)
             return cycle.result
         return None
+
+
+class Steps:
+    """The four steps of an agent, each taken by hand."""
+
+    __slots__ = ()
+
+    stepper: Stepper
+
+    async def step_sense(self) -> list[Perception]:
+        """Run just the sense phase and return what it noticed. Begins a new chain of steps, which share a cycle.
+
+        Steps work when the agent is created, paused or stopped. Raises: LifecycleError otherwise; what sense raised.
+        """
+        return list(await self.stepper.step("sense", None))
+
+    async def step_plan(self, perceptions: Perception | Sequence[Perception] | None = None) -> Action | None:
+        """Plan on these perceptions (default: what the last step sensed, or nothing) and return the action.
+
+        Raises: as `step_sense`, TypeError for what is no perception; what plan raised.
+        """
+        given = [perceptions] if isinstance(perceptions, Perception) else perceptions
+        action = await self.stepper.step("plan", given)
+        assert action is None or isinstance(action, Action)
+        return action
+
+    async def step_act(self, action: Action | None = None) -> ActionResult:
+        """Execute this action (default: the last step's) for real. A failure is in the result, not raised.
+
+        Raises: as `step_sense`, ValueError where there is no action.
+        """
+        result = await self.stepper.step("act", action)
+        assert isinstance(result, ActionResult)
+        return result
+
+    async def step_reflect(self, result: ActionResult | None = None) -> Reflection:
+        """Reflect on this result (default: the last step's); its experiences are stored and the chain's cycle ends.
+
+        Raises: as `step_sense`, ValueError where there is no result; what reflect raised.
+        """
+        reflection = await self.stepper.step("reflect", result)
+        assert isinstance(reflection, Reflection)
+        return reflection
