@@ -22,7 +22,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks import graphs, model_run
+from benchmarks import graphs, model_run, streamed
 from benchmarks.calling import bare, contender, following, reading, writing
 from benchmarks.counted import counted
 from benchmarks.graphs import Dependencies, batch_of, makespan_of
@@ -153,8 +153,24 @@ async def layered(*, journal: bool) -> AsyncIterator[Batch]:
 
 
 @asynccontextmanager
+async def playing(mode: streamed.Mode) -> AsyncIterator[Batch]:
+    async def batch(calls: int) -> int:
+        times = -(-calls // mode.calls)
+        await streamed.played({"spar": streamed.spar}, mode, times)
+        return times * mode.calls
+
+    yield batch
+
+
+@asynccontextmanager
 async def runs() -> AsyncIterator[Batch]:
     async with model_run.in_agent(model_run.at_once) as run:
+        yield model_run.batch_of(run)
+
+
+@asynccontextmanager
+async def requests() -> AsyncIterator[Batch]:
+    async with model_run.alone(model_run.in_two()) as run:
         yield model_run.batch_of(run)
 
 
@@ -174,9 +190,12 @@ ROWS: Mapping[str, tuple[str, Row]] = {
     "10-after": ("chained call, by after, events", calls(following, CHAIN)),
     "11": ("call of a makespan, 1,000 calls", lambda: layered(journal=False)),
     "12": ("call of a makespan with events and journal", lambda: layered(journal=True)),
+    "13": ("streamed call, waiting", lambda: playing(streamed.MODES["waiting"])),
+    "13-silent": ("streamed call, the stream silent", lambda: playing(streamed.MODES["silent"])),
     "14": ("publish to a plain subscriber", lambda: spar_bus(plain_functions(1), yields=False)),
     "15": ("publish to an async subscriber", lambda: spar_bus(async_functions(1), yields=True)),
     "run": ("run of one request and one call", runs),
+    "requests": ("two requests and a call by planning.Requests", requests),
 }
 
 
