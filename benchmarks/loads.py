@@ -32,6 +32,7 @@ from perception import Sense
 from perception.sensors.directory import DirectorySensor
 from spar import Action, Agent, Call, Perception, tool
 from spar.protocols import Home, SensorSpec
+from spar.service.garbage import Collections
 from spar.threads import take_short_turns
 
 #: Milliseconds by which a load may hold the loop up beyond an idle one's.
@@ -84,11 +85,13 @@ async def large() -> str:
 
 
 async def measure(effort: Effort) -> list[Line]:
-    before = sys.getswitchinterval()
-    take_short_turns()  # as in the service
+    before, collections = sys.getswitchinterval(), Collections(lambda: None)  # what goes on is never quiet
+    take_short_turns()  # as in the service, and so is when garbage is looked for
+    collections.begin()
     try:
         return await _measured(effort)
     finally:
+        collections.end()
         sys.setswitchinterval(before)
 
 
