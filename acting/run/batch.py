@@ -41,6 +41,7 @@ from spar.threads import OTHERS_TURN
 from spar.types import Action, ActionResult, CallResult, Fault, replace
 
 READ_LIMIT = 64  # calls read in a row from a list, before others get their turn
+GIVEN_UP_LIMIT = 64  # calls given up in a row at the end of a run, before others get their turn
 
 _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
 
@@ -189,8 +190,8 @@ class Batch:
         return True
 
     def _drain(self) -> None:
-        """Act on what the graph says until it says nothing more."""
-        graph = self._graph
+        """Act on what the graph says until it says nothing more, or others are to have their turn."""
+        graph, given_up = self._graph, 0
         while not self._is_aborted:
             while graph.doomed or graph.ready or self._order.due:
                 if self._order.due:
@@ -211,6 +212,10 @@ class Batch:
             if stuck is None:
                 self._finish_waiting()
                 return
+            if given_up >= GIVEN_UP_LIMIT:
+                asyncio.get_running_loop().call_soon(self._drain)
+                return
+            given_up += len(stuck[0])
             for node in stuck[0]:
                 self._pass_over(cast(Step, node), stuck[2])
 
