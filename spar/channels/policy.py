@@ -7,8 +7,12 @@ names that are allowed, and behind those that are denied.
 
 from __future__ import annotations
 
-from spar.config.tables.senders import SenderSettings
+from typing import TYPE_CHECKING
+
 from spar.records.senders import Admission, AllowedSender, SenderRow, SenderRules, patterns_of, read_sender
+
+if TYPE_CHECKING:
+    from spar.config.tables.senders import SenderSettings  # an agent made by hand loads no pydantic
 
 
 def rules_of(settings: SenderSettings) -> SenderRules:

@@ -11,14 +11,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from spar.channels.codes import digest_of, is_same, new_code, new_salt
 from spar.channels.policy import judge, rules_of
-from spar.config.tables.senders import SenderSettings
 from spar.errors import ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
@@ -26,6 +25,9 @@ from spar.ports.optional import offers
 from spar.protocols import Records
 from spar.records.senders import Admission, SenderRow, SenderRules, SenderStatus, read_sender, sender_of
 from spar.types import Trust, replace
+
+if TYPE_CHECKING:
+    from spar.config.tables.senders import SenderSettings  # an agent made by hand loads no pydantic
 
 #: The kind of the rows in the store.
 KIND: Final = "sender"
