@@ -42,8 +42,9 @@ from planning.model_tables import LEAST_ANSWER, LEAST_CONTEXT, ModelTable, Model
 from planning.rules.planner import RulesPlanner
 from spar.clock import SystemClock
 from spar.errors import ConfigError
-from spar.protocols import Home, Host
+from spar.protocols import Context, Home, Host
 from spar.records.run_options import Thinking
+from spar.types import Perception
 
 RulesAre = Literal["fallback", "first", "off"]
 #: Bytes of a file with instructions; more than that is a mistake, and would be paid for with every request.
@@ -147,6 +148,12 @@ class Assistant(Chain):
         """Go by the agent's clock and budgets from now on."""
         self._planner.model, self._planner.compaction_model = self._tables.made(host.clock, host.budgets)
         super().attach(host)
+
+    async def prompt(
+        self, perceptions: Sequence[Perception], context: Context, *, with_text: bool = False
+    ) -> dict[str, Any]:
+        """Return what would stand in the model's next request (`ModelPlanner.prompt`)."""
+        return await self._planner.prompt(perceptions, context, with_text=with_text)
 
     def warnings(self) -> list[str]:
         """Return which models lack the key that they are to use, and what is wrong with files and skills."""

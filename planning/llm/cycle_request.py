@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from planning.bootstrap.before_request import Shaped, messages_of, shaped
+from planning.bootstrap.outline import outline_of
 from planning.bootstrap.sections import Prompt, instructed
 from planning.llm.record import digest
 from planning.llm.state import PlannerState
@@ -71,12 +72,8 @@ class CycleRequest:
 
     async def request(self) -> Request:
         """Return the request as it is first sent; before that the conversation is summed up, if it takes too much."""
-        host, planner = self._host, self._planner
-        if host is not None and host.transcripts is not None and self._run is not None:
-            self._entries = await host.transcripts.read(self._context.session)
-        self._experiences = await self._recalled()
-        self._prompt = instructed(await planner.prompts.of(self._context), self._options.instructions)
-        await self._shape()
+        planner = self._planner
+        await self._gather()
         request = self._composed()
         room = self._room
         if room is None:
@@ -87,8 +84,27 @@ class CycleRequest:
                 request = self._composed()
         return fit(request, room, planner.estimator, self._steps)
 
-    async def _shape(self, reason: str = "") -> None:
-        """Let the hooks at `before_request` change what the request is composed of; once in a cycle."""
+    async def preview(self, *, with_text: bool = False) -> dict[str, Any]:
+        """Return what would stand in the request, by part; nothing is sent, summed up or kept."""
+        planner = self._planner
+        await self._gather("preview")
+        request = fit(self._composed(), self._room, planner.estimator, self._steps)
+        found = outline_of(request, self._prompt, self._shaped, self._offered(), planner.estimator,
+                           self._context.session, with_text=with_text)  # fmt: skip
+        return {**found, "model": self._in_turn}
+
+    async def _gather(self, reason: str = "") -> None:
+        """Read all that the request is composed of, once in a cycle, and let hooks change it."""
+        host = self._host
+        if host is not None and host.transcripts is not None and self._run is not None:
+            self._entries = await host.transcripts.read(self._context.session)
+        self._experiences = await self._recalled()
+        prompt = await self._planner.prompts.of(self._context, keep=not reason)
+        self._prompt = instructed(prompt, self._options.instructions)
+        await self._shape(reason)
+
+    async def _shape(self, reason: str) -> None:
+        """Let the hooks at `before_request` change what the request is composed of."""
         planner = self._planner
         planner.order(self._options.model)  # what is not allowed any more ends the run before a hook is asked
         draft = RequestDraft(self._prompt.instructions, tools=tuple(self._offered()), trust=self._prompt.trust,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from planning.llm.delegates import CONSULTATION
 from planning.llm.state import PlannerState
@@ -71,6 +72,16 @@ class ModelPlanner(PlannerState):
                 async for item in items:
                     yield item
             request = await turn.smaller(request)
+
+    async def prompt(
+        self, perceptions: Sequence[Perception], context: Context, *, with_text: bool = False
+    ) -> dict[str, Any]:
+        """Return what would stand in the next request, by part, size and origin; nothing is sent or kept.
+
+        Raises: PermanentError when a hook is against it.
+        """
+        found = await PlanningTurn(self, perceptions, context).preview(with_text=with_text)
+        return {**found, "problems": self.prompts.warnings()}
 
     def lends(self) -> Lent:
         """Return what the actor needs to have calls carried out here."""

@@ -15,7 +15,7 @@ from spar.observe.stats import Snapshot
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
 from spar.runs.run import Receipt, RunStatus
-from spar.types import Action, ActionResult, Perception, Reflection
+from spar.types import Ability, Action, ActionResult, Perception, Reflection
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
@@ -87,6 +87,8 @@ class Served(AsksRuns, Measured, Startable, Pausable, Steppable, Exchangeable, P
     def reports(self) -> Reports: ...
     @property
     def lifecycle(self) -> Lifecycle: ...
+    @property
+    def abilities(self) -> Mapping[str, Ability]: ...
     @property
     def submission(self) -> Submission: ...
     def caches(self) -> tuple[object, ...]: ...

@@ -22,6 +22,7 @@ SUMMARIES = {
     "follow": "Follow a run to its end, the answer as it is written.",
     "abort": "Call a run off.",
     "senders": "Say who may talk with it on its channels.",
+    "prompt": "Show what stands in the next request to the model.",
     "transcript": "Print the messages and the actions of a session.",
     "step": "Run one phase and print what it brought.",
     "approvals": "Look at calls that wait for your decision, and decide.",

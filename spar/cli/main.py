@@ -30,6 +30,7 @@ COMMANDS = {
     "wait": "spar.cli.commands.conversation.runs:wait",
     "follow": "spar.cli.commands.conversation.follow:follow",
     "abort": "spar.cli.commands.conversation.runs:abort",
+    "prompt": "spar.cli.commands.conversation.prompt:prompt",
     "transcript": "spar.cli.commands.conversation.transcript:transcript",
     "step": "spar.cli.commands.conversation.runs:step",
     "approvals": "spar.cli.commands.review.approvals:approvals",

@@ -271,6 +271,17 @@ class ListsAtOnce(Protocol):
         ...
 
 
+@runtime_checkable
+class ShowsPrompt(Protocol):
+    """A planner by a model that says what stands in its next request."""
+
+    async def prompt(
+        self, perceptions: Sequence[Perception], context: Context, *, with_text: bool = False
+    ) -> dict[str, Any]:
+        """Return the parts of the request with their sizes and origins; nothing is sent or kept."""
+        ...
+
+
 # -- tools
 
 

@@ -7,6 +7,7 @@ sessions       starts and ends the sessions of an agent
 parts          the parts of an agent that its sessions share
 holding        holds sessions between two cycles while modules are exchanged
 phases         calls the four modules in a session, with their contexts and hooks
+preview        shows what stands in a session's next request to a model
 session_hooks  calls the hooks at the beginning and the end of sessions
 control/       what people do with sessions: find, set, begin anew, stop
 """

@@ -23,6 +23,7 @@ from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 from spar.server.bodies import BoundedBodies
 from spar.server.gate import AvailabilityMiddleware
 from spar.server.problems import REFUSALS, on_error, problem
+from spar.server.routes.prompts import prompt_routes
 from spar.server.routes.review import approval_routes, recovery_routes
 from spar.server.routes.runs import run_routes
 from spar.server.routes.senders import sender_routes
@@ -117,6 +118,7 @@ def control(service: Service) -> Starlette:
             Route("/v1/status", status),
             Route("/v1/agents/{target}", act_on, methods=["POST"]),
             *run_routes(service),
+            *prompt_routes(service),
             Route("/v1/sensors/{sensor}:restore", restore, methods=["POST"]),
             Route("/v1/cycles", cycles),
             Route("/v1/cycles/{cycle_id}", cycle),

@@ -2,5 +2,6 @@
 
 runs        gives work to the service: a message, a wait, an abort, a step
 follow      follows a run and prints its answer as it is written
+prompt      shows what stands in the next request to a model
 transcript  prints the transcript of a session from the store
 """

@@ -1,0 +1,50 @@
+"""Preview of a session's next request to a model: asked of the planner, with what the session has now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from spar.errors import ConflictError
+from spar.loop.core import Core
+from spar.loop.setup import Setup
+from spar.ports.optional import ShowsPrompt, offers
+from spar.protocols import Context, RunContext
+from spar.session.sessions import Sessions
+from spar.types import Ability, Perception
+
+#: The id of the run that a preview is made for where none goes on.
+_PREVIEW = "preview"
+
+
+class Previewed(Protocol):
+    """An agent as far as a request of it is previewed."""
+
+    @property
+    def core(self) -> Core: ...
+    @property
+    def setup(self) -> Setup: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def memory(self) -> Any: ...
+    @property
+    def abilities(self) -> Mapping[str, Ability]: ...
+
+
+async def prompt_of(agent: Previewed, session: str, message: str = "", *, with_text: bool = False) -> dict[str, Any]:
+    """Return what stands in a session's next request, by part, size and origin.
+
+    It is that of the run that goes on there, else that of a run about `message`.
+
+    Raises: ConflictError where the planner asks no model; what its hooks say against the request.
+    """
+    planner = agent.setup.modules["plan"].part
+    if not offers(planner, ShowsPrompt):
+        raise ConflictError(f'{agent.setup.modules["plan"].name} asks no model: it has no prompt (plan.use = "llm")')
+    known = agent.sessions.by_key.get(session)
+    run = known.run if known is not None else None
+    asked = Perception(message, source="messages", kind="message", session=session, trust="trusted")
+    about = run.context() if run is not None else RunContext(_PREVIEW, message, message=asked if message else None)
+    context = Context(agent.core.name, "", session, about, agent.memory, agent.abilities, clock=agent.core.clock)
+    return await planner.prompt([asked] if message and run is None else [], context, with_text=with_text)

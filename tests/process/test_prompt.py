@@ -1,0 +1,163 @@
+"""Files, skills and hooks of a service from outside: told, used, kept over a kill, and shown by `spar prompt`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.process.conftest import Service, Spar, until
+from tests.servers.llm import served
+from tests.servers.llm_replies import ToolCall, says
+from tests.servers.llm_requests import Asked
+
+pytestmark = pytest.mark.process
+pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
+SECRET = "value-of-the-weather-key"
+
+CONFIG = """
+[agent]
+loop_interval = "adaptive"
+min_interval = 0
+
+[[sensors]]
+use = "messages"
+
+[plan]
+use = "llm"
+
+[plan.options]
+model = [{{ name = "scripted", base_url = "{url}" }}]
+instructions = "You are Ada's assistant."
+files = ["AGENTS.md", "USER.md"]
+skills = "skills/"
+
+[[tools]]
+use = "shell"
+options = {{ skills = "skills/" }}
+
+[log]
+format = "json"
+"""
+SKILL = "---\nname: weather\ndescription: {}\nenvironment: [WEATHER_KEY]\n---\nRun `run.sh TOWN` in its folder.\n"
+
+
+def written(spar: Spar, url: str) -> str:
+    """Write configuration, files and a skill; returns the path of the skill's program."""
+    spar.write(CONFIG.format(url=url))
+    (spar.folder / "AGENTS.md").write_text("Answer briefly.")
+    own = spar.folder / "skills" / "weather"
+    own.mkdir(parents=True)
+    (own / "SKILL.md").write_text(SKILL.format("Tells the weather."))
+    (own / "run.sh").write_text('#!/bin/sh\necho "rain in $1, key $WEATHER_KEY"\n')
+    (own / "run.sh").chmod(0o755)
+    return str(own / "run.sh")
+
+
+def texts(asked: Asked) -> str:
+    return "\n".join(str(each.get("content")) for each in asked.messages)
+
+
+def test_a_skill_is_listed_read_used_and_stays_as_it_was_over_a_kill(spar: Spar, start: Callable[..., Service]) -> None:
+    story = [
+        says("", ToolCall("skill", {"name": "weather"})),
+        says("", ToolCall("shell", {"argv": [str(spar.folder / "skills" / "weather" / "run.sh"), "Graz"]})),
+        says("It rains."),
+        says("Still."),
+        says("New."),
+    ]
+    with served(story) as server:
+        written(spar, server.url)
+        environ = {"WEATHER_KEY": SECRET}
+        first = start(environ=environ).ready()
+        assert spar("send", "how is the weather?").out.strip() == "It rains."
+
+        asked = [texts(each) for each in server.requests]
+        assert all("You are Ada's assistant.\n\n## File AGENTS.md\nAnswer briefly." in each for each in asked)
+        assert all("- weather: Tells the weather." in each for each in asked)
+        assert "Run `run.sh TOWN`" not in asked[0]
+        assert "Run `run.sh TOWN`" in asked[1]
+        assert "rain in Graz, key [WEATHER_KEY]" in asked[2]
+
+        first.process.send_signal(signal.SIGKILL)
+        first.process.wait(20)
+        (spar.folder / "skills" / "weather" / "SKILL.md").write_text(SKILL.format("Changed."))
+        second = start(environ=environ).ready()
+        spar("send", "and now?")
+        spar("send", "hello", "--session", "bob")
+        assert "- weather: Tells the weather." in texts(server.requests[3])
+        assert "- weather: Changed." in texts(server.requests[4])
+
+        kept = b"".join(each.read_bytes() for each in spar.state.iterdir() if each.is_file())
+        said = "\n".join([*first.lines, *second.lines, *map(texts, server.requests)])
+        assert SECRET.encode() not in kept
+        assert SECRET not in said
+
+
+def test_the_prompt_is_shown_by_part_and_nothing_is_sent(spar: Spar, start: Callable[..., Service]) -> None:
+    with served(says("yes")) as server:
+        written(spar, server.url)
+        spar.workspace.mkdir(exist_ok=True)
+        (spar.workspace / "USER.md").write_text("likes tea")
+        start(environ={"WEATHER_KEY": SECRET}).ready()
+
+        shown = spar("prompt", "alice", "--message", "hello")
+        assert (shown.code, server.requests) == (0, [])
+        lines = [line.split() for line in shown.out.splitlines()]
+        assert [line[0] for line in lines] == [
+            "part", "instructions", "instructions", "file", "skills", "tools", "file", "message", "all",
+        ]  # fmt: skip
+        assert lines[3][3].endswith("AGENTS.md")
+        assert lines[6][3:] == [str(spar.workspace / "USER.md"), "(untrusted)"]
+        assert lines[-1][-4:] == ["trust:", "untrusted,", "model:", "scripted"]
+
+        found = spar("--json", "prompt", "alice", "--full").json
+        assert found["chars"] == sum(each["chars"] for each in found["parts"])
+        assert {"part", "origin", "chars", "tokens", "note", "text"} == set(found["parts"][0])
+        assert found["tokens"] > 100
+
+        spar("send", "hello", "--session", "alice")
+        assert "history" in [each["part"] for each in spar("--json", "prompt", "alice").json["parts"]]
+
+
+def test_what_is_wrong_with_a_file_is_an_alert_and_the_runs_go_on(spar: Spar, start: Callable[..., Service]) -> None:
+    with served(says("yes")) as server:
+        written(spar, server.url)
+        (spar.folder / "AGENTS.md").write_bytes(b"\xff\xfe")
+        service = start(environ={"WEATHER_KEY": SECRET}).ready()
+
+        assert spar("send", "hello").out.strip() == "yes"
+        assert "alert    prompt (warning)" in spar("status").out
+        assert "warning  the file 'AGENTS.md' is no text in UTF-8" in spar("status").out
+        assert any("the file 'AGENTS.md' is no text in UTF-8" in line for line in service.lines)
+
+        (spar.folder / "AGENTS.md").write_text("Well again.")
+        assert spar("send", "hello").out.strip() == "yes"
+        until(lambda: "alert    prompt" not in spar("status").out, "the end of the alert")
+        assert "Well again." in texts(server.requests[-1])
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ('files = [{ path = "A.md", required = true }]', "'A.md' is required and not there; looked in"),
+        ('files = ["A.md", "A.md"]', "'A.md' stands there twice"),
+        ('files = [{ path = "A.md", trust = "high" }]', "plan.options.files"),
+        ('skills = "nowhere/"', "no folder 'nowhere/'; looked for"),
+    ],
+)
+def test_wrong_options_are_refused_at_the_start(spar: Spar, option: str, sentence: str) -> None:
+    spar.write(f'[plan]\nuse = "llm"\n[plan.options]\nmodel = "test:m"\nbase_url = "http://127.0.0.1:1"\n{option}\n')
+    checked = spar("config", "check")
+
+    assert checked.code == 78
+    assert sentence in checked.err
+
+
+def test_a_planner_by_rules_has_no_prompt(service: Service) -> None:
+    shown: Any = service.spar("prompt")
+
+    assert shown.code == 1
+    assert "asks no model" in shown.err

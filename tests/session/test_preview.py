@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planning.llm.planner import ModelPlanner
+from spar import Agent, Decision, HookContext
+from spar.errors import ConflictError
+from spar.session.preview import prompt_of
+from spar.testing import ScriptedModel, VirtualClock
+
+
+def agent_of(clock: VirtualClock, model: Any) -> Agent:
+    return Agent(plan=ModelPlanner(model, instructions="be kind"), clock=clock)
+
+
+async def test_hooks_are_asked_as_for_a_request_and_told_that_none_is_sent(clock: VirtualClock) -> None:
+    model, reasons = ScriptedModel([]), []
+    agent = agent_of(clock, model)
+
+    @agent.hook("before_request")
+    def add(ctx: HookContext) -> Decision:
+        reasons.append(ctx.reason)
+        return Decision.rewrite(ctx.value.append("rhyme").add("it rains"))
+
+    async with agent:
+        found = await prompt_of(agent, "alice", "hello", with_text=True)
+
+    assert (reasons, model.requests) == (["preview"], [])
+    parts = {(each["part"], each["origin"]): each["text"] for each in found["parts"]}
+    name = add.__qualname__
+    assert parts["instructions", f"hooks at before_request: {name}"] == "rhyme"
+    assert parts["instructions", "plan.options.instructions"] == "be kind"
+    assert parts["message", "run"] == "user: hello"
+    assert "it rains" in parts["context", "hooks at before_request"]
+    assert found["hooks"][0]["instructions"] == "7 characters appended"
+
+
+async def test_the_request_of_the_run_that_goes_on_is_shown(clock: VirtualClock) -> None:
+    shown: list[dict[str, Any]] = []
+
+    async def model(request: Any) -> dict[str, Any]:
+        shown.append(await prompt_of(agent, "alice", "another question", with_text=True))
+        return {"output": "yes"}
+
+    agent = agent_of(clock, model)
+    async with agent:
+        await agent.wait((await agent.submit("the question", session="alice")).run_id)
+
+    assert [each["text"] for each in shown[0]["parts"] if each["part"] == "message"] == ["user: the question"]
+
+
+async def test_a_planner_without_a_model_says_so(clock: VirtualClock) -> None:
+    async with Agent(plan=lambda perceptions: None, clock=clock) as agent:
+        with pytest.raises(ConflictError, match="asks no model"):
+            await prompt_of(agent, "alice")
