@@ -175,10 +175,6 @@ class Hooks:
         }
         return {**found, "off": list(self.off)} if self.off else found
 
-    def at(self, point: str) -> bool:
-        """Return whether anybody listens at this point."""
-        return point in self.used
-
     def _drop(self, point: str, entry: _Registered) -> None:
         """Ask this hook no more."""
         self._hooks[point] = tuple(h for h in self._hooks.get(point, ()) if h is not entry)

@@ -31,7 +31,7 @@ from spar.types import Call, CallResult, Fault, Trust, replace
 def is_authorized(runtime: Runtime, step: Step, scope: Scope) -> bool:
     """Return whether a call may run with nobody asked, found out without waiting: most may."""
     hooks, approvals, spending = runtime.hooks, runtime.approvals, runtime.spending
-    if hooks is not None and hooks.at("before_call"):
+    if hooks is not None and "before_call" in hooks.used:
         return False
     is_let = step.entry.terms.approval == "auto" if approvals is None else _is_let(runtime, approvals, step, scope)
     return is_let and (spending is None or spending.admits(step, scope))

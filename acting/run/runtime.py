@@ -235,10 +235,10 @@ class Runtime:
     def reviews(self) -> bool:
         """Return whether hooks look at results."""
         hooks = self.hooks
-        return hooks is not None and (hooks.at("after_call") or hooks.at("result_persist"))
+        return hooks is not None and not hooks.used.isdisjoint(("after_call", "result_persist"))
 
     def asks(self, point: str) -> bool:
-        return self.hooks is not None and self.hooks.at(point)
+        return self.hooks is not None and point in self.hooks.used
 
     async def consult(self, point: str, value: Any, scope: Scope) -> Outcome:
         """Return what the hooks at a point decide; their own faults are published."""

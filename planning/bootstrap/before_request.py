@@ -75,7 +75,7 @@ async def shaped(host: Host | None, context: Context, draft: RequestDraft, *, re
 
     Raises: PermanentError when a hook is against the request.
     """
-    if host is None or host.hooks is None or not host.hooks.at(POINT):
+    if host is None or host.hooks is None or POINT not in host.hooks.used:
         return Shaped(draft)
     accept = _Acceptance()
     run_id = context.run.id if context.run is not None else None

@@ -69,7 +69,7 @@ class SessionPrompts:
         if self.files is not None:
             await self.files.look()
             files = self.files.told
-        if self._host is not None and self._host.hooks is not None and self._host.hooks.at(POINT):
+        if self._host is not None and self._host.hooks is not None and POINT in self._host.hooks.used:
             files = await self._asked(files, context)
         skills = await self._skills(context, keep=keep)
         self._tell()

@@ -279,7 +279,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 async def _consult(host: Host, context: Context, point: str, value: Any, reason: CompactionReason) -> Outcome:
     """Ask the hooks at a point. Their own faults are published."""
-    if host.hooks is None or not host.hooks.at(point):
+    if host.hooks is None or point not in host.hooks.used:
         return Outcome(value)
     run_id = context.run.id if context.run is not None else None
     asked = HookContext(point, context.agent, value, context.session, run_id, context.cycle_id, reason)

@@ -120,7 +120,7 @@ class Reports:
 
     async def ask(self, point: str, value: Any) -> None:
         """Ask the hooks at a point that is about the agent itself; what they answer changes nothing."""
-        if self._core.hooks.at(point):
+        if point in self._core.hooks.used:
             await self.asked(HookContext(point, self._core.name, value))
 
     async def asked(self, ctx: HookContext) -> Outcome:

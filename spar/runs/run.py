@@ -168,7 +168,7 @@ class Run:
         options = self.options
         for other in self.absorbed:
             options = options.followed_by(other.options)
-        return options.over(self.defaults)
+        return options if self.defaults is NO_OPTIONS else options.over(self.defaults)
 
     def hear(self, other: Run) -> None:
         """Take in the message of another run, which ends when this one does."""

@@ -101,9 +101,9 @@ async def test_a_removed_hook_is_not_asked_any_more() -> None:
     remove()
     remove()
     assert not (await ask(hooks)).denied
-    assert hooks.at(OPEN)
+    assert OPEN in hooks.used
     keep()
-    assert not hooks.at(OPEN)
+    assert OPEN not in hooks.used
 
 
 async def test_a_hook_that_registers_another_one_does_not_disturb_the_asking() -> None:

@@ -74,7 +74,7 @@ async def test_a_hook_that_keeps_failing_is_asked_no_more_unless_it_guards() -> 
     assert asked.count("before_cycle") == FAILURES_UNTIL_OFF
     assert asked.count("before_call") == 2 * FAILURES_UNTIL_OFF
     assert len(hooks.off) == 1
-    assert not hooks.at("before_cycle")
+    assert "before_cycle" not in hooks.used
 
 
 async def test_for_want_of_memory_most_runs_that_ended_are_forgotten(clock: VirtualClock) -> None:
