@@ -34,6 +34,7 @@ SUMMARIES = {
     "restore": "Put a copy back; the service must be stopped.",
     "verify": "Look at every row that is kept.",
     "doctor": "One page on how everything is, and what to do.",
+    "service": "Have systemd run it: install, show, take away.",
     "observe": "Alert rules and a dashboard for who watches it.",
     "config": "Check, show or describe the configuration.",
     "mcp": "Look at tools of MCP servers that changed, and accept them.",

@@ -43,6 +43,7 @@ COMMANDS = {
     "restore": "spar.cli.commands.maintenance:restore",
     "verify": "spar.cli.commands.maintenance:verify",
     "doctor": "spar.cli.commands.maintenance:doctor",
+    "service": "spar.cli.commands.unit:service_unit",
     "observe": "spar.cli.commands.observe:observe",
     "config": "spar.cli.commands.config:config",
     "mcp": "spar.cli.commands.mcp:mcp",

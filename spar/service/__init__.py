@@ -4,6 +4,7 @@ app             the composition root: builds parts, agents and the service from 
 process         the process in the foreground, from the first log line to the exit code
 exit_codes      the exit codes of sysexits.h
 garbage         collects cycles of references at quiet moments
+unit            the systemd unit that runs it
 systemd         notifies systemd of readiness, progress and stop
 metrics         renders the page of metrics in the format of Prometheus
 health_metrics  the metrics of health: progress, ages, queues, losses, memory and disk

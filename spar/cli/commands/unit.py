@@ -1,0 +1,178 @@
+"""The service under systemd: its unit written, started, shown and taken away."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from spar.cli.context import Options, fail, show
+from spar.data.text import printable
+from spar.service import exit_codes as exits
+from spar.service.unit import WRITTEN_BY, UnitTerms, unit
+
+#: Where units are that a system's manager reads, and a user's.
+SYSTEM_UNITS = Path("/etc/systemd/system")
+USER_UNITS = Path("systemd/user")
+#: What `systemctl show` is asked for.
+SHOWN = ("LoadState", "ActiveState", "SubState", "Result", "NRestarts", "MainPID", "ExecMainStatus")
+
+_user = click.option("--user", "is_user", is_flag=True, help="Of your own service manager, not of the system's.")
+_name = click.option("--name", default="spar", show_default=True, metavar="NAME", help="The name of the unit.")
+
+
+@click.group("service")
+def service_unit() -> None:
+    """Have systemd run the service: install it, look at it, take it away."""
+
+
+@service_unit.command()
+@_user
+@_name
+@click.option("--as", "user", metavar="USER", help="Whom it runs as (default: who owns the configuration's folder).")
+@click.option("--no-start", is_flag=True, help="Write the unit only.")
+@click.option("--print", "only_print", is_flag=True, help="Show the unit and write nothing.")
+@click.pass_obj
+def install(options: Options, is_user: bool, name: str, user: str | None, no_start: bool, only_print: bool) -> None:
+    """Write a systemd unit for this configuration, and start it now and at each boot.
+
+    It runs with watchdog and confinement as the user who owns the configuration's folder. Written again, it replaces
+    what it has written before, and nothing else.
+
+    \b
+    Examples:
+      sudo spar -c /etc/spar/config.toml service install
+      spar service install --user
+      spar service install --print
+    """
+    text = _text(options, user, is_user=is_user)
+    if only_print:
+        click.echo(text, nl=False)
+        return
+    path = _path(name, is_user=is_user)
+    if path.exists() and not path.read_text(errors="replace").startswith(WRITTEN_BY):
+        fail(f"{path}: there is a unit that spar has not written; choose another --name", exits.CANNOT_CREATE)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror}; run it with sudo, or with --user", exits.NO_PERMISSION)
+    if not no_start:
+        _systemctl("daemon-reload", is_user=is_user, hint=f"{path} is written")
+        _systemctl("enable", "--now", path.name, is_user=is_user, hint=f"{path} is written")
+    say = f"{path} written" + ("" if no_start else f", {path.stem} started; look at it with: spar status")
+    show(options, {"unit": str(path), "started": not no_start}, say)
+
+
+@service_unit.command()
+@_user
+@_name
+@click.pass_obj
+def uninstall(options: Options, is_user: bool, name: str) -> None:
+    """Stop the service and take its unit away; what it keeps (its state directory) stays.
+
+    \b
+    Example:
+      sudo spar service uninstall
+    """
+    path = _path(name, is_user=is_user)
+    if not path.exists():
+        fail(f"{path}: there is no such unit")
+    if not path.read_text(errors="replace").startswith(WRITTEN_BY):
+        fail(f"{path}: spar has not written this unit; take it away by hand", exits.CANNOT_CREATE)
+    _systemctl("disable", "--now", path.name, is_user=is_user, hint="nothing was taken away")
+    try:
+        path.unlink()
+    except OSError as error:
+        fail(f"{path}: cannot be taken away: {error.strerror}", exits.NO_PERMISSION)
+    _systemctl("daemon-reload", is_user=is_user, hint=f"{path} is gone")
+    show(options, {"removed": str(path)}, f"{path} taken away; what the service keeps is still there")
+
+
+@service_unit.command("status")
+@_user
+@_name
+@click.pass_obj
+def unit_status(options: Options, is_user: bool, name: str) -> None:
+    """Show how systemd sees the unit; `spar status` shows what the service does.
+
+    \b
+    Example:
+      spar service status
+    """
+    said = _systemctl(
+        "show", "--property", ",".join(SHOWN), f"{name}.service", is_user=is_user, hint="nothing is known"
+    )
+    found = dict(line.partition("=")[::2] for line in said.splitlines() if "=" in line)
+    if found.get("LoadState") == "not-found":
+        fail(f"there is no unit {name}; spar service install writes one", exits.UNAVAILABLE)
+    restarts, pid = found.get("NRestarts", "?"), found.get("MainPID", "0")
+    parts = [f"{name}: {found.get('ActiveState', '?')} ({found.get('SubState', '?')})"]
+    parts += [f"process {pid}"] if pid != "0" else [f"ended with {found.get('ExecMainStatus', '?')}"]
+    show(options, found, printable(", ".join([*parts, f"restarted {restarts} times"])))
+
+
+def _text(options: Options, user: str | None, *, is_user: bool) -> str:
+    """Return the unit for the configuration. Ends the command where there can be none."""
+    loaded = options.load()
+    if loaded.path is None:
+        fail("there is no config.toml; write one with: spar init", exits.CONFIG)
+    if options.overrides:
+        fail("--set is not kept in a unit; write it into the configuration", exits.USAGE)
+    folder = loaded.folder.resolve()
+    runs_as = None if is_user else user or _owner(folder)
+    if runs_as == "root":
+        fail(f"it would run as root, who owns {folder}: give the folder to a user of its own (chown), or say --as USER",
+             exits.NO_PERMISSION)  # fmt: skip
+    if runs_as is not None and not _is_known(runs_as):
+        fail(f"--as {printable(runs_as)[:40]!r}: this machine knows no such user", exits.USAGE)
+    settings = loaded.settings
+    given = (settings.service.state_dir, settings.service.workspace)
+    writes = tuple(dict.fromkeys([folder, *((folder / path).resolve() for path in given)]))
+    terms = UnitTerms(Path(sys.executable), loaded.path.resolve(), folder, runs_as, writes, settings.service.drain)
+    try:
+        return unit(terms)
+    except ValueError as error:
+        fail(str(error), exits.CONFIG)
+
+
+def _owner(folder: Path) -> str:
+    """Return the name of who owns a folder. Ends the command where that has none."""
+    number = folder.stat().st_uid
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        fail(f"{folder} is owned by user {number}, who has no name; say --as USER", exits.NO_PERMISSION)
+
+
+def _is_known(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except (KeyError, ValueError):
+        return False
+    return True
+
+
+def _path(name: str, *, is_user: bool) -> Path:
+    """Return the file of a unit. Ends the command for what cannot be its name."""
+    if not name or len(name) > 100 or not all(each.isascii() and (each.isalnum() or each in "-_.@") for each in name):
+        fail(f"--name {printable(name)[:40]!r}: letters, digits and - _ . @ only, at most 100", exits.USAGE)
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return (home / USER_UNITS if is_user else SYSTEM_UNITS) / f"{name}.service"
+
+
+def _systemctl(*words: str, is_user: bool, hint: str) -> str:
+    """Return what systemctl says. Ends the command where it refuses, or is not there."""
+    program = shutil.which("systemctl")
+    if program is None:
+        fail(f"systemctl is not there: this machine has no systemd; {hint}", exits.UNAVAILABLE)
+    done = subprocess.run([program, *(["--user"] if is_user else []), *words], capture_output=True, text=True)
+    if done.returncode != 0:
+        said = printable(done.stderr.strip().splitlines()[0] if done.stderr.strip() else f"exit {done.returncode}")
+        fail(f"systemctl {words[0]}: {said}; {hint}", exits.UNAVAILABLE)
+    return done.stdout
