@@ -18,6 +18,7 @@ SUMMARIES = {
     "stop": "Drain and stop the running service.",
     "reload": "Read the configuration again, between two cycles.",
     "send": "Send a message and print the answer.",
+    "chat": "Talk with it in a terminal or a pipe.",
     "wait": "Wait for a run that was sent before.",
     "follow": "Follow a run to its end, the answer as it is written.",
     "abort": "Call a run off.",

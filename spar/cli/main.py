@@ -27,6 +27,7 @@ COMMANDS = {
     "stop": "spar.cli.commands.service:stop",
     "reload": "spar.cli.commands.service:reload",
     "send": "spar.cli.commands.conversation.runs:send",
+    "chat": "spar.cli.commands.conversation.chat.talk:chat",
     "wait": "spar.cli.commands.conversation.runs:wait",
     "follow": "spar.cli.commands.conversation.follow:follow",
     "abort": "spar.cli.commands.conversation.runs:abort",
@@ -71,6 +72,7 @@ def cli(context: click.Context, config_path: Path | None, overrides: tuple[str, 
       spar run                         the service, in the foreground
       spar status                      what it is doing
       spar send "how are you?"         a message, and its answer
+      spar chat                        a conversation
       spar approvals list              what it asks you
       spar cycles list                 what it did
       spar memory search "disk"        what it remembers

@@ -1,5 +1,6 @@
 """The commands that talk with the service.
 
+chat        talks in a terminal or a pipe: streaming, steering, approvals, history
 runs        gives work to the service: a message, a wait, an abort, a step
 follow      follows a run and prints its answer as it is written
 prompt      shows what stands in the next request to a model

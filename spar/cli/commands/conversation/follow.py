@@ -55,10 +55,10 @@ def has_failed(status: dict[str, Any]) -> bool:
 
 def follow_run(options: Options, client: Client, run_id: str, after: int = 0) -> int:
     """Print what a run does until it ends; return the exit code."""
-    printed, tries, why = _Printed(), 0, "the service does not answer any more"
+    printed, tries, why = RunPrinter(), 0, "the service does not answer any more"
     while True:
         try:
-            for event in _events(client, run_id, after):
+            for event in events_of(client, run_id, after):
                 after, tries = event["seq"], 0
                 if options.as_json:
                     write(json.dumps(event))
@@ -77,18 +77,24 @@ def follow_run(options: Options, client: Client, run_id: str, after: int = 0) ->
         time.sleep(1.0)
 
 
-def _events(client: Client, run_id: str, after: int) -> Iterator[dict[str, Any]]:
+def events_of(client: Client, run_id: str, after: int) -> Iterator[dict[str, Any]]:
+    """Yield the events of a run after one, until it ends or the connection breaks. Raises: NotRunningError."""
     for line in client.lines(f"{path_of(run_id)}/events", after=after):
         name, _, value = line.partition(": ")
         if name == "data":
             yield json.loads(value)
 
 
-class _Printed:
-    """Printer of a run's events; it remembers what it has printed."""
+class RunPrinter:
+    """Printer of a run's events; it remembers what it has printed.
 
-    def __init__(self) -> None:
+    Attributes: is_verbose: whether it tells what calls do; shows_thoughts: whether it prints the model's reasoning.
+    """
+
+    def __init__(self, *, is_verbose: bool = True, shows_thoughts: bool = False) -> None:
         self._text = ""  # of the answer, since it was last begun
+        self._is_thinking = False
+        self.is_verbose, self.shows_thoughts = is_verbose, shows_thoughts
 
     def show(self, event: dict[str, Any]) -> None:
         data = event["data"]
@@ -96,9 +102,11 @@ class _Printed:
             case "assistant" if "text" in data:
                 self._write(data["text"], is_new=data["reset"])
             case "assistant" if not data["is_answer"]:
-                self._end_line()
+                self.end_line()
                 write(printable(data["sent"]))
-            case "tool" if line := _of_tool(data):
+            case "reasoning" if "text" in data and self.shows_thoughts:
+                self._think(data["text"])
+            case "tool" if self.is_verbose and (line := line_of_call(data)):
                 self._note(line)
             case "compaction" if data["phase"] == "start":
                 self._note("the conversation is summed up")
@@ -113,7 +121,15 @@ class _Printed:
             case "lifecycle" if data["phase"] == "error":
                 self._note(f"the run failed: {data['error']}")
 
+    def _think(self, text: str) -> None:
+        self.end_line()
+        self._is_thinking = True
+        click.echo(printable(text), nl=False, err=True)
+
     def _write(self, text: str, *, is_new: bool) -> None:
+        if self._is_thinking:
+            self._is_thinking = False
+            click.echo(err=True)
         if is_new and self._text:
             self._note("it is written anew")
             self._text = ""
@@ -126,21 +142,26 @@ class _Printed:
         if output is None and not self._text:
             whole = NO_ANSWER
         is_written = output is None or self._text.strip() == whole.strip()
-        self._end_line()
+        self.end_line()
         if not (self._text and is_written):
             write(printable(whole))
 
     def _note(self, line: str) -> None:
-        self._end_line()
+        self.end_line()
         click.echo(one_line(printable(line)), err=True)
 
-    def _end_line(self) -> None:
+    def begin_anew(self) -> None:
+        """Forget what was printed: another run is shown next."""
+        self._text = ""
+
+    def end_line(self) -> None:
+        """End the line that is being written."""
         if self._text and not self._text.endswith("\n"):
             self._text += "\n"
             write("")
 
 
-def _of_tool(data: dict[str, Any]) -> str:
+def line_of_call(data: dict[str, Any]) -> str:
     """Return what a call does, in a line; "" for what need not be said."""
     tool, said = data["tool"], data.get("error") or data.get("reason") or data.get("why") or ""
     match data["phase"]:

@@ -1,0 +1,285 @@
+"""Talk with the running service: a line is a message, and what comes of it is shown as it comes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+
+from spar.cli.client import NotRunningError, service
+from spar.cli.commands.conversation.chat.history import earlier, messages_of, show_earlier
+from spar.cli.commands.conversation.chat.keyboard import Keyboard
+from spar.cli.commands.conversation.chat.link import Follower, Link, LostError
+from spar.cli.commands.conversation.chat.questions import Questions
+from spar.cli.commands.conversation.chat.words import help_lines, status_lines
+from spar.cli.commands.conversation.follow import RunPrinter, path_of
+from spar.cli.context import Options, fail, write
+from spar.data.text import printable
+from spar.records.run_options import THINKING
+from spar.service import exit_codes as exits
+
+PROMPT: Final = "> "
+#: The exit code of who leaves by Ctrl-C, as a shell has it.
+INTERRUPTED: Final = 130
+#: Outcomes of a message that has become a part of another run, which tells the answer.
+ABSORBED: Final = ("steered", "collected")
+
+
+@click.command()
+@click.argument("session", default="main")
+@click.option("--history", type=click.IntRange(0, 1000), default=10, show_default=True,
+              help="How many of the last messages are shown first (not in a pipe).")  # fmt: skip
+@click.option("--mode", type=click.Choice(["steer", "followup", "collect", "interrupt"]), default="steer",
+              show_default=True, help="What becomes of a line that is typed during a run.")  # fmt: skip
+@click.option("--model", help="A model that the configuration allows, for all messages.")
+@click.option("--thinking", type=click.Choice(THINKING), help="How much the model thinks before it answers.")
+@click.option("--verbose", "-v", is_flag=True, help="Tell what calls do.")
+@click.option("--reasoning", is_flag=True, help="Show what the model thinks (where runs.reasoning lets it).")
+@click.pass_obj
+def chat(options: Options, session: str, history: int, mode: str, model: str | None, thinking: str | None,
+         verbose: bool, reasoning: bool) -> int:  # fmt: skip
+    """Talk with the running service in a terminal or a pipe; /help lists what can be said besides.
+
+    A line typed while it works steers it; a call that waits for approval is shown and asked about. Ctrl-C calls the run
+    off, twice leaves. From a pipe each line is a message, answered before the next one is read; then the exit code is
+    that of the last one, 1 when it failed.
+
+    \b
+    Examples:
+      spar chat
+      spar chat alice --history 3 --verbose
+      echo "what is the load?" | spar chat
+    """
+    with service(options):
+        pass  # one that is not there is told at once
+    given = {key: value for key, value in (("model", model), ("thinking", thinking)) if value is not None}
+    keyboard = Keyboard()
+    talk = _Talk(options, keyboard, session, mode, given)
+    talk.printer.is_verbose, talk.printer.shows_thoughts = verbose, reasoning
+    try:
+        if keyboard.is_terminal and not options.as_json:
+            talk.begin(history)
+        return talk.run()
+    except LostError as error:
+        fail(f"the service does not come back: {error}", exits.UNAVAILABLE)
+    except (_Left, KeyboardInterrupt) as left:
+        return left.args[0] if isinstance(left, _Left) else INTERRUPTED
+    finally:
+        keyboard.close()
+
+
+class _Left(Exception):
+    """Somebody has left, with this exit code."""
+
+
+class _Talk:
+    """One conversation. `printer` shows what runs do."""
+
+    def __init__(self, options: Options, keyboard: Keyboard, session: str, mode: str, given: dict[str, Any]) -> None:
+        self._options, self._keyboard = options, keyboard
+        self._session, self._mode, self._given = session, mode, given
+        self._link = Link(options.state_dir(), lambda: self._note("the service does not answer; waiting for it"))
+        self._questions = Questions(self._link)
+        self._pending: deque[str] = deque()  # runs of lines that were typed during another one
+        self.printer = RunPrinter(is_verbose=False)
+        self._current, self._has_failed, self._interrupts = "", False, 0
+
+    def begin(self, history: int) -> None:
+        """Show what was said before."""
+        entries = earlier(self._options, self._session, history) if history else []
+        show_earlier(entries)
+        self._keyboard.remember(messages_of(entries))
+        self._note(f"session {self._session}; /help says what can be said besides")
+
+    def run(self) -> int:
+        """Take line after line; return the exit code."""
+        while True:
+            try:
+                line = self._keyboard.ask(PROMPT)
+                self._tell_cut()
+            except KeyboardInterrupt:
+                self._interrupts += 1
+                write("")
+                if self._interrupts > 1:
+                    return INTERRUPTED
+                self._note("Ctrl-C again leaves")
+                continue
+            self._interrupts = 0
+            if line is None:
+                return exits.FAILED if self._has_failed and not self._keyboard.is_terminal else exits.OK
+            if line.strip() and not self._is_command(line):
+                self._say(line)
+                while self._pending:
+                    self._follow(self._pending.popleft())
+
+    def _tell_cut(self) -> None:
+        if self._keyboard.is_cut:
+            self._keyboard.is_cut = False
+            self._note("the line was too long: a message has at most 1 MiB, the rest was left out")
+
+    # -- messages and their runs
+
+    def _say(self, text: str) -> None:
+        """Send a message; what comes of it is followed."""
+        body: dict[str, Any] = {"message": text, "session": self._session, "mode": self._mode}
+        if self._given:
+            body["options"] = dict(self._given)
+        try:
+            self._pending.append(self._link.submit(body))
+        except click.ClickException as error:
+            self._has_failed = True
+            self._note(error.message)
+        except KeyboardInterrupt:
+            self._note("given up; whether it was taken is not known")
+
+    def _follow(self, run_id: str) -> None:
+        """Show a run to its end, and take what is typed meanwhile."""
+        self._current, self._interrupts = run_id, 0
+        follower = Follower(self._link, run_id, self._keyboard.wake)
+        follower.start()
+        is_told, is_absorbed, is_over = False, False, False
+        try:
+            while not is_over:
+                try:
+                    line = self._keyboard.wait(reads=self._keyboard.is_terminal)
+                    if line is not None:
+                        self._heard(line, run_id)
+                    while not follower.events.empty():
+                        event = follower.events.get()
+                        if event is None:
+                            raise LostError(follower.failure)
+                        is_told = False
+                        is_absorbed = is_absorbed or event["data"].get("outcome") in ABSORBED
+                        is_over = self._happened(event, is_absorbed=is_absorbed)
+                    if follower.is_lost and not is_told:
+                        is_told = True
+                        self._note("the service does not answer; waiting for it")
+                except KeyboardInterrupt:
+                    self._interrupted()
+        finally:
+            follower.leave()
+            self._current, self._interrupts = "", 0
+            self._questions.forget()
+
+    def _happened(self, event: dict[str, Any], *, is_absorbed: bool) -> bool:
+        """Show an event; return whether it is the last one."""
+        data, stream = event["data"], event["stream"]
+        is_over = stream == "lifecycle" and data["phase"] in ("end", "error")
+        if self._options.as_json:
+            write(json.dumps(event))
+        elif not (is_over and is_absorbed) and data.get("phase") != "outcome":
+            self.printer.show(event)
+        if is_over:
+            self.printer.begin_anew()
+            if not is_absorbed:
+                self._has_failed = data["phase"] == "error"
+        elif (stream == "tool" and data["phase"] == "approval") or stream == "gap":
+            self._asks(event["run_id"])
+        return is_over
+
+    def _asks(self, run_id: str) -> None:
+        if self._keyboard.is_terminal and not self._options.as_json:
+            self.printer.end_line()
+            self._questions.look(run_id)
+        else:
+            self._note("a call waits for approval, or no more: spar approvals list")
+
+    def _heard(self, line: str, run_id: str) -> None:
+        """Take a line that was typed during a run."""
+        self._tell_cut()
+        if not line.strip() or self._is_command(line):
+            return
+        if self._questions.is_open:
+            self._questions.answer(line)
+        else:
+            self._say(line)
+
+    def _interrupted(self) -> None:
+        """Call the run in hand off; who says so twice leaves."""
+        self._interrupts += 1
+        if self._interrupts > 1:
+            raise _Left(INTERRUPTED)
+        self.printer.end_line()
+        self._note("calling it off; Ctrl-C again leaves")
+        self._abort()
+
+    def _abort(self) -> None:
+        """Call off what goes on, without waiting: its end is shown as it comes."""
+        run_ids = [each for each in (self._current, *self._pending) if each]
+
+        def work() -> None:
+            for path in [f"{path_of(run_id)}:abort" for run_id in run_ids]:
+                try:
+                    self._link.patiently(partial(self._post, path))
+                except (click.ClickException, LostError) as error:
+                    self._note(str(error))
+
+        threading.Thread(target=work, name="abort", daemon=True).start()
+
+    def _post(self, path: str) -> Any:
+        return self._link.client().post(path)
+
+    # -- commands
+
+    def _is_command(self, line: str) -> bool:
+        """Carry out a line that is a command; False for one that is none."""
+        word, _, rest = line.strip().partition(" ")
+        rest = rest.strip()
+        if not line.startswith("/"):
+            return False
+        try:
+            self._command(word, rest)
+        except (click.ClickException, NotRunningError) as error:
+            self._note(getattr(error, "message", "") or "no service runs there")
+        return True
+
+    def _command(self, word: str, rest: str) -> None:
+        match word:
+            case "/new" | "/reset":
+                self._post(f"/v1/sessions/{quote(self._session, safe='')}:reset")
+                self._note("the conversation begins anew")
+            case "/stop" if self._current:
+                self._abort()
+            case "/stop":
+                self._note("nothing goes on")
+            case "/status":
+                for line in status_lines(self._link.client(), self._session):
+                    write(printable(line))
+            case "/model":
+                self._choose("model", rest)
+            case "/think" if rest in ("", "-", *THINKING):
+                self._choose("thinking", rest)
+            case "/think":
+                self._note(f"/think {rest}: must be {', '.join(THINKING)}, or - for as configured")
+            case "/verbose":
+                self.printer.is_verbose = not self.printer.is_verbose
+                self._note(f"calls are {'told' if self.printer.is_verbose else 'not told'}")
+            case "/reasoning":
+                self.printer.shows_thoughts = not self.printer.shows_thoughts
+                self._note(f"thoughts are {'shown' if self.printer.shows_thoughts else 'not shown'}")
+            case "/help":
+                for line in help_lines():
+                    write(line)
+            case "/quit" | "/exit":
+                if self._current:
+                    self._note(f"the run goes on; look with: spar follow {self._current}")
+                raise _Left(exits.OK)
+            case _:
+                self._note(f"no command {word}; /help lists them (a message that begins with a slash: a space first)")
+
+    def _choose(self, option: str, value: str) -> None:
+        """Have further messages go with an option, or say which they go with."""
+        if value == "-":
+            self._given.pop(option, None)
+        elif value:
+            self._given[option] = value
+        self._note(f"{option}: {self._given.get(option, 'as configured')}")
+
+    def _note(self, text: str) -> None:
+        self.printer.end_line()
+        click.echo(printable(text), err=True)

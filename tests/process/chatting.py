@@ -1,0 +1,90 @@
+"""A person at a terminal: `spar chat` on a real pseudo-terminal, typed into and read."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tests.process.conftest import Spar, until
+
+PATIENCE = 40.0
+
+
+class Chat:
+    """`spar chat` on a pseudo-terminal. `text` is all that the terminal has shown."""
+
+    def __init__(self, spar: Spar, *arguments: str, term: str = "xterm") -> None:
+        master, slave = pty.openpty()
+        attributes = termios.tcgetattr(slave)
+        attributes[3] &= ~termios.ECHO  # what is typed is not shown: only what the program shows is looked at
+        termios.tcsetattr(slave, termios.TCSANOW, attributes)
+        environ = {**spar.environ, "TERM": term}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "spar", "chat", *arguments], cwd=spar.folder, env=environ, stdin=slave, stdout=slave,
+            stderr=slave, start_new_session=True, preexec_fn=_take_terminal,
+        )  # fmt: skip
+        os.close(slave)
+        self._master = master
+        self._shown = bytearray()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                found = os.read(self._master, 65536)
+            except OSError:  # the other side has closed
+                return
+            if not found:
+                return
+            self._shown += found
+
+    @property
+    def raw(self) -> bytes:
+        return bytes(self._shown)
+
+    @property
+    def text(self) -> str:
+        return self.raw.decode("utf-8", "replace").replace("\r\n", "\n")
+
+    def say(self, line: str) -> None:
+        """Type a line."""
+        os.write(self._master, line.encode() + b"\n")
+
+    def press(self, key: str) -> None:
+        """Press a key with control: `c`, `d`."""
+        os.write(self._master, bytes([ord(key.upper()) - 64]))
+
+    def shows(self, text: str, times: int = 1) -> None:
+        """Wait until the terminal has shown a text so often."""
+        until(lambda: self.text.count(text) >= times, f"{text!r} {times} times in {self.text!r}", PATIENCE)
+
+    def sees(self, condition: Callable[[str], Any]) -> None:
+        until(lambda: condition(self.text), f"in {self.text!r}", PATIENCE)
+
+    def ended(self) -> int:
+        """Return the exit code, once it has ended."""
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(PATIENCE)
+        os.close(self._master)
+
+
+def _take_terminal() -> None:
+    """Make the terminal that of the new session, so that Ctrl-C is a signal."""
+    import fcntl
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -1,0 +1,217 @@
+"""`spar chat` from outside: on a real terminal and in a pipe, with a real service and a scripted model."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.process.chatting import PATIENCE, Chat
+from tests.process.conftest import Service, Spar, until
+from tests.process.conversation import STORY, Novelist, Story, Talk, configured, note, payment, story
+from tests.servers.llm import LlmServer, served
+from tests.servers.llm_replies import Reply, pieces, says
+
+pytestmark = pytest.mark.process
+pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
+
+
+@contextmanager
+def talking(spar: Spar, start: Callable[..., Service], stories: dict[str, Story]) -> Iterator[tuple[Talk, LlmServer]]:
+    with served(Novelist(stories)) as server:
+        configured(spar, server.url)
+        yield Talk(spar, start().ready()), server
+
+
+@contextmanager
+def chatting(spar: Spar, *arguments: str, term: str = "xterm") -> Iterator[Chat]:
+    chat = Chat(spar, *arguments, term=term)
+    try:
+        yield chat
+    finally:
+        chat.close()
+
+
+def hello(text: str) -> Reply:
+    return says("hello, \x1b]0;owned\x07bob\x1b[31m\x9b2J")
+
+
+def errands(text: str) -> Reply:
+    if "[correction]" in text:
+        return says("two is left out")
+    return says("", note("one", "go-one", _id="a"), note("two", _after=["a"]))
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_a_conversation_on_a_terminal(spar: Spar, start: Callable[..., Service], term: str) -> None:
+    gate = threading.Event()
+    stories: dict[str, Story] = {
+        "hello": hello, "errands": errands, "correction": errands, "pay": payment,
+        "story": lambda text: story(text, gate),
+    }  # fmt: skip
+    with talking(spar, start, stories) as (talk, _), chatting(spar, "alice", term=term) as chat:
+        chat.shows("/help says what can be said besides")
+
+        # An escape of the model never reaches the terminal.
+        chat.say("[hello] are you there?")
+        chat.shows("bob")
+        chat.sees(lambda text: "2J" in text)
+        assert b"\x1b]0;" not in chat.raw
+        assert b"\x1b[31m" not in chat.raw
+        assert "\x9b" not in chat.text
+
+        # The answer is shown as it is written: its beginning stands there while the model has not said the rest.
+        chat.say("[story] tell me a story")
+        chat.shows(STORY[:24])
+        assert STORY not in chat.text
+        gate.set()
+        chat.shows(STORY)
+        assert chat.text.count(STORY[:24]) == 1
+
+        # A line that is typed while it works steers it.
+        chat.say("[errands] note one and two")
+        until(lambda: talk.lines("book.txt") == ["one"], "the first line", PATIENCE)
+        chat.say("[correction] leave two out")
+        until(lambda: len(talk.service.agent["lanes"]) and talk.service.agent["open_runs"] == 2, "the steer", PATIENCE)
+        talk.open("go-one")
+        chat.shows("two is left out")
+        assert talk.lines("book.txt") == ["one"]
+
+        # A call that waits is shown whole and asked about.
+        chat.say("[pay] pay the baker 30")
+        chat.shows("run it? y, n")
+        assert "baker" in chat.text
+        assert not talk.lines("paid.txt")
+        chat.say("perhaps")
+        chat.shows("run it? y, n", 2)
+        assert not talk.lines("paid.txt")
+        chat.say("y")
+        chat.shows("the baker is paid")
+        assert talk.lines("paid.txt") == ["30 to baker"]
+
+        chat.say("/status")
+        chat.shows("session alice: rests")
+        chat.say("/nonsense")
+        chat.shows("no command /nonsense")
+        chat.say("/quit")
+        assert chat.ended() == 0
+        assert chat.text.count("two is left out") == 1, "the answer is told once, though two messages asked for it"
+
+
+def test_a_denied_call_and_one_with_other_parameters(spar: Spar, start: Callable[..., Service]) -> None:
+    def pay(text: str) -> Reply:
+        return says("then not") if "not today" in text else payment(text)
+
+    with talking(spar, start, {"pay": pay}) as (talk, _), chatting(spar) as chat:
+        chat.say("[pay] pay the baker 30")
+        chat.shows("run it? y, n")
+        chat.say("n not today")
+        chat.shows("then not")
+        assert not talk.lines("paid.txt")
+        chat.say("/new")
+        chat.say("[pay] again: pay the baker")
+        chat.shows("run it? y, n", 2)
+        chat.say("e amount=5 to=miller")
+        chat.shows("the baker is paid")
+        assert talk.lines("paid.txt") == ["5 to miller"]
+        chat.press("d")
+        assert chat.ended() == 0
+
+
+def test_nothing_is_lost_or_doubled_when_the_service_is_killed(spar: Spar, start: Callable[..., Service]) -> None:
+    """In the middle of an answer, and between two messages."""
+    gate = threading.Event()
+    with talking(spar, start, {"story": lambda text: story(text, gate), "hello": lambda text: says("hi")}) as (talk, _):
+        with chatting(spar) as chat:
+            chat.shows("/help")
+            chat.say("[story] tell me a story")
+            chat.shows(STORY[:24])
+            talk.service.kill()
+            chat.shows("the service does not answer")
+            gate.set()
+            service = start()
+            chat.shows(STORY)
+            service.ready()
+
+            service.kill()
+            chat.say("[hello] are you still there?")
+            chat.shows("the service does not answer", 2)
+            talk.service = start().ready()
+            chat.sees(lambda text: "hi\n" in text)
+            chat.say("/quit")
+            assert chat.ended() == 0
+        assert chat.text.count(STORY) == 1
+        said = [each["body"]["text"] for each in talk.transcript("main") if each["kind"] == "user"]
+        assert said == ["[story] tell me a story", "[hello] are you still there?"]
+
+        with chatting(spar, "--history", "1") as chat:
+            chat.shows("/help")
+            assert "> [hello] are you still there?\nhi" in chat.text
+            assert STORY not in chat.text
+
+
+def test_ctrl_c_calls_the_run_off_and_twice_leaves(spar: Spar, start: Callable[..., Service]) -> None:
+    never = threading.Event()
+    with talking(spar, start, {"story": lambda text: story(text, never)}) as (talk, _), chatting(spar) as chat:
+        chat.say("[story] tell me a story")
+        chat.shows(STORY[:24])
+        chat.press("c")
+        chat.shows("the run failed: aborted")
+        assert talk.service.agent["open_runs"] == 0
+        chat.press("c")
+        chat.shows("Ctrl-C again leaves", 2)
+        chat.press("c")
+        assert chat.ended() == 130
+
+
+def test_lines_of_a_pipe_are_messages_one_after_another(spar: Spar, start: Callable[..., Service]) -> None:
+    def fails(text: str) -> Reply:
+        return Reply(status=400, body=b'{"error": {"message": "no"}}')
+
+    stories: dict[str, Story] = {
+        "story": lambda text: says(pieces(STORY, 8)), "hello": hello, "fails": fails,
+    }  # fmt: skip
+    with talking(spar, start, stories):
+        told = spar("chat", stdin=b"[story] go on\n\n[hello] and now")
+        assert (told.code, told.err) == (0, "")
+        first, second = told.out.splitlines()
+        assert first == STORY
+        assert "\x1b" not in second
+        assert "hello" in second
+        failed = spar("chat", stdin=b"[fails] well?\n")
+        assert failed.code == 1
+        assert "the run failed" in failed.err
+        assert spar("chat", "--mode", "shout").code == 64
+    assert spar("chat", stdin=b"", timeout=30).code in (0, 69)
+
+
+def test_a_service_that_does_not_run_is_told_at_once(spar: Spar) -> None:
+    told = spar("chat", stdin=b"hi\n")
+    assert (told.code, told.err) == (69, f"Error: no service runs on {spar.state}; start it with: spar run\n")
+
+
+def test_the_first_piece_is_shown_before_the_second_is_written(spar: Spar, start: Callable[..., Service]) -> None:
+    """Each piece by itself: the model writes the next one only after the terminal has shown the last."""
+    shown: list[Chat] = []
+    words = [f"word{number} " for number in range(12)]
+
+    def step_by_step(text: str) -> Reply:
+        def steps() -> Iterator[object]:
+            for number, step in enumerate(says(words)._steps):
+                waits = time.monotonic() + PATIENCE
+                while 2 <= number <= 12 and words[number - 2].strip() not in shown[0].text:
+                    assert time.monotonic() < waits, shown[0].text
+                    yield 0.01
+                yield step
+
+        return Reply(steps=steps())
+
+    with talking(spar, start, {"words": step_by_step}), chatting(spar) as chat:
+        shown.append(chat)
+        chat.say("[words] go")
+        chat.shows(words[-1].strip())
+        chat.say("/quit")
+        assert chat.ended() == 0
