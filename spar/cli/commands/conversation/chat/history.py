@@ -1,4 +1,4 @@
-"""What was said before in a session, from the store; shown at the beginning of a conversation."""
+"""Earlier messages of a session and the answers to them, from the store; shown at the beginning of a conversation."""
 
 from __future__ import annotations
 

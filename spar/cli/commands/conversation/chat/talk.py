@@ -35,7 +35,7 @@ ABSORBED: Final = ("steered", "collected")
 @click.option("--history", type=click.IntRange(0, 1000), default=10, show_default=True,
               help="How many of the last messages are shown first (not in a pipe).")  # fmt: skip
 @click.option("--mode", type=click.Choice(["steer", "followup", "collect", "interrupt"]), default="steer",
-              show_default=True, help="What becomes of a line that is typed during a run.")  # fmt: skip
+              show_default=True, help="The place of a line that is typed during a run.")  # fmt: skip
 @click.option("--model", help="A model that the configuration allows, for all messages.")
 @click.option("--thinking", type=click.Choice(THINKING), help="How much the model thinks before it answers.")
 @click.option("--verbose", "-v", is_flag=True, help="Tell what calls do.")
