@@ -40,10 +40,11 @@ class SessionPrompts:
     ) -> None:
         self.instructions, self.files, self.snapshots = instructions, files, snapshots
         self._host: Host | None = None
-        #: By session, the files that hooks were shown and what they made of them.
+        #: By conversation, the files that hooks were shown and what they made of them.
         self._rewritten: BoundedDict[str, tuple[_Files, _Files]] = BoundedDict(_MOST_SESSIONS)
         self._prompts: BoundedDict[tuple[_Files, tuple[ListedSkill, ...]], Prompt] = BoundedDict(_MOST_PROMPTS)
-        self._sessions: BoundedDict[str, str] = BoundedDict(_MOST_CYCLES)
+        #: By cycle and by run, the session and its conversation.
+        self._sessions: BoundedDict[str, tuple[str, str]] = BoundedDict(_MOST_CYCLES)
         self._told: dict[str, str] = {}
         self._said_missing: set[str] = set()
         self.composed = 0
@@ -66,12 +67,13 @@ class SessionPrompts:
     async def of(self, context: Context, *, keep: bool = True) -> Prompt:
         """Return the standing part of a session's next request. Args: keep: False only looks. Raises nothing."""
         files: _Files = ()
+        conversation = await self._conversation(context)
         if self.files is not None:
             await self.files.look()
             files = self.files.told
         if self._host is not None and self._host.hooks is not None and POINT in self._host.hooks.used:
-            files = await self._asked(files, context)
-        skills = await self._skills(context, keep=keep)
+            files = await self._asked(files, context, conversation)
+        skills = await self._skills(context, conversation, keep=keep)
         self._tell()
         key = (files, tuple(ListedSkill(each.name, each.description) for each in skills))
         if (found := self._prompts.get(key)) is None:
@@ -99,9 +101,18 @@ class SessionPrompts:
         origin, trust = (found.name, found.trust) if found is not None else ("", "trusted")
         return lay_out(self.instructions, files, skills, skills_origin=origin, skills_trust=trust)
 
-    async def _asked(self, files: _Files, context: Context) -> _Files:
-        """Return what a session's hooks make of the files: asked once, and again when a file has changed."""
-        known = self._rewritten.get(context.session)
+    async def _conversation(self, context: Context) -> str:
+        """Return the id of the conversation that goes on; that of the first where nobody can say."""
+        if self._host is not None:
+            try:
+                return await self._host.conversation(context.session)
+            except Exception as error:
+                self._report(error, "sessions", context)
+        return f"{context.session}#1"
+
+    async def _asked(self, files: _Files, context: Context, conversation: str) -> _Files:
+        """Return what a conversation's hooks make of the files: asked once, and again when a file has changed."""
+        known = self._rewritten.get(conversation)
         if known is not None and known[0] == files:
             return known[1]
         assert self._host is not None
@@ -119,29 +130,28 @@ class SessionPrompts:
         for fault in outcome.faults:
             self._publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=POINT))
         made = () if outcome.denied else bounded(tuple(outcome.value))
-        self._rewritten[context.session] = (files, made)
+        self._rewritten[conversation] = (files, made)
         return made
 
-    async def _skills(self, context: Context, *, keep: bool) -> tuple[Skill, ...]:
+    async def _skills(self, context: Context, conversation: str, *, keep: bool) -> tuple[Skill, ...]:
         if self.snapshots is None:
             return ()
         for key in (context.cycle_id, context.run.id if context.run is not None else ""):
             if key and keep:
-                self._sessions[key] = context.session
+                self._sessions[key] = (context.session, conversation)
         try:
-            return await self.snapshots.of(context.session, cycle_id=context.cycle_id, keep=keep)
+            return await self.snapshots.of(context.session, conversation, cycle_id=context.cycle_id, keep=keep)
         except Exception as error:
-            fault = Fault.of(error, part="skills", phase="plan")
-            self._publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy="continue"))
+            self._report(error, "skills", context)
             return tuple(self.snapshots.skills.found.values())
 
     async def _skills_of_call(self, cycle_id: str, run_id: str | None) -> tuple[Skill, ...]:
         assert self.snapshots is not None
-        session = self._sessions.get(cycle_id) or self._sessions.get(run_id or "")
-        if session is None:  # of a cycle before the restart
+        known = self._sessions.get(cycle_id) or self._sessions.get(run_id or "")
+        if known is None:  # of a cycle before the restart
             await self.snapshots.look()
             return tuple(self.snapshots.skills.found.values())
-        return await self.snapshots.of(session, keep=False)
+        return await self.snapshots.of(*known, keep=False)
 
     def _problems(self) -> dict[str, str]:
         files, skills = self.files, self.snapshots.skills if self.snapshots is not None else None
@@ -166,6 +176,10 @@ class SessionPrompts:
             if self._told.get(about) != why:
                 host.tell_problem(about, why)
         self._told = problems
+
+    def _report(self, error: Exception, part: str, context: Context) -> None:
+        fault = Fault.of(error, part=part, phase="plan")
+        self._publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy="continue"))
 
     def _publish(self, event: Any) -> None:
         if self._host is not None:

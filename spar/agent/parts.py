@@ -295,7 +295,7 @@ class AgentParts:
                     sessions.resume, state.journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
                     self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_in_hand,
                     partial(self.health.model, id(part)), self.runs.used, self.submission.accept,
-                    partial(self.health.problem, id(part)))  # fmt: skip
+                    partial(self.health.problem, id(part)), self.session_records.conversation)  # fmt: skip
 
     def wake(self) -> None:
         """Begin the next cycle of the standing session at once; from any thread."""

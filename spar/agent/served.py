@@ -15,6 +15,7 @@ from spar.observe.stats import Snapshot
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
 from spar.runs.run import Receipt, RunStatus
+from spar.session.control.session_records import SessionRecords
 from spar.types import Ability, Action, ActionResult, Perception, Reflection
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Served(AsksRuns, Measured, Startable, Pausable, Steppable, Exchangeable, P
     def reports(self) -> Reports: ...
     @property
     def lifecycle(self) -> Lifecycle: ...
+    @property
+    def session_records(self) -> SessionRecords: ...
     @property
     def abilities(self) -> Mapping[str, Ability]: ...
     @property

@@ -11,6 +11,7 @@ from spar.clock import Clock
 from spar.protocols.sensors import Accept, accept_nothing
 from spar.protocols.stores import ModuleRows, Store
 from spar.records.journal import CallJournal
+from spar.records.session import id_of
 from spar.records.transcript import Transcripts
 from spar.types import Perception
 
@@ -51,6 +52,10 @@ class ModelState(Struct, frozen=True):
     until: float = 0.0
 
 
+async def _first_conversation(session: str) -> str:
+    return id_of(session, 1)
+
+
 class Host(Struct, frozen=True):
     """Services that an agent lends to a module that has `attach(host)`; called once, before the module is opened.
 
@@ -69,7 +74,8 @@ class Host(Struct, frozen=True):
     are small durable rows under a name of the module's choice; None without a memory. `is_in_hand(cycle_id)` says
     whether a cycle goes on now, perhaps with the module that this one follows. `tell_problem(about, why)` says what is
     wrong with something that a model is told, a file or a skill; "" once it is well again. With `is_note=True` it is
-    logged and no alert: it may be meant so.
+    logged and no alert: it may be meant so. `conversation(session)` is the id of the conversation that goes on in a
+    session: another one after each reset.
 
     A module that follows another one, side by side with it, may have `async take_over()`: a session has left the former
     one, or all have; what that left on disk is to be taken up.
@@ -97,3 +103,4 @@ class Host(Struct, frozen=True):
     counted: Callable[[str, Mapping[str, int]], None] = lambda run_id, parts: None
     accept: Accept = accept_nothing
     tell_problem: Callable[..., None] = lambda about, why, is_note=False: None
+    conversation: Callable[[str], Awaitable[str]] = _first_conversation

@@ -7,6 +7,7 @@ import pytest
 from planning.llm.planner import ModelPlanner
 from spar import Agent, Decision, HookContext
 from spar.errors import ConflictError
+from spar.records.run_options import RunOptions
 from spar.session.preview import prompt_of
 from spar.testing import ScriptedModel, VirtualClock
 
@@ -55,3 +56,12 @@ async def test_a_planner_without_a_model_says_so(clock: VirtualClock) -> None:
     async with Agent(plan=lambda perceptions: None, clock=clock) as agent:
         with pytest.raises(ConflictError, match="asks no model"):
             await prompt_of(agent, "alice")
+
+
+async def test_the_options_of_the_session_count(clock: VirtualClock) -> None:
+    async with agent_of(clock, ScriptedModel([])) as agent:
+        await agent.session_records.change("alice", defaults=RunOptions(instructions="speak French"))
+        found = await prompt_of(agent, "alice", with_text=True)
+
+    (added,) = [each for each in found["parts"] if each["origin"] == "options of the run"]
+    assert added["text"].endswith("speak French")

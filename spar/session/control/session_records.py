@@ -15,7 +15,7 @@ from spar.data.bounded import BoundedDict
 from spar.loop.core import Core
 from spar.ports.store import SessionStore
 from spar.records.run_options import RunOptions
-from spar.records.session import Origin, Reset, SessionRecord, SessionUse
+from spar.records.session import Origin, Reset, SessionRecord, SessionUse, id_of
 from spar.runs.transcripts import SessionTranscripts
 from spar.session.control.reset_times import is_idle, is_over
 from spar.types import replace
@@ -62,6 +62,11 @@ class SessionRecords:
                 known[key] = record
             record = known.get(key, record)
         return record
+
+    async def conversation(self, key: str) -> str:
+        """Return the id of the conversation that goes on in a session, or will begin there. Raises: TransientError."""
+        record = await self.find(key)
+        return id_of(key, 1) if record is None else record.id
 
     async def get(self, key: str) -> SessionRecord:
         """Return a session. Raises: LookupError for one that nothing was said in; TransientError."""

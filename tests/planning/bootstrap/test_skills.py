@@ -11,6 +11,7 @@ from planning.bootstrap.skill_tool import SkillTool
 from planning.bootstrap.skills import MOST_SKILLS, Skills
 from planning.bootstrap.snapshots import Snapshots
 from planning.llm.planner import ModelPlanner
+from spar import Agent
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import CALLED_FOR, Home
 from spar.records.skills import SkillText, parse_skill
@@ -261,3 +262,17 @@ def _in_session(session: str) -> Any:
     from msgspec.structs import replace
 
     return replace(context(), session=session)
+
+
+async def test_a_session_that_is_reset_begins_anew_with_the_skills_of_then(clock: VirtualClock, home: Home) -> None:
+    folder, model = Path(home.config, "skills"), ScriptedModel([{"output": "yes"}] * 3)
+    skill(folder, "weather", description="First.")
+    planner = ModelPlanner(model, instructions=SessionPrompts("", None, Snapshots(Skills("skills", home))))
+    async with Agent(plan=planner, clock=clock) as agent:
+        for text in ("one", "two"):
+            await agent.wait((await agent.submit(text, session="alice")).run_id)
+            skill(folder, "weather", description="Then.")
+        await agent.reset("alice")
+        await agent.wait((await agent.submit("three", session="alice")).run_id)
+
+    assert ["First." in each.instructions for each in model.requests] == [True, True, False]
