@@ -6,7 +6,8 @@ Here the app is asked once without a server; `uvicorn embed_in_web_app:app` serv
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -28,7 +29,7 @@ agent = Agent(plan=plan, loop_interval="off")
 
 
 @contextlib.asynccontextmanager
-async def lifespan(app: Starlette) -> AsyncIterator[None]:
+async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
     async with agent:
         yield
 
@@ -43,7 +44,7 @@ app = Starlette(routes=[Route("/ask/{customer}", ask, methods=["POST"])], lifesp
 
 
 async def main() -> None:
-    scope = {"type": "http", "method": "POST", "path": "/ask/ada", "headers": [], "query_string": b""}
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/ask/ada", "headers": [], "query_string": b""}
     body: list[bytes] = []
 
     async def receive() -> Message:
