@@ -55,7 +55,7 @@ class Assistant(Chain):
     """PLAN by a model, with the rules in its place or before it.
 
     Args:
-        model: one model (`provider:model`), or several in the order in which they are asked.
+        model: one model (`provider:model`, or a table), or several in the order in which they are asked.
         base_url: a server that speaks OpenAI's chat completions, for models that do not name their own.
         key_env: the environment variable with the key; left out: the one that the provider usually reads.
         mode: `native` offers tools as functions, `structured` asks for JSON, `auto` finds out.
@@ -85,7 +85,7 @@ class Assistant(Chain):
 
     def __init__(
         self,
-        model: str | list[str | ModelTable],
+        model: str | ModelTable | list[str | ModelTable],
         *,
         base_url: str | None = None,
         key_env: str | None = None,
@@ -122,9 +122,7 @@ class Assistant(Chain):
         if find_spec("pydantic_ai") is None:  # said at the start, and not by the first run that fails
             sentence = "a model needs a library that is not installed; install it with: pip install 'spar-agent[llm]'"
             raise ConfigError(sentence, path=("model",))
-        listed = [model] if isinstance(model, str) else list(model)
-        summing = [compaction_model] if compaction_model is not None else []
-        self._tables = ModelTables(listed, summing, allowed_models, shared)
+        self._tables = ModelTables(model, compaction_model, allowed_models, shared)
         main, compaction = self._tables.made(SystemClock(), None)
         self._tables.check()
         self._planner = ModelPlanner(

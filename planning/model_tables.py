@@ -63,35 +63,26 @@ class ModelTables:
 
     def __init__(
         self,
-        models: Sequence[Named],
-        compaction: Sequence[Named],
+        models: Named | Sequence[Named],
+        compaction: Named | None,
         allowed: Sequence[Named] | None,
         shared: Mapping[str, Any],
     ) -> None:
         self._shared = {name: value for name, value in shared.items() if value is not None}
-        chain: list[tuple[ModelTable, Path]] = [
-            (_read(each, ("model",)), ("model", number)) for number, each in enumerate(models)
-        ]
+        chain = list(_tables("model", models))
         if not chain:
             raise ConfigError("at least one model is needed, such as 'openai:gpt-5'", path=("model",))
         names = {table.name for table, _ in chain}
-        further: list[tuple[ModelTable, Path]] = []
-        chosen: list[str] = []
-        for number, each in enumerate(allowed or ()):
-            table, path = _read(each, ("allowed_models", number)), ("allowed_models", number)
-            if table.name in chosen or (table.name in names and not isinstance(each, str)):
+        chosen = [] if allowed is None else list(_tables("allowed_models", allowed))
+        for number, (table, path) in enumerate(chosen):
+            is_again = table.name in [each.name for each, _ in chosen[:number]]
+            if is_again or (table.name in names and table != ModelTable(name=table.name)):
                 raise ConfigError(f"model {table.name!r} is named twice: write its name here alone", path=path)
-            chosen.append(table.name)
-            if table.name not in names:
-                further.append((table, path))
-        self._allowed = None if allowed is None else tuple(chosen)
+        self._allowed = None if allowed is None else tuple(table.name for table, _ in chosen)
         self._tables: dict[str, list[tuple[ModelTable, Path]]] = {
             "model": chain,
-            "compaction_model": [
-                (_read(each, ("compaction_model",)), ("compaction_model", number))
-                for number, each in enumerate(compaction)
-            ],
-            "allowed_models": further,
+            "compaction_model": [] if compaction is None else list(_tables("compaction_model", compaction)),
+            "allowed_models": [(table, path) for table, path in chosen if table.name not in names],
         }
 
     def made(self, clock: Clock, budgets: RequestBudgets | None) -> tuple[Models, Models | None]:
@@ -150,11 +141,14 @@ class ModelTables:
             raise ConfigError(str(error), path=place) from error
 
 
-def _read(named: Named, path: Path) -> ModelTable:
-    """Raises: ConfigError for a model without a name."""
-    if named == "":
-        raise ConfigError("a model needs a name, such as 'openai:gpt-5'", path=path)
-    return ModelTable(name=named) if isinstance(named, str) else ModelTable.model_validate(named)
+def _tables(option: str, named: Named | Sequence[Named]) -> Iterator[tuple[ModelTable, Path]]:
+    """Yield the tables of an option, each with its place. Raises: ConfigError for a model without a name."""
+    is_one = isinstance(named, (str, ModelTable, Mapping))
+    for number, each in enumerate([named] if is_one else named):
+        path: Path = (option,) if is_one else (option, number)
+        if each == "":
+            raise ConfigError("a model needs a name, such as 'openai:gpt-5'", path=path)
+        yield ModelTable(name=each) if isinstance(each, str) else ModelTable.model_validate(each), path
 
 
 def _too_large(own: Mapping[str, Any]) -> Refusal | None:

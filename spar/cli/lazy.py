@@ -21,6 +21,7 @@ SUMMARIES = {
     "chat": "Talk with it in a terminal or a pipe.",
     "wait": "Wait for a run that was sent before.",
     "follow": "Follow a run to its end, the answer as it is written.",
+    "runs": "Look at runs.",
     "abort": "Call a run off.",
     "senders": "Say who may talk with it on its channels.",
     "prompt": "Show what stands in the next request to the model.",

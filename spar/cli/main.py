@@ -30,6 +30,7 @@ COMMANDS = {
     "chat": "spar.cli.commands.conversation.chat.talk:chat",
     "wait": "spar.cli.commands.conversation.runs:wait",
     "follow": "spar.cli.commands.conversation.follow:follow",
+    "runs": "spar.cli.commands.conversation.run_options:runs",
     "abort": "spar.cli.commands.conversation.runs:abort",
     "prompt": "spar.cli.commands.conversation.prompt:prompt",
     "transcript": "spar.cli.commands.conversation.transcript:transcript",

@@ -19,7 +19,7 @@ CONFIG = ROOT / "config.toml"
 
 COMMANDS = [
     ["init"], ["run"], ["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send"], ["wait"], ["follow"],
-    ["abort"], ["prompt"], ["transcript"], ["step"],
+    ["abort"], ["runs", "show"], ["prompt"], ["transcript"], ["step"],
     ["approvals", "list"], ["approvals", "show"], ["approvals", "approve"], ["approvals", "deny"],
     ["approvals", "edit"], ["approvals", "replace"], ["approvals", "grants"], ["approvals", "revoke"],
     ["backup"], ["restore"], ["verify"], ["doctor"],

@@ -42,7 +42,7 @@ KNOWING = ("running", "pausing", "paused")
 class RunBody(msgspec.Struct, forbid_unknown_fields=True):
     """Body of a submission; `mode` says what becomes of it while its session is busy.
 
-    `output` is a JSON schema of the answer.
+    `output` is a JSON schema of the answer, `options` are its `model instructions thinking timeout verbose`.
     """
 
     message: str
@@ -50,6 +50,7 @@ class RunBody(msgspec.Struct, forbid_unknown_fields=True):
     mode: str | None = None
     idempotency_key: str | None = None
     output: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
 
 
 def run_routes(service: Service) -> list[Route]:
@@ -57,12 +58,13 @@ def run_routes(service: Service) -> list[Route]:
     following = 0
 
     async def submit(request: Request) -> Response:
-        """Accept `{message, session?, mode?, idempotency_key?, output?}` and return a receipt (202)."""
+        """Accept `{message, session?, mode?, idempotency_key?, output?, options?}` and return a receipt (202)."""
         agent = service.agent("")
         run = decoded(await request.body(), RunBody)
         work = agent.submit(
-            run.message, session=run.session, mode=run.mode, idempotency_key=run.idempotency_key, output=run.output
-        )
+            run.message, session=run.session, mode=run.mode, idempotency_key=run.idempotency_key, output=run.output,
+            options=run.options,
+        )  # fmt: skip
         return reply(await on_loop(agent, work, PATIENCE), 202)
 
     async def wait(request: Request) -> Response:

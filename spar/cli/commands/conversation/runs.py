@@ -11,6 +11,7 @@ import click
 
 from spar.cli.client import Client, NotRunningError, connect, service
 from spar.cli.commands.conversation.follow import NO_ANSWER, SILENCE, follow_run, has_failed, path_of
+from spar.cli.commands.conversation.run_options import given, run_options
 from spar.cli.context import Options, fail, show
 from spar.cli.tables import model_lines
 from spar.data.text import one_line, printable
@@ -26,9 +27,11 @@ from spar.types import PHASES, Phase
 @click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
 @click.option("--follow", "is_followed", is_flag=True, help="Print the answer as it is written, however long it takes.")
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
+@run_options
 @click.pass_obj
 def send(
     options: Options,
+    /,
     text: str,
     session: str,
     key: str | None,
@@ -36,6 +39,7 @@ def send(
     no_wait: bool,
     is_followed: bool,
     timeout: float,
+    **chosen: Any,
 ) -> int:
     """Send a message to the running service and print its answer ("-" reads it from standard input).
 
@@ -47,12 +51,13 @@ def send(
       spar send --session alice "hello"
       spar send --mode steer "no, the other one"
       spar send --follow "tell me a long story"
+      spar send --model openai:gpt-5 --thinking high "what is wrong with this host?"
       echo "a long text" | spar send -
     """
     message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     with service(options, timeout=max(timeout, SILENCE) + 15) as client:
         receipt = client.post("/v1/runs", {
-            "message": message, "session": session, "idempotency_key": key, "mode": mode
+            "message": message, "session": session, "idempotency_key": key, "mode": mode, "options": given(**chosen),
         })  # fmt: skip
         if no_wait:
             show(options, receipt, receipt["run_id"])

@@ -1,0 +1,99 @@
+"""The options of a run on the command line, and a run as it is shown with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from spar.cli.client import service
+from spar.cli.commands.conversation.follow import path_of
+from spar.cli.context import Options, fail, show
+from spar.cli.tables import local, short, took, zoned
+from spar.records.run_options import LONGEST_INSTRUCTIONS, LONGEST_TIMEOUT, THINKING
+from spar.service import exit_codes as exits
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def run_options(command: F) -> F:
+    """Give a command the options of a run, as the keywords that `given` takes."""
+    for option in (
+        click.option("--verbose/--no-verbose", default=None, help="One line about each call, or none."),
+        click.option("--run-timeout", type=click.FloatRange(0, LONGEST_TIMEOUT, min_open=True),
+                     help="Seconds that the run itself may take (default: runs.timeout)."),
+        click.option("--instructions", help="More instructions for the model: a text, or @FILE."),
+        click.option("--thinking", type=click.Choice(THINKING), help="How much the model thinks before it answers."),
+        click.option("--model", help="The model that is asked first, one of those that the configuration allows."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def given(
+    *,
+    model: str | None,
+    thinking: str | None,
+    instructions: str | None,
+    run_timeout: float | None,
+    verbose: bool | None,
+) -> dict[str, Any] | None:
+    """Return the options as the service takes them; None where none was given. Ends the command for a bad file."""
+    if instructions is not None and instructions.startswith("@"):
+        instructions = _read(instructions[1:])
+    found = {"model": model, "thinking": thinking, "instructions": instructions, "timeout": run_timeout,
+             "verbose": verbose}  # fmt: skip
+    found = {name: value for name, value in found.items() if value is not None}
+    return found or None
+
+
+def _read(name: str) -> str:
+    try:
+        with Path(name).open(encoding="utf-8") as file:
+            text = file.read(LONGEST_INSTRUCTIONS + 1)
+    except (OSError, ValueError) as error:
+        fail(f"--instructions @{name}: cannot be read: {error}", exits.USAGE)
+    if len(text) > LONGEST_INSTRUCTIONS:
+        fail(f"--instructions @{name}: has more than {LONGEST_INSTRUCTIONS} characters", exits.USAGE)
+    return text
+
+
+@click.group()
+def runs() -> None:
+    """Look at runs."""
+
+
+@runs.command("show")
+@click.argument("run_id")
+@click.pass_obj
+def show_run(options: Options, run_id: str) -> None:
+    """Show what is known of a run: how it goes, with which options, what it took.
+
+    \b
+    Example:
+      spar runs show "$(spar send --no-wait --thinking high 'what is wrong?')"
+    """
+    with service(options) as client:
+        status = client.get(path_of(run_id))
+    show(options, status, "\n".join(_lines(status)))
+
+
+def _lines(status: Mapping[str, Any]) -> list[str]:
+    state = "goes on" if status["status"] == "timeout" else status["status"]
+    lines = [f"run {status['run_id']}  {state}  ({status['outcome']})"]
+    times = {"started": status["started_at"], "ended": status["ended_at"]}
+    lines += [f"{zoned(what)}: {local(at)}" for what, at in times.items() if at]
+    lines += [f"option {name}: {short(value)}" for name, value in (status.get("options") or {}).items()]
+    usage = {name: value for name, value in status["usage"].items() if value}
+    waited = usage.pop("waited", None)
+    if usage:
+        lines.append("took: " + ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in usage.items()))
+    if waited:
+        lines.append(f"waited for a provider: {took(waited)}")
+    if status["error"]:
+        lines.append(f"error: {short(status['error'])}")
+    if status["reply"] is not None:
+        lines.append(f"reply: {short(status['reply'])}")
+    return lines

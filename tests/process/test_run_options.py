@@ -1,0 +1,128 @@
+"""The options of runs from outside: at the command line and over HTTP, kept over `kill -9`, on the tape."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.process.conftest import Service, Spar, until
+from tests.process.conversation import Talk
+from tests.servers.llm import served
+from tests.servers.llm_replies import Reply, says
+from tests.servers.llm_requests import Asked, content_of
+
+pytestmark = pytest.mark.process
+
+CONFIG = """
+[agent]
+loop_interval = "adaptive"
+min_interval = 0
+
+[[sensors]]
+use = "messages"
+
+[plan]
+use = "llm"
+
+[plan.options]
+model = {{ name = "small", base_url = "{url}", context_tokens = 8_000, max_tokens = 500, temperature = 0.5 }}
+allowed_models = ["small", {{ name = "large", base_url = "{url}", thinking = "low" }}]
+
+[log]
+format = "json"
+"""
+
+
+def settings_of(asked: Asked) -> dict[str, Any]:
+    """With which settings a request was made."""
+    names = ("model", "reasoning_effort", "temperature", "max_completion_tokens")
+    return {name: asked.body[name] for name in names if name in asked.body}
+
+
+SMALL = {"model": "small", "temperature": 0.5, "max_completion_tokens": 500}
+LARGE = {"model": "large", "reasoning_effort": "high", "max_completion_tokens": 4_096 + 16_384}
+
+
+@pytest.fixture
+def begin(spar: Spar, start: Callable[..., Service]) -> Callable[[str], Talk]:
+    def begun(url: str) -> Talk:
+        spar.write(CONFIG.format(url=url))
+        return Talk(spar, start().ready())
+
+    return begun
+
+
+def test_send_chooses_the_model_its_thinking_and_instructions(spar: Spar, begin: Callable[[str], Talk]) -> None:
+    with served(lambda asked: says(f"from {asked.body['model']}")) as server:
+        talk = begin(server.url)
+        (spar.folder / "verse.txt").write_text("Answer in verse.")
+        plain = spar("send", "hello")
+        chosen = spar("send", "--model", "large", "--thinking", "high", "--instructions", "@verse.txt", "hello")
+        status = spar("--json", "send", "--run-timeout", "60", "--verbose", "hello").json
+        shown = spar("runs", "show", status["run_id"])
+        [_, cycle, *_] = talk.service.api("/v1/cycles").json()
+        tape = spar("--json", "cycles", "show", cycle["cycle_id"])
+
+    assert (plain.out, chosen.out) == ("from small\n", "from large\n")
+    assert [settings_of(each) for each in server.requests] == [SMALL, LARGE, SMALL]
+    assert content_of(server.requests[1].messages[0]).endswith("adds:\nAnswer in verse.")
+    assert status["options"] == {"timeout": 60.0, "verbose": True}
+    assert "option timeout: 60.0\n" in shown.out
+    assert "option verbose: true\n" in shown.out
+    asked = [each for each in tape.json["notes"] if each["kind"] == "model.asked"]
+    assert [(each["model"], each["thinking"], each["max_tokens"]) for each in asked] == [("large", "high", 20_480)]
+
+
+def test_options_that_are_not_allowed_are_refused_at_each_door(spar: Spar, begin: Callable[[str], Talk]) -> None:
+    with served(says("never")) as server:
+        talk = begin(server.url)
+        at_command_line = {
+            ("--model", "gpt-9"): "option model is 'gpt-9', allowed are: small, large",
+            ("--thinking", "high"): "option thinking is 'high': small does not think",
+            ("--thinking", "very"): "'very' is not one of 'off', 'low', 'medium', 'high'",
+            ("--run-timeout", "0"): "0.0 is not in the range",
+            ("--instructions", " "): "option instructions is ' ', expected text",
+            ("--instructions", "@none.txt"): "cannot be read",
+        }
+        for options, words in at_command_line.items():
+            answer = spar("send", *options, "hello")
+            assert (answer.code, words in answer.err) == (64, True), answer
+        over_http = {
+            "no option 'speed'": {"speed": 3},
+            "option model is 'gpt-9', allowed are: small, large": {"model": "gpt-9"},
+            "option timeout is -1": {"timeout": -1},
+            "option verbose is 'yes'": {"verbose": "yes"},
+        }
+        for words, options in over_http.items():
+            answer = talk.service.api("/v1/runs", "POST", json={"message": "hello", "options": options})
+            assert (answer.status_code, words in answer.json()["detail"]) == (422, True), answer.text
+
+    assert server.requests == []
+
+
+def test_options_are_kept_with_the_run_over_kill_9(
+    spar: Spar, start: Callable[..., Service], begin: Callable[[str], Talk]
+) -> None:
+    gate = threading.Event()
+
+    def script(asked: Asked) -> Reply:
+        return says(f"from {asked.body['model']}") if gate.is_set() else says("never", rate=0.1)
+
+    with served(script) as server:
+        talk = begin(server.url)
+        options = {"model": "large", "thinking": "high", "instructions": "Be brief.", "timeout": 300, "verbose": True}
+        run_id = talk.submit("main", "hello", options=options)
+        until(lambda: server.requests, "a request")
+        talk.service.process.kill()
+        talk.service.process.wait()
+        gate.set()
+        talk = Talk(spar, start().ready())
+        status = talk.ended(run_id)
+
+    assert (status["status"], status["output"]) == ("ok", "from large")
+    assert status["options"] == options
+    assert [settings_of(each) for each in server.requests] == [LARGE, LARGE]
+    assert talk.service.stop() == 0
