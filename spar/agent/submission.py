@@ -14,7 +14,7 @@ from spar.ports.optional import Hears, TakesOptions, offers
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.session import Origin
-from spar.runs.inbox import MODES, USUAL_CAP, Mode
+from spar.runs.inbox import USUAL_CAP
 from spar.runs.run import OUTPUT, End, Receipt, Run
 from spar.runs.runs import PURSUED
 from spar.session.control.resets import Resets
@@ -22,7 +22,7 @@ from spar.session.control.run_stops import RunStops
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
 from spar.session.sessions import Sessions
-from spar.types import Perception, replace
+from spar.types import QUEUE_MODES, Perception, QueueMode, replace
 
 #: Perceptions that wait for a session's cycle; more are refused with a clear error.
 INBOX_LIMIT = 1000
@@ -81,8 +81,8 @@ class Submission:
         check_name("a session's name", session)
         check_name("an idempotency key", key or "")
         mode = self._core.settings.runs.queue_mode if mode is None else mode
-        if mode not in MODES:
-            raise ValueError(f"mode {mode!r:.100} is not known; known: {', '.join(MODES)}")
+        if mode not in QUEUE_MODES:
+            raise ValueError(f"mode {mode!r:.100} is not known; known: {', '.join(QUEUE_MODES)}")
         if output is not None and not isinstance(output, Mapping):
             raise TypeError(f"output is the JSON schema of the answer, found {type(output).__name__}")
         if output is not None:
@@ -157,7 +157,7 @@ class Submission:
             self._recovery.demand_ready("submit")
         return self._runs.known(key) if key else None
 
-    def _place(self, run: Run, mode: Mode) -> None:
+    def _place(self, run: Run, mode: QueueMode) -> None:
         """Have the message wait in its session, in the place of others if too many wait, and tell its sender."""
         settings = self._core.settings.runs
         session = self._sessions.of(run.session)

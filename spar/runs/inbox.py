@@ -12,17 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from spar.ports.trust import least_trust
-from spar.types import Perception, replace
+from spar.types import Perception, QueueMode, replace
 
 if TYPE_CHECKING:
     from spar.runs.run import Run
 
-Mode = Literal["followup", "steer", "collect", "interrupt"]
 Place = Literal["queue", "front", "steer", "collect"]
-MODES: Final[tuple[Mode, ...]] = ("followup", "steer", "collect", "interrupt")
 
 #: Where a message goes, by its mode and by whether its session has a run, under way or about to be.
-PLACES: Final[dict[tuple[Mode, bool], Place]] = {
+PLACES: Final[dict[tuple[QueueMode, bool], Place]] = {
     ("followup", False): "queue",
     ("followup", True): "queue",
     ("steer", False): "queue",
@@ -34,7 +32,7 @@ PLACES: Final[dict[tuple[Mode, bool], Place]] = {
 }
 #: Messages that may wait where `runs.cap` says "auto": of a mode whose messages become part of something else few, of
 #: one where each gets an answer of its own as many as there is room for.
-USUAL_CAP: Final[dict[Mode, int]] = {"followup": 1000, "steer": 20, "collect": 20, "interrupt": 20}
+USUAL_CAP: Final[dict[QueueMode, int]] = {"followup": 1000, "steer": 20, "collect": 20, "interrupt": 20}
 #: Characters of a dropped message that its summary keeps, and how many summaries are kept.
 _SUMMARY, _SUMMARIES = 160, 50
 

@@ -7,12 +7,12 @@ from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.wake import Wake
 from spar.records.journal import Interrupted
-from spar.runs.inbox import PLACES, Inbox, Mode, Place, collected, overflow
+from spar.runs.inbox import PLACES, Inbox, Place, collected, overflow
 from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import Run
 from spar.session.parts import SessionParts
 from spar.session.phases import SessionPhases
-from spar.types import Perception
+from spar.types import Perception, QueueMode
 
 
 class SessionWork:
@@ -136,7 +136,7 @@ class SessionWork:
         self.inbox.push(perception, self.core.clock.monotonic())
         self.wake.set()
 
-    def queue(self, run: Run, mode: Mode = "followup") -> Place:
+    def queue(self, run: Run, mode: QueueMode = "followup") -> Place:
         """Have a message wait for its turn, or for the run in hand; returns where it waits."""
         place = PLACES[mode, self.is_busy]
         self.inbox.add(run, place, self.core.clock.monotonic(), self.core.settings.runs.quiet,

@@ -1,37 +1,19 @@
-"""Closed sets of words: phases, outcomes, states of calls and actions."""
+"""Closed sets of words: phases, outcomes, states of calls and actions, modes of messages."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Phase = Literal["sense", "plan", "act", "reflect"]
-
-
 PHASES: tuple[Phase, ...] = ("sense", "plan", "act", "reflect")
-
-
 Trust = Literal["trusted", "untrusted"]
-
-
 Outcome = Literal["acted", "idle", "skipped", "degraded", "failed", "interrupted"]
-
-
 OUTCOMES: tuple[Outcome, ...] = ("acted", "idle", "skipped", "degraded", "failed", "interrupted")
-
-
 CallStatus = Literal["ok", "failed", "timeout", "denied", "skipped", "in_doubt", "cancelled"]
-
-
 CALL_STATUSES: tuple[CallStatus, ...] = ("ok", "failed", "timeout", "denied", "skipped", "in_doubt", "cancelled")
-
-
 ActionStatus = Literal["ok", "partial", "failed", "interrupted"]
-
-
 ACTION_STATUSES: tuple[ActionStatus, ...] = ("ok", "partial", "failed", "interrupted")
-
-
 OutputMethod = Literal["set", "merge", "assign", "push", "concat"]
-
-
 METHODS: tuple[OutputMethod, ...] = ("set", "merge", "assign", "push", "concat")
+QueueMode = Literal["followup", "steer", "collect", "interrupt"]
+QUEUE_MODES: tuple[QueueMode, ...] = ("followup", "steer", "collect", "interrupt")

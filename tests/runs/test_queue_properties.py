@@ -22,8 +22,8 @@ from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.errors import LifecycleError, NotReadyError, PermanentError, TransientError
 from spar.events import Event, MessageOutcome, RunAccepted, RunEnded, RunStarted, StateChanged
-from spar.runs.inbox import MODES
 from spar.testing import VirtualClock
+from spar.types import QUEUE_MODES
 from tests.simulation.service import folder
 
 SESSIONS = ("main", "ann", "bob")
@@ -171,7 +171,7 @@ class Life:
         cap = dice.choice([1, 2, 3, 5, 20])
         self.settings: dict[str, Any] = {
             "runs": {
-                "cap": cap, "drop": dice.choice(["old", "new", "summarize"]), "queue_mode": dice.choice(MODES),
+                "cap": cap, "drop": dice.choice(["old", "new", "summarize"]), "queue_mode": dice.choice(QUEUE_MODES),
                 "quiet": dice.choice([0.0, 0.5, 3.0]), "limit": dice.choice([1, 2, 8]),
                 "timeout": dice.choice([20.0, 600.0]), "inactivity": dice.choice([0, 15.0]),
             }
@@ -242,7 +242,7 @@ class Life:
     async def submit(self) -> None:
         self.count += 1
         text = f"message {self.count}"
-        mode: Any = self.dice.choice([None, *MODES])
+        mode: Any = self.dice.choice([None, *QUEUE_MODES])
         session = self.dice.choice(SESSIONS)
         trust: Any = self.dice.choice(["trusted", "trusted", "untrusted"])
         said = Perception(text, kind="message", session=session, trust=trust)

@@ -12,9 +12,10 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.events import Event, MessageOutcome, RunEnded, RunStarted
-from spar.runs.inbox import MODES, PLACES
+from spar.runs.inbox import PLACES
 from spar.runs.run import Receipt
 from spar.testing import Hang, VirtualClock
+from spar.types import QUEUE_MODES
 
 DONE = Action(output="done")
 
@@ -58,7 +59,7 @@ async def all_of(agent: Agent, *texts: str, mode: str | None = None) -> list[Rec
 
 
 def test_every_mode_has_a_place_for_a_busy_and_for_an_idle_session() -> None:
-    assert set(PLACES) == {(mode, is_busy) for mode in MODES for is_busy in (False, True)}
+    assert set(PLACES) == {(mode, is_busy) for mode in QUEUE_MODES for is_busy in (False, True)}
 
 
 # -- steer

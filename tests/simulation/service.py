@@ -28,11 +28,10 @@ from spar import Agent
 from spar.errors import SparError, TransientError
 from spar.protocols import Home, Record, SensorSpec
 from spar.records.approvals import DecidedError, Decision
-from spar.runs.inbox import Mode
 from spar.runs.run import Receipt
 from spar.testing import VirtualClock
 from spar.testing.clock import START
-from spar.types import CycleRecord, Experience
+from spar.types import CycleRecord, Experience, QueueMode
 from tests.simulation.invariants import Trace, Watch
 from tests.simulation.loop import SeededLoop, SteadyWriter
 from tests.simulation.world import FaultyModel, FaultyPlanner, FaultySensor, World, beset
@@ -210,7 +209,7 @@ class Service:
                 return
             self.watch.breach(f"{name} raised {error!r}")
 
-    async def submit(self, session: str, key: str | None, mode: Mode | None = None) -> Receipt | None:
+    async def submit(self, session: str, key: str | None, mode: QueueMode | None = None) -> Receipt | None:
         """Give the agent a message; the same key must give the same run."""
         agent = self.agent
         is_promised = agent.state in ("running", "pausing", "paused")  # else the memory is not open, or not any more

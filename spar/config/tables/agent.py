@@ -13,6 +13,7 @@ from spar.config.fields import AutoSeconds, Interval, Limit, Positive, Seconds, 
 from spar.config.tables.budgets import Cap, Count, Money
 from spar.config.tables.section import Name, Options, Section, Text, refuse
 from spar.records.approvals import GRANTABLE
+from spar.types import QueueMode
 
 
 class ErrorPolicies(Section):
@@ -146,7 +147,7 @@ class HealthSettings(Section):
 class RunSettings(Section):
     """Runs, and the place of a message that arrives during a run."""
 
-    queue_mode: Literal["followup", "steer", "collect", "interrupt"] = "followup"
+    queue_mode: QueueMode = "followup"
     """The place of a message while its session has a run. "followup": it waits its turn. "steer": the run's next
     request sees it, calls that have not started are put to the planner again. "collect": with others that come it
     becomes one run, once nobody says more. "interrupt": the run is ended, and it is served next."""

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from spar.config.fields import Positive, Seconds, Whole
 from spar.config.tables.section import Name, Options, Section, Text
+from spar.types import QueueMode
 
 
 class Part(Section):
@@ -81,7 +82,7 @@ class ChannelPart(Part):
     """The name of the channel, unique among the channels, and of its senders; the same as `use` when left out."""
     session: Name | None = None
     """The conversation of all its messages; left out: one for each address, `NAME:ADDRESS`."""
-    mode: Literal["followup", "steer", "collect", "interrupt"] | None = None
+    mode: QueueMode | None = None
     """The place of a message while its conversation has a run; left out: `runs.queue_mode`."""
     stream: bool = True
     """Whether an answer is shown as it is written, where the channel can change what it has sent."""
