@@ -23,6 +23,7 @@ SUMMARIES = {
     "follow": "Follow a run to its end, the answer as it is written.",
     "runs": "Look at runs.",
     "abort": "Call a run off.",
+    "channels": "Channels on which people talk with it: how each is doing, what was not delivered.",
     "senders": "Say who may talk with it on its channels.",
     "prompt": "Show what stands in the next request to the model.",
     "transcript": "Print the messages and the actions of a session.",

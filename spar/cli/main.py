@@ -40,6 +40,7 @@ COMMANDS = {
     "dead": "spar.cli.commands.review.dead_letters:dead",
     "cycles": "spar.cli.commands.cycles:cycles",
     "memory": "spar.cli.commands.cycles:memory",
+    "channels": "spar.cli.commands.review.channels:channels",
     "senders": "spar.cli.commands.review.senders:senders",
     "backup": "spar.cli.commands.maintenance:backup",
     "restore": "spar.cli.commands.maintenance:restore",

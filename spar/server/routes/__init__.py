@@ -3,6 +3,7 @@
 control    the control API below `/v1`: status, pause, resume, stop, memory, cycles
 runs       runs below `/v1`: submit, show, wait, follow, abort
 prompts    the next request of a session to a model, by part
+channels   channels below `/v1`, and the messages that they could not deliver
 senders    senders of messages below `/v1`: list, pair, allow, deny, forget
 steps      parses the input of a step: calls and perceptions as JSON
 review     approvals, grants, calls in doubt and dead letters below `/v1`

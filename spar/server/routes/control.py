@@ -23,6 +23,7 @@ from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 from spar.server.bodies import BoundedBodies
 from spar.server.gate import AvailabilityMiddleware
 from spar.server.problems import REFUSALS, on_error, problem
+from spar.server.routes.channels import channel_routes
 from spar.server.routes.prompts import prompt_routes
 from spar.server.routes.review import approval_routes, recovery_routes
 from spar.server.routes.runs import run_routes
@@ -125,6 +126,7 @@ def control(service: Service) -> Starlette:
             Route("/v1/memory/search", recall),
             *approval_routes(service),
             *recovery_routes(service),
+            *channel_routes(service),
             *sender_routes(service),
         ],
         middleware=[Middleware(BoundedBodies), Middleware(AvailabilityMiddleware, service=service)],

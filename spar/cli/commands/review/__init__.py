@@ -3,5 +3,6 @@
 approvals     lists, shows and decides approvals
 in_doubt      lists and resolves calls that may have had their effect
 dead_letters  lists, retries and drops work that failed too often
+channels      shows channels, and has undelivered messages tried again or dropped
 senders       lists, pairs, allows, denies and forgets senders of messages
 """

@@ -1,0 +1,45 @@
+"""Channels under `/v1`: how each is doing, the messages that it could not deliver, and what becomes of those."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from spar.server.answers import PATIENCE, on_loop, reply
+
+if TYPE_CHECKING:
+    from spar.service.app import Service
+
+
+def channel_routes(service: Service) -> list[Route]:
+    """Return the routes of channels."""
+
+    async def channels(request: Request) -> Response:
+        """List the channels by name, each with how it receives and sends."""
+        return reply(service.agent("").channels.snapshot())
+
+    async def undelivered(request: Request) -> Response:
+        """List messages that could not be delivered: `failed` ones were put aside, `waiting` ones are tried again."""
+        return reply(service.agent("").channels.undelivered())
+
+    async def act_on(request: Request) -> Response:
+        """Have a message that was put aside tried again (`ID:retry`), or forget it (`ID:drop`)."""
+        id, _, verb = request.path_params["target"].rpartition(":")
+        agent = service.agent("")
+        verbs = {"retry": agent.channels.retry, "drop": agent.channels.drop}
+        if verb not in verbs:
+            raise LookupError(f"no verb {verb!r}; known: {', '.join(verbs)}")
+
+        async def work() -> Any:
+            return verbs[verb](id)
+
+        return reply(await on_loop(agent, work(), PATIENCE))
+
+    return [
+        Route("/v1/channels", channels),
+        Route("/v1/deliveries", undelivered),
+        Route("/v1/deliveries/{target}", act_on, methods=["POST"]),
+    ]
