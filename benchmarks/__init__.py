@@ -22,5 +22,5 @@
     cycle, many, footprint, publish, accounting    what is measured of the loop
     durable, flushed, held_up, startup             what is measured of the journal
     calls, chain, growth, makespan, streamed       what is measured of the executor
-    model_call, model_plan, model_run              what is measured of planning by a model
+    model_call, model_plan, model_run, prompts     what is measured of planning by a model
 """

@@ -146,6 +146,13 @@ def test_what_is_paid_once_and_what_many_sessions_cost_are_measured() -> None:
     assert all(line["seen"] and line["by"] == "cpu" for line in owed)
 
 
+def test_composing_a_request_of_a_long_conversation_is_measured() -> None:
+    done = bench("--quick", "--only", "prompts")
+    assert done.returncode == 0, done.stderr
+    (owed,) = [line for line in lines_of(done.stdout) if line["owed"]]
+    assert (owed["measure"], owed["by"]) == ("request of a long conversation", "cpu")
+
+
 @pytest.mark.parametrize("name", model_shapes.SHAPES)
 def test_a_plan_can_take_no_less_than_its_longest_way_and_its_tokens(name: str) -> None:
     shape = model_shapes.Shape.of(model_shapes.SHAPES[name])
