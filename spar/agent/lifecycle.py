@@ -15,7 +15,8 @@ from spar.agent.stop_deadline import StopDeadline
 from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
 from spar.failpoints import crashpoint
-from spar.health.watchdog import VirtualWatchdog, Watched, watcher
+from spar.health.watchdog import WATCHDOG, VirtualWatchdog
+from spar.health.watched import Watched
 from spar.loop.core import State
 from spar.loop.tasks import CalledOff
 from spar.session.parts import SessionParts
@@ -341,10 +342,10 @@ class Lifecycle:
         if self._core.clock.is_virtual:
             self._loop_watcher = self._loop_watcher or VirtualWatchdog(self._watched)
         else:
-            watcher.add(self._watched)
+            WATCHDOG.add(self._watched)
 
     def _end_watch(self) -> None:
         if self._loop_watcher is not None:
             self._loop_watcher.close()
             self._loop_watcher = None
-        watcher.remove(self._watched)
+        WATCHDOG.remove(self._watched)

@@ -33,7 +33,7 @@ class Counted(Protocol):
 
 
 class Blockable(Protocol):
-    """An agent whose event loop may be blocked, as far as the watcher has seen."""
+    """An agent whose event loop may be blocked, as far as the watchdog has seen."""
 
     @property
     def name(self) -> str: ...

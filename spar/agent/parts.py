@@ -26,7 +26,7 @@ from spar.clock import Clock
 from spar.health.error_reporting import Reports
 from spar.health.health import Health
 from spar.health.resources import Pressure
-from spar.health.watchdog import Watched
+from spar.health.watched import Watched
 from spar.hooks import Hooks
 from spar.journal.agent_state import AgentState
 from spar.journal.cycle_log import CycleLog
@@ -74,7 +74,7 @@ class AgentParts:
         requests = self.requests = Requests(name, clock, core.events)
         by_key: dict[str, Session] = {}
         health = self.health = Health(core, setup, account, self, by_key)
-        self.session_accounts = SessionStats(health.streaks)
+        self.session_accounts = SessionStats(health.streaks.worst_of)
         reports = self.reports = Reports(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
         restraint = Enforcement(core, setup, health, self)
@@ -195,12 +195,12 @@ class AgentParts:
         return self.agent_state.account
 
     def blocked_for(self) -> float:
-        """Seconds for which the event loop has not answered, as far as the watcher has seen."""
+        """Seconds for which the event loop has not answered, as far as the watchdog has seen."""
         return self.watched.blocked_for()
 
     @property
     def blocked_by(self) -> str:
-        """The stack of what blocks the event loop, as the watcher sees it; empty while nothing does."""
+        """The stack of what blocks the event loop, as the watchdog sees it; empty while nothing does."""
         return self.watched.blocked_by
 
     @property

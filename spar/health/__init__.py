@@ -4,6 +4,7 @@ health           raises and closes alerts, and takes the steps of repair
 alerts           the kinds of alerts, and one open alert
 error_reporting  reports errors of modules, hooks and handlers to the log, the events and the health
 streaks          counts failures in a row by session and phase
+watched          finds from outside what is wrong with an agent
 watchdog         watches the event loop from a thread of its own
 resources        measures the memory of the process and the room on its disk
 relief           sheds caches, drains or refuses work when memory or disk run short

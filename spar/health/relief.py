@@ -1,6 +1,6 @@
 """Relief of a process that takes too much memory or whose disk runs full.
 
-`Relief` takes the readings, from the watcher's thread every few seconds, and acts in the agent's: above the soft limit
+`Relief` takes the readings, from the watchdog's thread every few seconds, and acts in the agent's: above the soft limit
 caches are given up, too long above the hard one the process drains and ends, to be started again with its state intact;
 below the least free room of the state directory nothing new is accepted until there is room again. Nothing here is on
 the way of a cycle.

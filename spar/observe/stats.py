@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, Protocol
@@ -294,25 +294,19 @@ class CycleFigures(Protocol):
     def faults(self) -> Sequence[Fault]: ...
 
 
-class FailureStreaks(Protocol):
-    """Port to the failures in a row of each session (`spar.health.streaks.Streaks`)."""
-
-    def worst_of(self, session: str) -> int: ...
-
-
 class SessionStats:
     """The statistics of each session of one agent, of this process: of the `MOST_SESSIONS` that turned last.
 
     A cycle is noted and counted later, when somebody reads or enough has gathered.
     """
 
-    __slots__ = ("_lock", "_of", "_pending", "_streaks")
+    __slots__ = ("_lock", "_of", "_pending", "_worst_of")
 
-    def __init__(self, streaks: FailureStreaks) -> None:
+    def __init__(self, worst_of: Callable[[str], int]) -> None:
         self._of: OrderedDict[str, Stats] | None = None  # made by the first count
         self._pending: list[Noted] = []
         self._lock = threading.Lock()
-        self._streaks = streaks
+        self._worst_of = worst_of  # the failures in a row of a session
 
     def cycle(self, session: str, cycle: CycleFigures, duration: float) -> None:
         """Count one cycle of a session that has ended (`duration` in seconds)."""
@@ -347,5 +341,5 @@ class SessionStats:
         self.fold()
         if self._of is None or (account := self._of.get(session)) is None:
             raise LookupError(f"no cycle of a session {session!r:.100} is known to this process")
-        account.consecutive_failures = self._streaks.worst_of(session)
+        account.consecutive_failures = self._worst_of(session)
         return account.snapshot()

@@ -104,7 +104,7 @@ class Service:
         Paused by a person is ready; stalled is not, nor is a full disk.
         """
         agent = self._agent
-        # While the loop is blocked nothing can open the alert: the watcher's word is enough.
+        # While the loop is blocked nothing can open the alert: the watchdog's word is enough.
         # Nor is the agent unfit for others because one session is in trouble.
         kinds = {alert.kind for alert in list(agent.health.alerts.values()) if alert.concerns_all}
         alerts = sorted({*kinds, *(["blocked"] if agent.blocked_since is not None else [])})

@@ -12,7 +12,7 @@ from typing import Any
 
 from spar.agent.measured import Measured
 from spar.health.health import STEPS
-from spar.health.watchdog import watcher
+from spar.health.watchdog import WATCHDOG
 from spar.ports.optional import Watchable, offers
 from spar.types import PHASES
 
@@ -169,7 +169,7 @@ HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("gauge", "spar_call_longest_running_seconds", "For how long the oldest running call of a tool has run",
      ["agent", "tool"], _longest_calls),
     ("gauge", "spar_event_loop_lag_seconds", "The longest that the event loop took to answer, within about a minute",
-     ["agent"], lambda a: [([], watcher.lag(a.event_loop))]),
+     ["agent"], lambda a: [([], WATCHDOG.lag(a.event_loop))]),
     ("gauge", "spar_queue_depth", "Items that wait, by queue", ["agent", "class"], _depths),
     ("gauge", "spar_queue_oldest_seconds", "For how long the oldest has waited, by queue", ["agent", "class"], _ages),
     ("gauge", "spar_sensor_overdue_seconds", "For how long the next poll of a sensor is overdue (0: it is not)",

@@ -30,7 +30,8 @@ from spar.failpoints import arm
 from spar.file_lock import STATE_LOCK, FileLock, LockHeldError
 from spar.health import relief
 from spar.health.resources import ResourceBounds
-from spar.health.watchdog import LOOK_EVERY, stack_of, watcher
+from spar.health.watchdog import WATCHDOG, stack_of
+from spar.health.watched import LOOK_EVERY
 from spar.observe.logs import get_logger
 from spar.observe.sink import Logs, configure
 from spar.observe.stacks import stack_of_task
@@ -164,8 +165,8 @@ class Process:
         # Not the loop's to answer: it may be what is asked about.
         signal.signal(signal.SIGUSR1, self._ask_for_dump)
         chores = (
-            watcher.attend(self.relief.look, relief.LOOK_EVERY),
-            watcher.attend(self._dump_while_blocked, LOOK_EVERY),
+            WATCHDOG.attend(self.relief.look, relief.LOOK_EVERY),
+            WATCHDOG.attend(self._dump_while_blocked, LOOK_EVERY),
         )
         try:
             self.relief.look()
@@ -254,7 +255,7 @@ class Process:
             self.dump(asyncio.all_tasks())
 
     def _dump_while_blocked(self) -> None:
-        """In the watcher's thread: what the loop cannot write down now; the stacks of its tasks follow when it can."""
+        """In the watchdog's thread: what the loop cannot write down now; the stacks of its tasks follow when it can."""
         if self._is_dump_urgent and self.agent.blocked_since is not None:
             self._is_dump_urgent = False
             self.dump()

@@ -7,7 +7,7 @@ from spar.config.model import Settings
 from spar.events import RunEnded
 from spar.health.alerts import Alert
 from spar.health.health import Health
-from spar.health.watchdog import Watched, look
+from spar.health.watched import Watched, look
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests

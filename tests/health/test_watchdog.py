@@ -1,4 +1,4 @@
-"""The watcher: a real thread that sees what the loop cannot tell, for as long as there is something to watch."""
+"""The watchdog: a real thread that sees what the loop cannot tell, for as long as there is something to watch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ import pytest
 from spar import Agent
 from spar.clock import SystemClock
 from spar.events import HealthAlert, HealthRecovered
-from spar.health.watchdog import FRAMES, FRAMES_TOLD, TOLD_A_TURN, _Beat, confirm, look, stack_of, watcher
+from spar.health.watchdog import FRAMES, FRAMES_TOLD, TOLD_A_TURN, WATCHDOG, _Beat, stack_of
+from spar.health.watched import confirm, look
 from spar.observe.sink import configure
 from spar.testing import Hang, VirtualClock
 from spar.types import Perception
@@ -34,7 +35,7 @@ async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
 
 
 def watchers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "spar watcher"]
+    return [thread for thread in threading.enumerate() if thread.name == "spar watchdog"]
 
 
 def no_watcher_is_left() -> bool:
@@ -147,7 +148,7 @@ async def test_a_block_is_logged_once_for_all_agents_and_alerts_carry_only_the_i
         for agent in agents:
             agent.events.subscribe(HealthAlert, told.append)
             await agent.start()
-        await asyncio.sleep(0.3)  # the watcher has asked
+        await asyncio.sleep(0.3)  # the watchdog has asked
         look_from_a_thread(agents[0], module)
         block_deep_down(module.go_on, 15)
         await until(lambda: sum(event.kind == "blocked" for event in told) == len(agents))
@@ -249,7 +250,7 @@ def test_a_loop_that_ended_without_stopping_its_agent_is_not_watched_for_ever() 
 
 
 def test_nothing_of_a_forgotten_agent_stays_in_memory() -> None:
-    """The agent's own loop dies with it; another agent keeps the watcher alive meanwhile."""
+    """The agent's own loop dies with it; another agent keeps the watchdog alive meanwhile."""
 
     async def main() -> weakref.ref[Agent]:
         async with Agent(sense=sense, name="other", loop_interval=1.0):
@@ -259,7 +260,7 @@ def test_nothing_of_a_forgotten_agent_stays_in_memory() -> None:
             await asyncio.sleep(0.6)
             await agent.stop()
             del agent
-            await asyncio.sleep(0.6)  # the watcher has looked since
+            await asyncio.sleep(0.6)  # the watchdog has looked since
             gc.collect()
             assert gone() is None
         return gone
@@ -314,7 +315,7 @@ async def test_many_starts_and_stops_leave_no_thread_and_no_beat_behind() -> Non
         async with Agent(sense=sense, loop_interval=1.0):
             pass
     assert no_watcher_is_left()
-    assert not watcher._beats
+    assert not WATCHDOG._beats
 
 
 # -- what is seen from outside ------------------------------------------------------------------------------
@@ -395,7 +396,7 @@ async def test_a_chore_that_blocks_holds_up_no_agent_and_no_other_chore() -> Non
 
     agent = Agent(sense=sense, loop_interval=0.05)
     await agent.start()
-    ends = [watcher.attend(block, 60.0), watcher.attend(other.set, 60.0)]
+    ends = [WATCHDOG.attend(block, 60.0), WATCHDOG.attend(other.set, 60.0)]
     try:
         await until(has_begun.is_set)
         await until(other.is_set)
@@ -410,7 +411,7 @@ async def test_a_chore_that_blocks_holds_up_no_agent_and_no_other_chore() -> Non
 
 async def test_a_chore_is_done_only_while_an_agent_is_watched_and_until_it_is_ended() -> None:
     done: list[int] = []
-    end = watcher.attend(lambda: done.append(1), 0.0)
+    end = WATCHDOG.attend(lambda: done.append(1), 0.0)
     try:
         assert not done
         async with Agent(sense=sense, loop_interval=0.05):

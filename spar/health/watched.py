@@ -1,0 +1,124 @@
+"""An agent as it is seen from outside: a phase past its deadline, no cycle for too long, a slow cycle.
+
+It reads a few plain attributes of the agent, from any thread, and changes nothing but alerts in the agent's own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from spar.health.alerts import Kind
+from spar.health.health import Health
+from spar.loop.core import Core
+from spar.loop.cycle import Cycle
+from spar.loop.pacing import expected_interval
+from spar.loop.setup import Setup
+from spar.loop.tasks import Requests
+
+#: `stalled` is no cycle for this many expected intervals, and never less than so many seconds.
+STALL_FACTOR, NEVER_STALLED = 3.0, 5.0
+#: A cycle in hand is not slow before so many seconds, and need not be measured.
+NEVER_SLOW = 1.0
+#: How often the watchdog looks (seconds).
+LOOK_EVERY = 0.25
+
+
+class WatchedSession(Protocol):
+    """A session as it is seen from outside. Times are monotonic seconds; `deadline` is that of the phase in hand."""
+
+    key: str
+    is_standing: bool
+    last_completed: float
+    rests_until: float | None
+    cycle: Cycle | None
+
+    @property
+    def deadline(self) -> float: ...
+
+
+class Watched:
+    """One agent as it is seen from outside, and what blocks its event loop, as the watchdog notes it here.
+
+    Attributes: blocked_by: the stack of what blocks the event loop; blocked_since: since when (monotonic seconds).
+    """
+
+    __slots__ = ("__weakref__", "blocked_by", "blocked_since", "core", "health", "requests", "sessions", "setup")
+
+    def __init__(self, core: Core, setup: Setup, health: Health, requests: Requests,
+                 sessions: Mapping[str, WatchedSession]) -> None:  # fmt: skip
+        self.core, self.setup, self.health, self.requests, self.sessions = core, setup, health, requests, sessions
+        self.blocked_by = ""
+        self.blocked_since: float | None = None
+
+    def blocked_for(self) -> float:
+        """Return the seconds for which the event loop has not answered, as far as the watchdog has seen."""
+        since = self.blocked_since
+        return 0.0 if since is None else time.monotonic() - since
+
+
+class Finding(Struct, frozen=True):
+    """Something the watchdog saw: of which session, and in which phase if that matters."""
+
+    kind: Kind
+    message: str
+    cycle_id: str = ""
+    session: str = ""
+    phase: str = ""
+
+
+def look(agent: Watched, now: float) -> list[Finding]:
+    """Return what is wrong with an agent at `now` (monotonic), from the outside; reads only, from any thread."""
+    if agent.core.state not in ("running", "pausing", "stopping"):
+        return []
+    found: list[Finding] = []
+    for session in list(agent.sessions.values()):
+        cycle, deadline = session.cycle, session.deadline
+        if cycle is not None and now > deadline + agent.setup.steps[cycle.phase].grace + LOOK_EVERY:
+            message = f"{cycle.phase} is {now - deadline:.1f} s past its deadline"
+            found.append(Finding("stuck", message, cycle.id, session.key, cycle.phase))
+        elif agent.core.state == "running":
+            found += _dawdling(agent, session, cycle, now)
+    return found
+
+
+def _dawdling(agent: Watched, session: WatchedSession, cycle: Cycle | None, now: float) -> Iterator[Finding]:
+    """Return whether a session has completed no cycle for too long, and whether the one in hand is slow."""
+    last, interval = session.last_completed, expected_interval(agent.setup.pace) if session.is_standing else None
+    if cycle is not None:
+        last = max(last, cycle.started) if not session.is_standing else last
+        taken = now - cycle.started
+        if taken > NEVER_SLOW and taken > (limit := agent.health.slow_limit(cycle)):
+            message = f"{cycle.phase} goes on in a cycle that has taken {taken:.0f} s, more than {limit:.3g} s"
+            yield Finding("slow", message, cycle.id, session.key, cycle.phase)
+    elif interval is None:
+        return  # it waits until something is pushed
+    since = max(last, session.rests_until or 0.0)
+    if now - since > _longest(agent, cycle, interval):
+        due = "" if interval is None else f", expected every {interval:.3g} s"
+        yield Finding("stalled", f"no cycle completed for {now - last:.1f} s{due}", session=session.key)
+
+
+def _longest(agent: Watched, cycle: Cycle | None, interval: float | None) -> float:
+    """Seconds without a completed cycle that are too many.
+
+    A cycle in hand has its phase's deadline, and how long it may take is for that to say; one without any has none.
+    """
+    limit = agent.health.limits.stalled_after
+    if limit != "auto":
+        return float(limit)
+    if cycle is not None and agent.setup.steps[cycle.phase].timeout < float("inf"):
+        return float("inf")
+    return max(NEVER_STALLED, STALL_FACTOR * (interval or 0.0))
+
+
+def confirm(agent: Watched, finding: Finding) -> None:
+    """Open the alert for what was seen from outside, if it is still so once the loop can tell."""
+    for now in look(agent, agent.core.clock.monotonic()):
+        if (now.kind, now.session, now.cycle_id) == (finding.kind, finding.session, finding.cycle_id):
+            agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id, session=finding.session,
+                               phase=finding.phase)  # fmt: skip
+            return
