@@ -221,7 +221,7 @@ class Stats:
         self.cycles.pending.extend(seconds_of_cycles)
         self.last_seconds = seconds_of_cycles[-1]
         for series, taken in zip(self.phases.values(), zip(*durations, strict=True), strict=True):
-            series.pending.extend([seconds for seconds in taken if seconds is not None])
+            series.pending.extend(taken if None not in taken else [each for each in taken if each is not None])
         for fault in chain.from_iterable(faults):
             self.errors_by_phase[fault.phase] += 1
         if len(self.cycles.pending) >= FOLD_AT:

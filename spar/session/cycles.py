@@ -77,7 +77,8 @@ class SessionCycles(SessionWork):
             cycle.items = piece.items
         self.cycle = cycle
         if core.events.wanted[LoopStarted]:
-            core.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.key))
+            now = core.clock.now()
+            core.events.publish(LoopStarted(cycle_id=cycle.id, started_at=now, session=self.key, at=now))
         return cycle
 
     async def may_begin(self, run: Run, cycle: Cycle) -> bool:
@@ -188,9 +189,10 @@ class SessionCycles(SessionWork):
             if run is not None and end is not None:
                 self._end(run, end, cycle)
         if core.events.wanted[LoopCompleted]:
-            core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=core.clock.now(), duration=duration,
-                                               outcome=outcome, session=self.key, calls=cycle.calls,
-                                               deferred=cycle.deferred))  # fmt: skip
+            at = core.clock.now()
+            core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=at, duration=duration, outcome=outcome,
+                                               session=self.key, calls=cycle.calls, deferred=cycle.deferred,
+                                               at=at))  # fmt: skip
         if parts.holding.awaited:
             parts.holding.left(self)
 
