@@ -8,6 +8,7 @@ from; what belongs to no such run goes to the conversation that is named as its 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Protocol
@@ -19,7 +20,7 @@ from spar.channels.deliveries import Deliveries, Delivery
 from spar.channels.drafts import Drafts
 from spar.channels.owed import Owed, OwedAnswers, digest_of
 from spar.channels.supervisor import ChannelSupervisor
-from spar.errors import ConfigError, InboxFullError
+from spar.errors import ConfigError, InboxFullError, SparError
 from spar.events import MessageSent, RunEnded
 from spar.loop.core import Core
 from spar.ports.channel import (
@@ -113,7 +114,13 @@ class Channels:
     def _made(self, spec: ChannelSpec, rows: Any) -> ChannelSupervisor:
         own = self._state.rows_of(f"{OWNER}.{spec.name}")
         context = ChannelContext(spec.name, self._core.clock, partial(self.accept, spec), rows=own, home=self._home)
-        return ChannelSupervisor(spec, self._core, Deliveries(rows), context)
+        return ChannelSupervisor(spec, self._core, Deliveries(rows), context, self._sent)
+
+    async def _sent(self) -> None:
+        """Return once it is on disk what was sent."""
+        if (journal := self._state.journal) is not None:
+            with suppress(SparError):  # it is being closed, or cannot write now: what was sent may be sent again
+                await journal.safe()
 
     async def close(self) -> None:
         """End receiving and sending; what was not sent waits on disk."""

@@ -74,12 +74,14 @@ def asked_pause(error: Exception) -> float:
 class ChannelSupervisor:
     """One supervised channel. Nothing here raises an error of the channel; failures are published and counted.
 
+    Args: safe: returns once all that was told to the rows is on disk: so a death repeats one message at most.
     Attributes: counts: how many messages were `sent`, `failed` for good, and by what became of those received.
     """
 
-    def __init__(self, spec: ChannelSpec, core: Core, deliveries: Deliveries, context: ChannelContext) -> None:
+    def __init__(self, spec: ChannelSpec, core: Core, deliveries: Deliveries, context: ChannelContext,
+                 safe: Callable[[], Awaitable[None]]) -> None:  # fmt: skip
         self.spec, self._core, self._clock = spec, core, core.clock
-        self.deliveries = deliveries
+        self.deliveries, self._safe = deliveries, safe
         self._context = replace(context, ready=self._is_ready)
         self.receiving, self.sending = Trouble(spec, "receive", core), Trouble(spec, "send", core)
         self.counts = dict.fromkeys(("accepted", "known", "refused", "sent", "failed"), 0)
@@ -180,6 +182,7 @@ class ChannelSupervisor:
             MessageDelivered(channel=spec.name, message_id=delivery.id, address=delivery.address,
                              run_id=delivery.run_id, session=delivery.session, attempts=delivery.attempts + 1)
         )  # fmt: skip
+        await self._safe()
         return 0.0
 
     def _give_up(self, delivery: Delivery, why: str) -> None:
