@@ -201,7 +201,8 @@ class Models:
         models = [
             {"model": each.name, "state": breaker.state(each.breaker, now), "wait": breaker.wait(each.breaker, now),
              "fault": each.fault or None, "requests": each.requests, "faults": each.faults,
-             "input_tokens": each.input_tokens, "output_tokens": each.output_tokens, "cost": each.cost}
+             "input_tokens": each.input_tokens, "output_tokens": each.output_tokens, "cost": each.cost,
+             **getattr(each.model, "told", {})}
             for each in self._routes
         ]  # fmt: skip
         return {"models": models, "deferred": self._deferred, "fallbacks": self._fallbacks}

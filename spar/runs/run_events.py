@@ -43,7 +43,8 @@ Stream = Literal["lifecycle", "assistant", "tool", "compaction", "gap"]
 class RunEvent(Struct, frozen=True):
     """Something that a run did. `data` is JSON-able; what it holds depends on `stream`:
 
-    `lifecycle`: {phase: "accepted" | "outcome" | "start"}, at last {phase: "end" | "error", status, error, output, …};
+    `lifecycle`: {phase: "accepted" | "outcome" | "start"}, at the start with the `options` of the run if there are
+    any, at last {phase: "end" | "error", status, error, output, …};
     `assistant`: {text, reset}, a piece of the answer (`reset`: what came before is void), or {sent, route, is_answer};
     `tool`: {phase, call, tool, …} with phase "proposed", "start", "progress", "result", "error", "skipped",
     "approval" or "in_doubt"; `compaction`: {phase: "start" | "end", …}; `gap`: {missed}, how many events up to this

@@ -168,7 +168,8 @@ class Runs:
         self._watch(run)
         self.say(run, "started", now)
         if run.log is not None:
-            run.log.add("lifecycle", now, {"phase": "start", "session": run.session})
+            chosen = {"options": run.chosen.given} if not run.chosen.is_empty else {}
+            run.log.add("lifecycle", now, {"phase": "start", "session": run.session, **chosen})
         if self._events.wanted[RunStarted]:
             self._events.publish(RunStarted(run_id=run.id, session=run.session, at=now))
 

@@ -21,6 +21,7 @@ from spar.protocols import Warns
 from spar.review.pending_approvals import Waiting
 from spar.service.health_metrics import snapshot_of
 from spar.service.metrics import Metrics
+from spar.threads import Threads
 from spar.types import Fault, Phase
 
 log = get_logger("spar.app")
@@ -37,6 +38,7 @@ class Service:
         self.loaded, self._agent = loaded, agent
         self._reload = reload or (lambda: load(loaded.path))
         self._reloading = asyncio.Lock()
+        self._threads = Threads("reload", agent.core.clock)
         self.started_at = datetime.now(UTC)
         self.waiting = Waiting(agent.core, agent.setup)
         self.metrics = Metrics(
@@ -160,7 +162,8 @@ class Service:
         live = tuple(key for key in keys if reloads(key) == "live")
         loaded = Loaded(in_force(self.loaded.settings, new.settings), new.sources)
         made = makers(Parts(loaded))
-        await agent.exchange(self._rebuilt(made, live, loaded), loaded.settings)
+        rebuilt = await self._threads.run(self._rebuilt, made, live, loaded)  # it may import what is large
+        await agent.exchange(rebuilt, loaded.settings)
         agent.lifespan.makers = made
         self.loaded = loaded
         self.on_reloaded(loaded.settings)

@@ -185,3 +185,28 @@ async def test_what_a_steering_message_chose_holds_from_the_next_request_on(cloc
     then = RunOptions(model="large", instructions="Be brief.\n\nRhyme.", thinking="low")
     assert planner.seen == [first, then, then]
     assert status.options == then
+
+
+async def test_defaults_of_a_session_hold_where_a_message_says_nothing(clock: VirtualClock) -> None:
+    planner = Choosy()
+    async with agent_of(clock, planner) as agent:
+        await agent.session_records.change("alice", defaults=RunOptions(model="large", thinking="high", timeout=60.0))
+        own = await agent.submit("go", session="alice", options={"model": "small", "verbose": True})
+        usual = await agent.submit("go", session="alice")
+        other = await agent.submit("go", session="bob")
+        told = [(await agent.wait(each.run_id)).options for each in (own, usual, other)]
+
+    assert told == [
+        RunOptions(model="small", thinking="high", timeout=60.0, verbose=True),
+        RunOptions(model="large", thinking="high", timeout=60.0),
+        RunOptions(),
+    ]
+
+
+async def test_the_options_of_a_run_are_told_in_its_stream(clock: VirtualClock) -> None:
+    async with agent_of(clock, Choosy()) as agent:
+        run = await agent.submit("go", options={"thinking": "low"})
+        await agent.wait(run.run_id)
+        starts = [event.data async for event in agent.events.run(run.run_id) if event.data.get("phase") == "start"]
+
+    assert starts == [{"phase": "start", "session": "main", "options": {"thinking": "low"}}]

@@ -8,6 +8,7 @@ messages      requests in the words of the library, and its events read
 native_tools  offers tools as native functions and reads the calls back
 """
 
-from planning.llm.provider.model import Mode, ProviderModel
+from planning.llm.provider.messages import Mode
+from planning.llm.provider.model import ProviderModel
 
 __all__ = ["Mode", "ProviderModel"]

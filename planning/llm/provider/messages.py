@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from planning.llm.provider.native_tools import Calls, NativeFunction, function_names
+from planning.llm.provider.native_tools import Calls, NativeFunction, function_names, native_functions
 from planning.ports import Made, Request
 from planning.prompt.render import render
 from spar.data.media import Medium, media_in
@@ -15,6 +15,10 @@ from spar.data.media import Medium, media_in
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponseStreamEvent
     from pydantic_ai.models import Model, ModelRequestParameters
+
+
+Mode = Literal["auto", "native", "structured"]
+MODES: Final[tuple[Mode, ...]] = ("auto", "native", "structured")
 
 
 def texts_of(request: Request) -> tuple[str, ...]:
@@ -121,6 +125,20 @@ def _with_ids(steps: Iterable[tuple[Made, ...]]) -> list[list[tuple[Made, str]]]
             told.append((each, id))
         found.append(told)
     return found
+
+
+def functions_of(request: Request, model: Model, mode: Mode) -> list[NativeFunction] | None:
+    """Return the functions that the model is offered; None: it is to write the solution itself."""
+    if mode == "structured":
+        return None
+    profile = model.profile
+    can_write = bool(profile.get("supports_json_schema_output", False))
+    asked = set(request.schema.get("properties", ()))
+    # Thoughts about itself and advice have no place among calls; an answer alone needs none.
+    better_written = bool(asked - {"calls", "output"}) or ("calls" not in asked and request.answer is not None)
+    if mode == "auto" and (not profile.get("supports_tools", True) or (can_write and better_written)):
+        return None
+    return native_functions(request.schema, request.answer)
 
 
 def parameters_of(request: Request, model: Model, functions: list[NativeFunction] | None) -> ModelRequestParameters:

@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from planning.llm.provider.client import model_without_key, open_model
-from planning.llm.provider.messages import absorb, messages_of, parameters_of, texts_of
-from planning.llm.provider.native_tools import Calls, NativeFunction, native_functions
+from planning.llm.provider.messages import MODES, Mode, absorb, functions_of, messages_of, parameters_of, texts_of
+from planning.llm.provider.native_tools import Calls
 from planning.llm.provider.prices import checked, cost_of, usage_of
 from planning.llm.provider.settings import THOUGHTS, GenerationSettings, Refusal, refusal
 from planning.ports import Asked, Piece, Request, TextDelta
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
     from pydantic_ai.models import Model
 
-Mode = Literal["auto", "native", "structured"]
-MODES: Final[tuple[Mode, ...]] = ("auto", "native", "structured")
 #: Bytes of a token at the least, on the average of a whole request, in any language that a tokenizer was made for.
 _LEAST_BYTES: Final = 2
 #: Bytes on the wire for each character of an answer: an event of 250 bytes for a token of four.
@@ -149,6 +147,12 @@ class ProviderModel:
         tokens, answer = size // _LEAST_BYTES + _AROUND, (request.max_tokens or self._max_tokens) + thoughts
         return {"requests": 1, "tokens": tokens + answer, "money": cost_of(model, self._prices, tokens, answer)}
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return how it is set, for a status; nothing of what is as its provider has it."""
+        values = {"context_tokens": self._context_tokens, **self._generation._asdict()}
+        return {name: value for name, value in values.items() if value}
+
     def refusal(self) -> Refusal | None:
         """Return the first of its settings that it does not take; None for none, and where that is not known yet.
 
@@ -203,7 +207,7 @@ class ProviderModel:
     async def _pieces(self, request: Request, model: Model) -> AsyncIterator[Piece]:
         from pydantic_ai.direct import model_request_stream
 
-        functions = self._functions(request, model)
+        functions = functions_of(request, model, self._mode)
         calls = Calls(functions or ())
         watch = Watch(self._clock, self._first_byte, self._idle, self._longest)
         parameters = parameters_of(request, model, functions)
@@ -274,19 +278,6 @@ class ProviderModel:
             if found is None and self._context_tokens is not None and needed > self._context_tokens * 3 // 4:
                 self._refusals[thinking] = f"{self.name} reads {self._context_tokens} tokens, too few for such thoughts"
         return self._refusals[thinking]
-
-    def _functions(self, request: Request, model: Model) -> list[NativeFunction] | None:
-        """Return the functions that the model is offered; None: it is to write the solution itself."""
-        if self._mode == "structured":
-            return None
-        profile = model.profile
-        can_write = bool(profile.get("supports_json_schema_output", False))
-        asked = set(request.schema.get("properties", ()))
-        # Thoughts about itself and advice have no place among calls; an answer alone needs none.
-        better_written = bool(asked - {"calls", "output"}) or ("calls" not in asked and request.answer is not None)
-        if self._mode == "auto" and (not profile.get("supports_tools", True) or (can_write and better_written)):
-            return None
-        return native_functions(request.schema, request.answer)
 
     # -- what came of it
 
