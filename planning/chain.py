@@ -65,6 +65,12 @@ class Chain:
                 return
         raise ValueError(f"option {next(iter(options.given))} means nothing here: no planner asks a model")
 
+    @property
+    def allowed_models(self) -> tuple[str, ...]:
+        """Return the names of the models that people may choose from: those of the planner that asks a model."""
+        found = (getattr(planner, "allowed_models", ()) for planner in self.planners)
+        return next((tuple(models) for models in found if models), ())
+
     def degrade(self, reason: str) -> None:
         """Leave the first planner (or the main one) out from the next plan on, and mark what others decide; idempotent.
 

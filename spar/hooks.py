@@ -30,6 +30,7 @@ POINTS: dict[str, tuple[str, bool]] = {
     "session_start": ("the session's key, before its first run", False),
     "session_end": ("the session's key; the context's reason says why", False),
     "message_received": ("the perception made from a message; deny refuses it", False),
+    "command": ("the command in a message; rewrite answers it, deny refuses it", True),
     "before_run": ("the message that the run is about; deny ends the run", False),
     "after_run": ("the run's status, error and output", False),
     "before_cycle": ("the cycle id; deny skips the cycle", False),
@@ -55,6 +56,7 @@ POINTS: dict[str, tuple[str, bool]] = {
 REWRITABLE: dict[str, Callable[[Any], bool]] = {
     "message_received": lambda value: isinstance(value, (Perception, str)),
     "agent_bootstrap": lambda value: isinstance(value, (list, tuple)) and all(isinstance(f, PromptFile) for f in value),
+    "command": lambda value: isinstance(value, str),
     "before_plan": lambda value: isinstance(value, (list, tuple)) and all(isinstance(p, Perception) for p in value),
     "before_request": lambda value: isinstance(value, RequestDraft),
     "after_plan": lambda value: value is None or isinstance(value, Action),

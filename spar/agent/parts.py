@@ -43,8 +43,10 @@ from spar.runs.outbox import Outbox
 from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
+from spar.session.control.commands import Commands
 from spar.session.control.resets import Resets
 from spar.session.control.run_stops import RunStops
+from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords
 from spar.session.holding import Holding
 from spar.session.parts import SessionParts
@@ -60,11 +62,11 @@ if TYPE_CHECKING:
 class AgentParts:
     """The parts of one agent, its figures, and what its parts ask of it."""
 
-    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "channels", "core",
-                 "cycle_log", "health", "holding", "home", "lifecycle", "lifespan", "memory", "outbox",
+    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "channels", "commands",
+                 "core", "cycle_log", "health", "holding", "home", "lifecycle", "lifespan", "memory", "outbox",
                  "recovery", "reports", "requests", "resets", "runs", "senders", "session_accounts",
-                 "session_hooks", "session_records", "sessions", "setup", "stepper", "stops", "submission",
-                 "transcripts", "watched", "work")  # fmt: skip
+                 "session_control", "session_hooks", "session_records", "sessions", "setup", "stepper", "stops",
+                 "submission", "transcripts", "watched", "work")  # fmt: skip
 
     def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
         core = self.core = Core(name, clock, settings)
@@ -102,9 +104,10 @@ class AgentParts:
         self.stops = RunStops(parts, self.sessions)
         self.session_records = SessionRecords(core, self.agent_state, self.transcripts)
         self.resets = Resets(parts, self.sessions, self.session_records, self.stops, self.demand)
-        self.submission = Submission(
-            parts, self.sessions, self.lifecycle, self.stops, self.session_records, self.resets
-        )
+        self.session_control = SessionControl(parts, self.sessions, self.session_records, self.resets)
+        self.commands = Commands(parts, self.session_records, self.session_control, self.resets, self.stops)
+        self.submission = Submission(parts, self.sessions, self.lifecycle, self.stops, self.session_records,
+                                     self.resets, self.commands)  # fmt: skip
         self.senders = Senders(core, memory)
         self.channels = Channels(core, self.runs, self.agent_state, self.senders, self.submission.submit, home)
 
@@ -219,6 +222,10 @@ class AgentParts:
         self.lifespan.apply(settings)
 
     # -- what its parts ask of it
+
+    def carry_out(self, run: Run) -> None:
+        """Carry out a command that an earlier process has accepted."""
+        self.commands.carry_out(run)
 
     def demand(self, what: str) -> None:
         """Raises: LifecycleError, NotReadyError when this cannot be asked now."""

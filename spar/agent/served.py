@@ -15,6 +15,7 @@ from spar.observe.stats import Snapshot
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
 from spar.runs.run import Receipt, RunStatus
+from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords
 from spar.types import Ability, Action, ActionResult, Perception, Reflection
 
@@ -94,4 +95,6 @@ class Served(AsksRuns, Measured, Startable, Pausable, Steppable, Exchangeable, P
     def abilities(self) -> Mapping[str, Ability]: ...
     @property
     def submission(self) -> Submission: ...
+    @property
+    def session_control(self) -> SessionControl: ...
     def caches(self) -> tuple[object, ...]: ...

@@ -10,15 +10,18 @@ from spar.agent.lifecycle import Lifecycle
 from spar.config import defaults
 from spar.errors import InboxFullError, NoRoomError
 from spar.hooks import HookContext
-from spar.ports.optional import Hears, TakesOptions, offers
+from spar.ports.optional import Hears, offers
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.session import Origin
+from spar.runs.commands import is_command
 from spar.runs.inbox import USUAL_CAP
 from spar.runs.run import OUTPUT, End, Receipt, Run
 from spar.runs.runs import PURSUED
+from spar.session.control.commands import Commands
 from spar.session.control.resets import Resets
 from spar.session.control.run_stops import RunStops
+from spar.session.control.session_control import check_options
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
 from spar.session.sessions import Sessions
@@ -55,18 +58,27 @@ def check_depth(schema: Mapping[str, Any]) -> None:
     raise ValueError(f"output is nested too deeply: a schema has at most {DEEPEST_SCHEMA} levels")
 
 
+def _origin_of(message: Perception) -> Origin:
+    """Return where a message came from of which no door said it: a channel, or the program itself."""
+    said = message.attributes
+    if not isinstance(said.get("channel"), str):
+        return _UNKNOWN
+    return Origin("channel", str(said["channel"])[:LONGEST_NAME], str(said.get("address") or "")[:LONGEST_NAME])
+
+
 class Submission:
     """The way of messages and perceptions into their sessions. `refused` counts those there was no room for."""
 
-    __slots__ = ("_core", "_health", "_lifecycle", "_records", "_recovery", "_reports", "_requests", "_resets",
-                 "_runs", "_sessions", "_setup", "_stops", "_transcripts", "refused")  # fmt: skip
+    __slots__ = ("_commands", "_core", "_health", "_lifecycle", "_records", "_recovery", "_reports",
+                 "_requests", "_resets", "_runs", "_sessions", "_setup", "_stops", "_transcripts",
+                 "refused")  # fmt: skip
 
     def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle, stops: RunStops,
-                 records: SessionRecords, resets: Resets) -> None:  # fmt: skip
+                 records: SessionRecords, resets: Resets, commands: Commands) -> None:  # fmt: skip
         self._core, self._setup, self._requests, self._runs = parts.core, parts.setup, parts.requests, parts.runs
         self._recovery, self._reports, self._health = parts.recovery, parts.reports, parts.health
         self._sessions, self._lifecycle, self._transcripts = sessions, lifecycle, parts.transcripts
-        self._stops, self._records, self._resets = stops, records, resets
+        self._stops, self._records, self._resets, self._commands = stops, records, resets, commands
         self.refused = 0
 
     async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None,
@@ -101,10 +113,14 @@ class Submission:
             perception = await self._received(perception)
             if (receipt := self._accepted(key)) is not None:  # time has passed
                 return receipt
+        perception = await self._commands.taken(perception)
+        if is_command(perception):
+            return await self._take_command(perception, key)
         await self._check(options, perception)
         self._demand_room(perception.session)
         session = perception.session
-        record, use = await self._records.use(session, origin or _UNKNOWN, is_busy=self._is_busy(session))
+        origin = origin or _origin_of(perception)
+        record, use = await self._records.use(session, origin, is_busy=self._is_busy(session))
         if (receipt := self._accepted(key)) is not None:  # time has passed
             return receipt
         run = self._runs.made(perception, key)
@@ -131,6 +147,22 @@ class Submission:
             self._place(run, mode)
         return Receipt(run.id, run.accepted_at)
 
+    async def _take_command(self, message: Perception, key: str | None) -> Receipt:
+        """Accept a command: a run that is carried out at once, beside what its session does."""
+        if refusal := self._refusal():
+            raise NoRoomError(refusal)
+        if (receipt := self._accepted(key)) is not None:  # time has passed
+            return receipt
+        run = self._runs.made(message, key)
+        if self._recovery.work.journal is not None:
+            item = Item(run.id, message, "run", message.session, key, run.accepted_at)
+            kept, is_new = await self._recovery.accept(item)
+            if not is_new:
+                return Receipt(kept.id, kept.at)
+        self._runs.accept(run, key)
+        self._commands.carry_out(run)
+        return Receipt(run.id, run.accepted_at)
+
     async def _check(self, options: RunOptions, message: Perception) -> None:
         """Raises: ValueError for options that the planner cannot go by, PermissionError for instructions of somebody
         who is not trusted: they would have the authority of the configured ones."""
@@ -139,11 +171,7 @@ class Submission:
             return
         if options.instructions is not None and message.trust == "untrusted":
             raise PermissionError("option instructions is refused: the message comes from an untrusted source")
-        planner = self._setup.modules["plan"].part
-        if not offers(planner, TakesOptions):
-            name = type(planner).__name__
-            raise ValueError(f"option {next(iter(asked))} means nothing here: {name} plans, which asks no model")
-        await planner.check_options(options)
+        await check_options(self._setup, options)
 
     def _is_busy(self, key: str) -> bool:
         """Return whether a run goes on, or waits, in a session."""

@@ -104,6 +104,9 @@ class Client:
     def post(self, path: str, body: Any = None) -> Any:
         return self._ask("POST", path, b"" if body is None else _json(body))
 
+    def patch(self, path: str, body: Any) -> Any:
+        return self._ask("PATCH", path, _json(body))
+
     def delete(self, path: str) -> Any:
         return self._ask("DELETE", path)
 

@@ -26,6 +26,8 @@ SUMMARIES = {
     "channels": "Channels on which people talk with it: how each is doing, what was not delivered.",
     "senders": "Say who may talk with it on its channels.",
     "prompt": "Show what stands in the next request to the model.",
+    "sessions": "Look at sessions: list, show, set, begin anew, forget.",
+    "reset": "Begin a session anew.",
     "transcript": "Print the messages and the actions of a session.",
     "step": "Run one phase and print what it brought.",
     "approvals": "Look at calls that wait for your decision, and decide.",

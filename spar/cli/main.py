@@ -33,6 +33,8 @@ COMMANDS = {
     "runs": "spar.cli.commands.conversation.run_options:runs",
     "abort": "spar.cli.commands.conversation.runs:abort",
     "prompt": "spar.cli.commands.conversation.prompt:prompt",
+    "sessions": "spar.cli.commands.conversation.sessions:sessions",
+    "reset": "spar.cli.commands.conversation.sessions:reset",
     "transcript": "spar.cli.commands.conversation.transcript:transcript",
     "step": "spar.cli.commands.conversation.runs:step",
     "approvals": "spar.cli.commands.review.approvals:approvals",

@@ -37,6 +37,7 @@ from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Interrupted, Item, Unfinished
 from spar.records.run_options import NO_OPTIONS
 from spar.records.session import SessionUse
+from spar.runs.commands import is_command
 from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
@@ -84,6 +85,7 @@ class Intake(Protocol):
     """The way into an agent for what it is told of its own work."""
 
     def push(self, perception: Perception) -> bool: ...
+    def carry_out(self, run: Run) -> None: ...
 
 
 class Recovery:
@@ -348,6 +350,9 @@ class Recovery:
         if item.kind == "run":
             run = await self.run_of(item)
             if run is None or run is session.run:
+                return True
+            if is_command(run.message):
+                self._intake.carry_out(run)
                 return True
             if run.is_planned or item.attempts:  # it has begun: it goes before all others, and is not dropped
                 self.resume_with(item, run, is_suspect=is_suspect)

@@ -193,6 +193,14 @@ class TakesOptions(Protocol):
 
 
 @runtime_checkable
+class NamesModels(Protocol):
+    """A planner that names the models that people may choose from."""
+
+    @property
+    def allowed_models(self) -> Sequence[str]: ...
+
+
+@runtime_checkable
 class ClosableStream(Protocol):
     """A stream of calls that releases something when it is not read to its end."""
 

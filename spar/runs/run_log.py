@@ -253,6 +253,11 @@ class RunLogs:
         while len(self._ended) > ENDED or (self._ended_size > ENDED_BYTES and len(self._ended) > 1):
             self._ended_size -= self._ended.pop(next(iter(self._ended))).size
 
+    def forget(self, run_id: str) -> None:
+        """Keep nothing of a run that has ended."""
+        if (log := self._ended.pop(run_id, None)) is not None:
+            self._ended_size -= log.size
+
     def close(self) -> None:
         """End all reading; the runs may go on at the next start."""
         self.turn += 1

@@ -307,6 +307,13 @@ class Runs:
             await run.has_ended.wait(self._clock, timeout)
         return run.status_at(None, self._clock.now())
 
+    def forget(self, session: str) -> None:
+        """Forget the runs of a session that have ended."""
+        for run_id in [run.id for run in self._runs.values() if run.session == session and run.status is not None]:
+            self._size -= self._sizes.pop(run_id, 0)
+            self._runs.pop(run_id)
+            self.logs.forget(run_id)
+
     def shed(self) -> int:
         """Forget most of the runs that have ended, for want of memory; how many those were."""
         before = len(self._runs)

@@ -121,6 +121,11 @@ class SessionTranscripts:
         else:
             self.keep(session, (entry,))
 
+    def forget(self, session: str) -> None:
+        """Keep nothing of a session, where no store does."""
+        if self._kept is not None and (kept := self._kept.pop(session, None)) is not None:
+            self._size -= kept.size
+
     def run_ended(self, run: Run, end: End) -> None:
         """Add the end of a run that has begun and of whose end nothing is written yet, in the background."""
         if run.started_at is None or run.into is not None or self._requests.loop is None:

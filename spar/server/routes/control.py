@@ -28,6 +28,7 @@ from spar.server.routes.prompts import prompt_routes
 from spar.server.routes.review import approval_routes, recovery_routes
 from spar.server.routes.runs import run_routes
 from spar.server.routes.senders import sender_routes
+from spar.server.routes.sessions import session_routes
 from spar.server.routes.steps import step_input
 from spar.types import PHASES
 
@@ -128,6 +129,7 @@ def control(service: Service) -> Starlette:
             *recovery_routes(service),
             *channel_routes(service),
             *sender_routes(service),
+            *session_routes(service),
         ],
         middleware=[Middleware(BoundedBodies), Middleware(AvailabilityMiddleware, service=service)],
         exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},

@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from spar.agent.measured import Blockable
 from spar.errors import TransientError
+from spar.records.session import Origin
 from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from spar.runs.run_log import RunStream
     from spar.service.app import Service
 
+#: The origin of sessions that begin here.
+HTTP = Origin("http")
 #: Seconds without an event after which a comment says that the connection lives.
 HEARTBEAT = 15.0
 #: Who may follow runs at once: a fifth of all connections that the server takes.
@@ -63,7 +66,7 @@ def run_routes(service: Service) -> list[Route]:
         run = decoded(await request.body(), RunBody)
         work = agent.submit(
             run.message, session=run.session, mode=run.mode, idempotency_key=run.idempotency_key, output=run.output,
-            options=run.options,
+            options=run.options, origin=HTTP,
         )  # fmt: skip
         return reply(await on_loop(agent, work, PATIENCE), 202)
 

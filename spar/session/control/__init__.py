@@ -1,5 +1,7 @@
 """Sessions as people deal with them: found, set, begun anew, stopped.
 
+session_control  lists, shows, sets and forgets sessions; what doors and commands stand on
+commands         carries out what people command in their messages
 session_records  the rows of the sessions: those used last in memory, all of them in the store
 reset_times      says when a conversation is over by itself; pure
 resets           begins a session anew: ends its work, and has its transcript be read from here on

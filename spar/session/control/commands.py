@@ -1,0 +1,144 @@
+"""Commands of people about their session: taken from their messages, carried out, answered.
+
+A command is a run that is never planned: it is accepted like any message, so that it is not lost and not carried out
+twice, and its answer goes the way of all answers. It is no part of the conversation: nobody reads it later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from spar.data.text import one_line
+from spar.errors import SparError
+from spar.hooks import HookContext
+from spar.records.session import SessionRecord
+from spar.runs.commands import COMMAND, Command, command_of, is_command
+from spar.runs.run import End, Run
+from spar.session.control.resets import Resets
+from spar.session.control.run_stops import RunStops
+from spar.session.control.session_control import SessionControl
+from spar.session.control.session_records import SessionRecords
+from spar.session.parts import SessionParts
+from spar.types import Perception, replace
+
+#: Said of lines that follow a command.
+_REST: Final = "The other lines of the message were not read."
+#: Names that take the choice of a model back.
+_USUAL: Final = ("default", "usual")
+
+
+class Commands:
+    """The commands of one agent's sessions."""
+
+    __slots__ = ("_answers", "_control", "_parts", "_records", "_resets", "_stops")
+
+    def __init__(self, parts: SessionParts, records: SessionRecords, control: SessionControl, resets: Resets,
+                 stops: RunStops) -> None:  # fmt: skip
+        self._parts, self._records, self._control = parts, records, control
+        self._resets, self._stops = resets, stops
+        self._answers: Mapping[str, Callable[[Run, Command], Awaitable[str]]] = {
+            "new": self._begin_anew, "reset": self._begin_anew, "stop": self._stop, "status": self._status,
+            "model": self._model,
+        }  # fmt: skip
+
+    # -- taking
+
+    async def taken(self, message: Perception) -> Perception:
+        """Return a message as it is to be dealt with: marked as a command where it is one, from somebody trusted."""
+        if is_command(message):  # nobody but the agent says so
+            said = {name: value for name, value in message.attributes.items() if name != COMMAND}
+            message = replace(message, attributes=said)
+        core = self._parts.core
+        if not core.settings.sessions.commands or message.trust != "trusted":
+            return message
+        if (command := command_of(message.text)) is None:
+            return message
+        answer = None
+        if "command" in core.hooks.used:
+            context = HookContext("command", core.name, command, message.session)
+            outcome = await self._parts.reports.asked(context)
+            if outcome.denied:
+                answer = f"/{command.name} is refused: {outcome.reason or 'by a hook'}"
+            elif isinstance(outcome.value, str):
+                answer = outcome.value
+        if answer is None and command.name not in self._answers:
+            return message
+        told = {"name": command.name, "argument": command.argument, "rest": command.rest, "answer": answer}
+        return replace(message, attributes={**message.attributes, COMMAND: told})
+
+    # -- carrying out
+
+    def carry_out(self, run: Run) -> None:
+        """Carry a command out, in the background."""
+        self._parts.requests.in_background(self._carry_out(run), "command of")
+
+    async def _carry_out(self, run: Run) -> None:
+        told = run.message.attributes[COMMAND]
+        command = Command(str(told.get("name")), str(told.get("argument")), str(told.get("rest")))
+        try:
+            answer = told.get("answer")
+            text = str(answer) if answer is not None else await self._answers[command.name](run, command)
+            if command.rest:
+                text = f"{text}\n{_REST}"
+            end = End("ok", output=text)
+        except (ValueError, LookupError, SparError) as error:
+            reason = str(error.args[0]) if error.args else type(error).__name__
+            end = End("error", reason, output=reason)
+        if run.status is None:
+            await self._parts.recovery.ends.keep(run, end)
+            self._parts.runs.end(run, await self._parts.outbox.answer(run, end))
+
+    async def _begin_anew(self, run: Run, command: Command) -> str:
+        before = await self._records.find(run.session)
+        if before is None:
+            return "A new conversation begins."
+        record = await self._resets.reset(run.session, _speaker(run))
+        has_begun = record.ordinal != before.ordinal
+        return f"A new conversation begins ({record.id})." if has_begun else f"It has just begun ({record.id})."
+
+    async def _stop(self, run: Run, command: Command) -> str:
+        """Call off what goes on and what waits, the newest first: what waits never begins."""
+        runs = [each for each in self._parts.runs.open_in(run.session) if not is_command(each.message)]
+        begun = sum(each.started_at is not None for each in runs)
+        for each in reversed(runs):
+            await self._stops.abort(each)
+        waiting = len(runs) - begun
+        parts = [f"{number} {what}{'' if number == 1 else 's'}"
+                 for number, what in ((begun, "run"), (waiting, "waiting message")) if number]  # fmt: skip
+        return f"Stopped: {' and '.join(parts)}." if parts else "Nothing goes on."
+
+    async def _status(self, run: Run, command: Command) -> str:
+        record = await self._records.find(run.session)
+        if record is None:
+            return f"{run.session}: nothing was said here yet."
+        view = await self._control.show(run.session)
+        goes_on = f"{view.state}, {len(view.runs)} open" if view.runs else "at rest"
+        chosen = ", ".join(f"{name} {one_line(str(value))[:80]}" for name, value in view.defaults.items()) or "as usual"
+        since = record.began_at.isoformat(sep=" ", timespec="minutes")
+        return f"{record.id}{_titled(record)}: {goes_on}; since {since}; {chosen}"
+
+    async def _model(self, run: Run, command: Command) -> str:
+        models = self._control.models()
+        record = await self._records.find(run.session)
+        now = None if record is None else record.defaults.model
+        if not command.argument:
+            if not models:
+                return "There is no model to choose."
+            listed = "\n".join(f"- {name}{' (chosen)' if name == now else ''}" for name in models)
+            return f"Models of this session:\n{listed}"
+        name = None if command.argument in _USUAL else command.argument
+        await self._control.change(run.session, defaults={"model": name})
+        return (
+            f"The next message is answered by {name}." if name else "The next message is answered by the usual model."
+        )
+
+
+def _speaker(run: Run) -> str:
+    """Return who says a command, as far as it is known."""
+    attributes = run.message.attributes
+    return str(attributes.get("person") or attributes.get("address") or run.message.source)[:200]
+
+
+def _titled(record: SessionRecord) -> str:
+    return f" ({record.title})" if record.title else ""

@@ -1,0 +1,109 @@
+"""What people do with sessions: list, show, set, forget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import Memory
+from memory.care.integrity import verify
+from spar import Action, Agent, Context, Perception
+from spar.records.session import Origin
+from spar.testing import VirtualClock
+
+
+def agent_of(clock: VirtualClock, folder: Path | None, seconds: float = 0.0) -> Agent:
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        await clock.sleep(seconds)
+        return Action(output="done")
+
+    memory = None if folder is None else Memory(f"sqlite:///{folder / 'memory.db'}", ballast=0)
+    return Agent(plan=plan, clock=clock, memory=memory, loop_interval=0.1)
+
+
+@pytest.fixture(params=["journal", "memory only"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path if request.param == "journal" else None
+
+
+async def say(agent: Agent, text: str, session: str) -> Any:
+    return await agent.wait((await agent.submit(text, session=session)).run_id, 600)
+
+
+async def test_sessions_are_listed_in_pages_and_shown(clock: VirtualClock, folder: Path | None) -> None:
+    async with agent_of(clock, folder, 60) as agent:
+        for number in range(5):
+            await say(agent, "hello", f"s{number}")
+        run = await agent.submit("again", session="s0", origin=Origin("http"))
+        await clock.sleep(1)
+        waiting = await agent.submit("and again", session="s0")
+        control = agent.session_control
+        first = await control.list(2)
+        second = await control.list(2, first.next)
+        third = await control.list(2, second.next)
+
+        assert [each.key for page in (first, second, third) for each in page.sessions] == ["s0", "s4", "s3", "s2", "s1"]
+        assert third.next == ""
+        shown = await control.show("s0")
+        assert (shown.id, shown.state, shown.runs) == ("s0#1", "running", (run.run_id, waiting.run_id))
+        assert (shown.origin, (await control.show("s4")).state) == (Origin("python"), "resting")
+        with pytest.raises(LookupError, match="no session 'nobody'"):
+            await control.show("nobody")
+
+
+@pytest.mark.parametrize("after", ["x", "!!", "W10", "WyIyMDI2LTAxLTAxIiwgImEiXQ", "ä" * 10])
+async def test_places_that_no_page_named_are_refused(clock: VirtualClock, after: str) -> None:
+    async with agent_of(clock, None) as agent:
+        with pytest.raises(ValueError, match="must be the 'next' of the page before"):
+            await agent.session_control.list(5, after)
+        for limit in (0, 1_001):
+            with pytest.raises(ValueError, match="must be 1 to 1000"):
+                await agent.session_control.list(limit)
+
+
+async def test_a_title_and_defaults_are_set_and_taken_back(clock: VirtualClock, folder: Path | None) -> None:
+    async with agent_of(clock, folder) as agent:
+        control = agent.session_control
+        made = await control.change(
+            "new one", title="  Holidays \n in Rome ", defaults={"timeout": 60, "verbose": True}
+        )
+        assert (made.title, made.defaults) == ("Holidays in Rome", {"timeout": 60.0, "verbose": True})
+        await say(agent, "hello", "new one")
+        changed = await control.change("new one", defaults={"timeout": None})
+        assert (changed.title, changed.defaults) == ("Holidays in Rome", {"verbose": True})
+        receipt = await agent.submit("hello", session="new one")
+        assert (await agent.wait(receipt.run_id)).options.given == {"verbose": True}
+        for bad in ({"timeout": -1}, {"colour": "red"}, {"model": "large"}):
+            with pytest.raises(ValueError, match="option"):
+                await control.change("new one", defaults=bad)
+        with pytest.raises(ValueError, match="at most 200"):
+            await control.change("new one", title="x" * 201)
+
+
+async def test_forgetting_ends_what_goes_on_and_leaves_nothing(clock: VirtualClock, folder: Path | None) -> None:
+    async with agent_of(clock, folder, 60) as agent:
+        done = await say(agent, "one", "alice")
+        await say(agent, "one", "bob")
+        run = await agent.submit("two", session="alice")
+        await clock.sleep(5)
+        gone = await agent.session_control.forget("alice", "tom")
+
+        assert (gone > 0) == (folder is not None)
+        with pytest.raises(LookupError):
+            await agent.session_control.show("alice")
+        for run_id in (done.run_id, run.run_id):
+            with pytest.raises(LookupError):
+                await agent.wait(run_id, 0)
+        assert await agent.transcripts.read("alice") == []
+        assert [each.key for each in (await agent.session_control.list()).sessions] == ["bob"]
+        with pytest.raises(LookupError):
+            await agent.session_control.forget("alice")
+        await say(agent, "three", "alice")
+        assert (await agent.session_control.show("alice")).id == "alice#1"
+    if folder is not None:
+        assert verify(str(folder / "memory.db")).is_whole
