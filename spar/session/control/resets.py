@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from spar import events
 from spar.errors import ConflictError, NoRoomError
+from spar.failpoints import crashpoint
 from spar.journal.closing import begun
 from spar.records.journal import Unfinished
 from spar.records.session import Reset, SessionRecord
@@ -109,6 +110,7 @@ class Resets:
                 self._sessions.of(key).leave(run)
         if session is not None:
             session.inbox.take_dropped()
+        crashpoint("session.reset_told")
         settling = parts.requests.in_background(self._settle(reset, whole, runs), "reset of a session of")
         return ToldReset(record, settling)
 
@@ -129,6 +131,7 @@ class Resets:
         try:
             if parts.work.journal is not None:
                 await parts.work.journal.safe()
+            crashpoint("session.reset_kept")
         finally:
             await asyncio.gather(*[self._stops.settle(run, _END.error, is_cut=is_cut) for run, is_cut in whole])
             phases = self._sessions.of(reset.session).phases if whole else None

@@ -1,0 +1,170 @@
+"""Sessions from outside: the commands and HTTP of a real service, and a reset in whose middle the process is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from spar.failpoints import KILLED
+from tests.process.conftest import Service, Spar
+
+pytestmark = pytest.mark.process
+LIFE = Path(__file__).with_name("life_with_resets.py")
+#: Where a process dies in the middle of a reset: by name, how often it gets there before, and what becomes of it.
+DEATHS = [
+    ("life.before_reset", False),
+    ("session.reset_told", False),
+    ("session.reset", False),
+    ("session.reset_kept", True),
+]
+
+
+def live(folder: Path, which: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    root = str(Path(__file__).parents[2])
+    return subprocess.run(
+        [sys.executable, str(LIFE), str(folder), which], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": root, **environ}, check=False,
+    )  # fmt: skip
+
+
+def end_of(folder: Path) -> dict[str, Any]:
+    done = live(folder, "end")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def check(found: dict[str, Any], *, is_reset: bool) -> None:
+    """All of a reset has happened, or nothing of it."""
+    assert found["verified"] == []
+    assert found["open"] == 0
+    assert found["first"] == ["ok", ""]
+    assert found["other"] == ["ok", ""]
+    assert found["after"] == []
+    ends = {name: found[name] for name in ("long", "waiting", "steered")}
+    if is_reset:
+        assert list(ends.values()) == [["error", "reset"]] * 3
+        assert found["ordinal"] == 2
+        assert found["kinds"].count("reset") == 1
+        assert found["read"] == []
+    else:
+        assert "reset" not in {error for _, error in ends.values()}
+        assert found["ordinal"] == 1
+        assert "reset" not in found["kinds"]
+        assert found["read"][:2] == ["first", "long"]
+    assert found["doubts"] == 1  # nobody knows what became of the call that was cut off
+
+
+def test_a_reset_that_was_promised_is_there_after_a_restart(tmp_path: Path) -> None:
+    done = live(tmp_path, "begin")
+    assert done.returncode == 0, done.stderr
+    check(end_of(tmp_path), is_reset=True)
+
+
+@pytest.mark.parametrize(("label", "is_reset"), DEATHS)
+def test_a_process_that_is_killed_in_the_middle_of_a_reset_leaves_all_of_it_or_nothing(
+    tmp_path: Path, label: str, is_reset: bool
+) -> None:
+    assert live(tmp_path, "begin", SPAR_CRASH=f"{label}:1").returncode == KILLED
+    assert not (tmp_path / "promised").exists()
+    check(end_of(tmp_path), is_reset=is_reset)
+
+
+def test_wherever_a_process_is_killed_from_the_reset_on_all_of_it_is_there_or_nothing(tmp_path: Path) -> None:
+    """Every crash point that a life reaches from the moment in which it is told to reset, the first time and the last
+    time that it gets there; a few stand for many of the same name."""
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    assert live(whole, "begin", SPAR_CRASH_LOG=str(whole / "log")).returncode == 0
+    labels = (whole / "log").read_text().splitlines()
+    begun = labels.index("life.before_reset")
+    strikes = {(label, labels[: place + 1].count(label)) for place, label in enumerate(labels) if place > begun}
+    last = dict(sorted(strikes))
+    for number, (label, hit) in enumerate(sorted(last.items())):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        died = live(folder, "begin", SPAR_CRASH=f"{label}:{hit}").returncode == KILLED
+        found = end_of(folder)
+        is_promised = (folder / "promised").exists()
+        assert not is_promised or found["ordinal"] == 2, (label, hit, died)
+        check(found, is_reset=found["ordinal"] == 2)
+
+
+def test_the_commands_of_sessions(spar: Spar, service: Service) -> None:
+    assert spar("send", "--session", "alice", "hello").code == 0
+    assert spar("send", "--session", "mail:bob/x@example.org", "hello").code == 0
+    listed = spar("--json", "sessions", "list").json
+    assert [each["key"] for each in listed["sessions"]] == ["mail:bob/x@example.org", "alice"]
+    assert listed["sessions"][0]["origin"] == {"door": "http", "channel": "", "sender": ""}
+    page = spar("--json", "sessions", "list", "--limit", "1").json
+    rest = spar("--json", "sessions", "list", "--limit", "1", "--after", page["next"]).json
+    assert [each["key"] for each in rest["sessions"]] == ["alice"]
+
+    changed = spar("sessions", "set", "alice", "title=My holidays", "timeout=2m", "verbose=yes")
+    assert changed.code == 0
+    assert "My holidays" in changed.out
+    assert spar("--json", "sessions", "show", "alice").json["defaults"] == {"timeout": 120.0, "verbose": True}
+    assert spar("sessions", "set", "alice", "timeout=").code == 0
+    assert spar("--json", "sessions", "show", "alice").json["defaults"] == {"verbose": True}
+
+    assert "alice#2" in spar("reset", "alice").out
+    assert "alice#2" in spar("sessions", "reset", "alice").out  # nothing was said since
+    assert "reset" in spar("transcript", "alice").out
+    assert spar("sessions", "reset", "mail:bob/x@example.org").code == 0
+    assert spar("sessions", "forget", "alice", "--yes").code == 0
+    assert [each["key"] for each in spar("--json", "sessions", "list").json["sessions"]] == ["mail:bob/x@example.org"]
+    assert spar("verify").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("reset", "nobody"), 1, "no session 'nobody'; a session begins with its first message"),
+        (("sessions", "show", "nobody"), 1, "no session 'nobody'"),
+        (("sessions", "forget", "nobody", "-y"), 1, "no session 'nobody'"),
+        (("sessions", "set", "alice", "colour=red"), 64, "names: title, model, thinking, timeout, verbose"),
+        (("sessions", "set", "alice", "title"), 64, "must be NAME=VALUE"),
+        (("sessions", "set", "alice", "timeout=soon"), 64, "option timeout is 'soon', expected seconds"),
+        (("sessions", "set", "alice", "model=huge"), 64, "option model means nothing here"),
+        (("sessions", "list", "--after", "x"), 64, "must be the 'next' of the page before"),
+        (("sessions", "list", "--limit", "0"), 64, "0 is not in the range"),
+    ],
+)
+def test_what_cannot_be_done_with_sessions_is_said(
+    spar: Spar, service: Service, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    answer = spar(*arguments)
+    assert answer.code == code, answer
+    assert said in answer.err
+
+
+def test_sessions_over_http(spar: Spar, service: Service) -> None:
+    body = {"message": "hello", "session": "a/b:reset"}
+    run_id = service.api("/v1/runs", "POST", json=body).json()["run_id"]
+    service.api(f"/v1/runs/{run_id}/wait")
+    path = f"/v1/sessions/{quote('a/b:reset', safe='')}"
+    assert service.api(path).json()["id"] == "a/b:reset#1"
+    assert service.api(path, "PATCH", json={"title": "T"}).json()["title"] == "T"
+    assert service.api(f"{path}:reset", "POST").json()["id"] == "a/b:reset#2"
+    for bad in ({"titel": "T"}, {"title": 3}, {"defaults": {"colour": 1}}, {"defaults": []}):
+        refused = service.api(path, "PATCH", json=bad)
+        assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json")
+    assert service.api("/v1/sessions?limit=x").status_code == 422
+    assert service.api("/v1/sessions/nobody:reset", "POST").status_code == 404
+    assert service.api(path, "DELETE").json()["deleted"] > 0
+    assert service.api(path, "DELETE").status_code == 404
+
+
+def test_commands_in_messages_work_where_they_are_switched_on(spar: Spar, start: Callable[..., Service]) -> None:
+    start("--set", "sessions.commands=true").ready()
+    assert spar("send", "--session", "alice", "hello").code == 0
+    assert "A new conversation begins (alice#2)." in spar("send", "--session", "alice", "/new").out
+    assert "alice#2: at rest" in spar("send", "--session", "alice", "/status").out
