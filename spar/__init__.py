@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from spar.events import SenderMet as SenderMet
     from spar.events import SensorQuarantined as SensorQuarantined
     from spar.events import SensorRestored as SensorRestored
+    from spar.events import SessionReset as SessionReset
     from spar.events import StateChanged as StateChanged
     from spar.events import TriggerMissed as TriggerMissed
     from spar.events import WriteConflict as WriteConflict
@@ -174,7 +175,7 @@ _HOMES = {
         "ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExperienceStored Gap "
         "HealthAlert HealthRecovered LoopCompleted LoopPhaseCompleted LoopPhaseStarted LoopStarted "
         "MessageDelivered MessageOutcome MessageSent MessageUndeliverable ModelRequested ModelStateChanged "
-        "PhaseCompleted PhaseStarted Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted "
+        "PhaseCompleted PhaseStarted Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted SessionReset "
         "SenderDecided SenderMet SensorQuarantined SensorRestored "
         "StateChanged TriggerMissed WriteConflict"
     ),

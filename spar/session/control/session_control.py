@@ -53,7 +53,7 @@ class SessionPage(Struct, frozen=True):
 
 
 class SessionControl:
-    """What people can do with the sessions of one agent."""
+    """Control of the sessions of one agent."""
 
     __slots__ = ("_parts", "_records", "_resets", "_sessions")
 
