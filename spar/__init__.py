@@ -175,8 +175,8 @@ _HOMES = {
         "ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExperienceStored Gap "
         "HealthAlert HealthRecovered LoopCompleted LoopPhaseCompleted LoopPhaseStarted LoopStarted "
         "MessageDelivered MessageOutcome MessageSent MessageUndeliverable ModelRequested ModelStateChanged "
-        "PhaseCompleted PhaseStarted Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted SessionReset "
-        "SenderDecided SenderMet SensorQuarantined SensorRestored "
+        "PhaseCompleted PhaseStarted Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted "
+        "SenderDecided SenderMet SensorQuarantined SensorRestored SessionReset "
         "StateChanged TriggerMissed WriteConflict"
     ),
     "spar.hooks": "Decision HookContext",
