@@ -60,7 +60,8 @@ class _Acceptance:
             refused.append(f"model {shorten(model)} is not allowed; allowed: {', '.join(before.models) or 'none'}")
             model = before.model
         trust = "untrusted" if "untrusted" in (before.trust, after.trust) else "trusted"
-        made = replace(after, tools=tools, model=model, models=before.models, trust=trust)
+        told = after.instructions.encode("utf-8", "replace").decode()  # a half of a sign cannot be sent
+        made = replace(after, instructions=told, tools=tools, model=model, models=before.models, trust=trust)
         did |= _changes(before, made)
         if refused:
             did["refused"] = refused
@@ -98,8 +99,12 @@ def messages_of(draft: RequestDraft) -> list[dict[str, Any]]:
 
 def _check(draft: RequestDraft) -> None:
     """Raises: TypeError, ValueError."""
-    if not isinstance(draft.instructions, str):
-        raise TypeError(f"the instructions of a draft are a text, found {type(draft.instructions).__name__}")
+    for name in ("instructions", "model", "trust"):
+        if not isinstance(value := getattr(draft, name), str):
+            raise TypeError(f"{name} of a draft is a text, found {type(value).__name__}")
+    for name in ("context", "tools"):
+        if not isinstance(value := getattr(draft, name), (tuple, list)):
+            raise TypeError(f"{name} of a draft is a tuple, found {type(value).__name__}")
     added = 0
     for each in draft.context:
         if not isinstance(each, str) and (

@@ -171,6 +171,7 @@ def bounded(files: Sequence[PromptFile]) -> tuple[PromptFile, ...]:
     """Return the files, each and all together no longer than they may be; what is left out is said in each."""
     left, found = LONGEST_IN_ALL, []
     for each in files:
+        each = replace(each, text=each.text.encode("utf-8", "replace").decode())  # a half of a sign cannot be sent
         most = min(LONGEST, left)
         if len(each.text) > most:
             said = f"only its first {most:,} characters of {len(each.text):,} are told"

@@ -29,6 +29,13 @@ _MOST_CYCLES: Final = 1_000
 _Files = tuple[PromptFile, ...]
 
 
+def _check(files: _Files) -> None:
+    """Raises: TypeError for a file whose parts are no texts."""
+    for each in files:
+        if not all(isinstance(text, str) for text in (each.name, each.text, each.origin, each.left_out)):
+            raise TypeError("name, text, origin and left_out of a PromptFile are texts")
+
+
 class SessionPrompts:
     """The standing prompts of one planner.
 
@@ -62,7 +69,7 @@ class SessionPrompts:
         if self.snapshots is None:
             return ()
         skills = self.snapshots.skills
-        return (SkillTool(self._skills_of_call, skills.trust, skills.workspace),)
+        return (SkillTool(self._skills_of_call, self.snapshots.in_thread, skills.trust, skills.workspace),)
 
     async def of(self, context: Context, *, keep: bool = True) -> Prompt:
         """Return the standing part of a session's next request. Args: keep: False only looks. Raises nothing."""
@@ -121,6 +128,7 @@ class SessionPrompts:
         did: list[dict[str, Any]] = []
 
         def accept(hook: str, before: _Files, after: _Files) -> _Files:
+            _check(after)
             did.append({"point": POINT, "hook": hook, "files": [each.name for each in after]})
             return after
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +28,8 @@ SkillsOf = Callable[[str, str | None], Awaitable[tuple[Skill, ...]]]
 class SkillTool:
     """Reads skills.
 
-    Args: skills_of: gives those of the session that calls; trust: that of their folder; workspace: where tools write.
+    Args: skills_of: gives those of the session that calls; in_thread: runs what blocks; trust: that of their folder;
+        workspace: where tools write.
     """
 
     name = "skill"
@@ -38,8 +38,9 @@ class SkillTool:
     concurrency = 4
     safe_with_untrusted = True
 
-    def __init__(self, skills_of: SkillsOf, trust: Trust, workspace: str) -> None:
-        self._skills_of, self._workspace = skills_of, workspace
+    def __init__(self, skills_of: SkillsOf, in_thread: Callable[..., Awaitable[Any]], trust: Trust,
+                 workspace: str) -> None:  # fmt: skip
+        self._skills_of, self._in_thread, self._workspace = skills_of, in_thread, workspace
         self.brings_untrusted = trust == "untrusted"
         self.schema: dict[str, Any] = {
             "type": "object",
@@ -64,8 +65,9 @@ class SkillTool:
             raise PermanentError(f"no skill {shorten(name)}; there are: {', '.join(skills) or 'none'}")
         skill = skills[name]
         if file:
-            return await to_thread(self._file, skill, file)
-        files = await to_thread(lambda: sorted(_files(skill.folder)))
+            found: dict[str, Any] = await self._in_thread(self._file, skill, file)
+            return found
+        files = await self._in_thread(lambda: sorted(_files(skill.folder)))
         told = {"name": skill.name, "instructions": skill.body, "folder": skill.folder}
         return {**told, "files": files} if files else told
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,7 @@ from spar.clock import Clock
 from spar.protocols import ModuleRows
 from spar.threads import Threads
 
+R = TypeVar("R")
 #: Sessions whose snapshots are kept; of more the one that began longest ago begins anew.
 MOST_SESSIONS: Final = 2_000
 _SESSION, _SKILL = "session ", "skill "
@@ -52,10 +53,11 @@ class Snapshots:
 
     async def look(self) -> None:
         """Read what has changed in the folder of skills."""
-        if self._threads is None:
-            self.skills.look()
-        else:
-            await self._threads.run(self.skills.look)
+        await self.in_thread(self.skills.look)
+
+    async def in_thread(self, function: Callable[..., R], *args: Any) -> R:
+        """Return what a blocking function returns; until there is an agent it is called at once."""
+        return function(*args) if self._threads is None else await self._threads.run(function, *args)
 
     async def of(self, session: str, id: str = "", *, cycle_id: str = "", keep: bool = True) -> tuple[Skill, ...]:
         """Return the skills of a session, by name; made and kept for a cycle where it has none yet.
@@ -67,6 +69,8 @@ class Snapshots:
             await self._load()
         known = self._sessions.get(session)
         if known is not None and known.id == id:
+            if self.skills.unavailable:  # what was wrong may be mended
+                await self.look()
             return tuple(self._said[each] for each in known.skills)
         await self.look()
         skills = tuple(self.skills.found.values())

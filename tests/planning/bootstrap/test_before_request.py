@@ -107,6 +107,9 @@ async def test_a_request_without_hooks_is_as_it_was(clock: VirtualClock) -> None
     [
         "no draft",
         replace(DRAFT, instructions=3),
+        replace(DRAFT, tools="note, shell"),
+        replace(DRAFT, context=None),
+        replace(DRAFT, model=None),
         replace(DRAFT, instructions="x" * 200_001),
         DRAFT.add({"type": "tool", "tool": {}}),
         DRAFT.add({"kind": "state", "data": 1}),
@@ -164,3 +167,13 @@ async def test_a_hook_that_fails_is_told_and_the_request_goes_on(clock: VirtualC
 def test_texts_are_one_list_of_data() -> None:
     assert messages_of(DRAFT.add("a", "b")) == [{"type": "data", "kind": "context", "data": ["a", "b"]}]
     assert messages_of(DRAFT) == []
+
+
+async def test_half_a_sign_is_replaced(clock: VirtualClock) -> None:
+    desk, model = (
+        desk_of(clock, lambda ctx: Decision.rewrite(ctx.value.append("\ud800"))),
+        ScriptedModel([{"output": 1}]),
+    )
+    await planned(planner_of(desk, model), [], context())
+
+    assert model.requests[0].instructions.endswith("\n\n?")

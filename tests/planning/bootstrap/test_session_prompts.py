@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from planning.bootstrap.files import PromptFiles
@@ -22,6 +23,10 @@ from tests.planning.desk import Desk, context, decided, end, message, planned, u
 def home(tmp_path: Path) -> Home:
     (tmp_path / "workspace").mkdir()
     return Home(str(tmp_path), str(tmp_path / "workspace"), str(tmp_path / "state"))
+
+
+#: A decision with a file that has no text.
+BAD = Decision.rewrite([msgspec.structs.replace(PromptFile("a", "b"), text=1)])
 
 
 def planner_of(desk: Desk, model: Any, home: Home, *files: str, **more: Any) -> ModelPlanner:
@@ -125,7 +130,9 @@ async def test_what_a_hook_adds_is_bounded_and_untrusted_unless_it_says_so(clock
     assert "only its first 20,000 characters of 30,000 are told" in model.requests[0].preface[0]
 
 
-@pytest.mark.parametrize("wrong", [Decision.rewrite("AGENTS.md"), Decision.rewrite([1]), Decision.require_approval()])
+@pytest.mark.parametrize(
+    "wrong", [Decision.rewrite("AGENTS.md"), Decision.rewrite([1]), BAD, Decision.require_approval()]
+)
 async def test_a_hook_that_decides_nonsense_changes_nothing(clock: VirtualClock, home: Home, wrong: Decision) -> None:
     desk = Desk(clock)
     write("for all", home.config, "a.md")

@@ -264,6 +264,18 @@ def _in_session(session: str) -> Any:
     return replace(context(), session=session)
 
 
+async def test_a_skill_that_is_mended_is_no_problem_any_more(clock: VirtualClock, home: Home) -> None:
+    folder, desk = Path(home.config, "skills"), Desk(clock)
+    skill(folder, "weather", description="''")
+    planner = planner_of(desk, ScriptedModel([{"output": "yes"}] * 2), home)
+    await planned(planner, [], context())
+    assert [about for about, why in desk.problems if why] == ["the skill 'weather' is not available:"]
+
+    skill(folder, "weather")
+    await planned(planner, [], context())
+    assert desk.problems[1:] == [("the skill 'weather' is not available:", "")]
+
+
 async def test_a_session_that_is_reset_begins_anew_with_the_skills_of_then(clock: VirtualClock, home: Home) -> None:
     folder, model = Path(home.config, "skills"), ScriptedModel([{"output": "yes"}] * 3)
     skill(folder, "weather", description="First.")
