@@ -26,18 +26,10 @@ if TYPE_CHECKING:
 
 
 _LATER = ""  # in the place of a summary: made from the body when somebody asks, which few rows are ever asked for
-
-
 _ROW_OVERHEAD = 300  # bytes of columns and index entries beside the texts
-
-
 _MAX_LINE = 200  # characters of the goal and of a fault in a list of cycles
-
-
 #: Characters of a cycle that the event loop encodes itself.
 _FEW = 1_000
-
-
 UPSERT = """
 INSERT INTO cycle (id, started_at, bytes, outcome, session, agent, duration, summary, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -145,23 +137,11 @@ def _holds_little(cycle: CycleRecord) -> bool:
 
 #: What is empty in a cycle that holds little.
 _of_cycle = attrgetter("notes", "faults")
-
-
 _of_action = attrgetter("calls", "perceptions", "answers", "output")
-
-
 _of_result = attrgetter("action", "results", "state", "messages", "errors", "fault")
-
-
 _of_reflection = attrgetter("result", "successes", "failures", "abilities", "experiences")
-
-
 _of_perception = attrgetter("attributes", "evidence")
-
-
 _texts_of_action = attrgetter("goal", "id", "reason", "deferred")
-
-
 _texts_of_perception = attrgetter("content", "source", "kind", "id", "session", "intent")
 
 

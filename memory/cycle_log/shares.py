@@ -23,15 +23,11 @@ MOST_BYTES, SMALL = 2 << 20, 128 << 10
 
 #: Bytes of the shortest form of an item of a list.
 _LEAST = 512
-
-
 #: The parts of a cycle in the order in which they get room, with the share of what is left that each may take.
 _SHARES: tuple[tuple[str, float], ...] = (
     ("phases", 0.1), ("faults", 0.1), ("action", 0.3), ("result", 0.4), ("reflection", 0.2), ("notes", 0.5),
     ("perceptions", 1.0),
 )  # fmt: skip
-
-
 #: Which field of a part is the list that makes it large.
 _LISTS = {"action": "calls", "result": "results", "reflection": "experiences"}
 

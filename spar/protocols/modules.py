@@ -125,17 +125,9 @@ class Reflector(Protocol):
 
 
 SenseFunction = Callable[..., Awaitable[Sequence[Perception] | Perception | None] | Sequence[Perception] | None]
-
-
 _Plan = Action | Sequence[Call | Mapping[str, Any]] | None
-
-
 PlanFunction = Callable[..., Awaitable[_Plan] | AsyncIterator[Any] | _Plan]
-
-
 ActFunction = Callable[..., Awaitable[ActionResult] | ActionResult]
-
-
 ReflectFunction = Callable[..., Awaitable[Reflection | None] | Reflection | None]
 
 

@@ -24,8 +24,6 @@ _WIRE_FIELDS = {
     "_after": "after",
     "_reasoningForCall": "reason",
 }
-
-
 #: Keys of a call's wire form that the service adds; who plans neither writes nor is shown them.
 SERVICE_KEYS = frozenset({"_approval", "_original", "_parked", "_task", "_toolCallId", "_trust"})
 

@@ -84,8 +84,6 @@ class Perception(Value, frozen=True):
 
 
 _UNBOUNDED_BEFORE = (("priority", None), ("confidence", 1.0))
-
-
 PERCEPTIONS = frozenset({Perception})
 
 

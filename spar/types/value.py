@@ -11,8 +11,6 @@ from msgspec.structs import force_setattr
 from spar.checks import shorten
 
 TEXT = frozenset({str})
-
-
 #: Characters of the fields of a value that its `repr` shows.
 LONGEST_SHOWN = 160
 

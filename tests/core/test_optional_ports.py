@@ -28,7 +28,7 @@ NO_PARTS = {
     ("protocols/sensors.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
     ("ports/optional.py", "getattr(part, name, None)"),  # `offers` itself
     ("ports/optional.py", "hasattr(part, name)"),
-    ("data/json_safe.py", 'hasattr(value, "model_dump")'),
+    ("data/json_safe/copier.py", 'hasattr(value, "model_dump")'),
     ("data/json_schema.py", 'hasattr(error, "instance_path")'),  # of errors of the library that judges by schemas
     ("data/json_schema.py", 'getattr(error, "instance_path", ())'),
     ("data/json_schema.py", 'getattr(error, "message", "")'),

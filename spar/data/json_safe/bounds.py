@@ -1,0 +1,85 @@
+"""Texts and sizes: whether a value is small, how large it is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from spar.checks import SCALARS
+from spar.data.paths import MAX_DEPTH
+
+#: What is small enough that nothing has to be spent on bounding it.
+_FEW, SHORT = 16, 256  # entries of an object, characters of a key or bits of an integer
+
+
+LARGE: Final = 1 << SHORT
+
+
+def size_of(value: Any) -> int:
+    """Return about how many bytes a plain value takes."""
+    size, rest = 0, [value]
+    for item in rest:  # which grows while containers are met
+        if isinstance(item, str):
+            size += len(item) + 50
+        elif isinstance(item, dict):
+            size += 60 + sum(map(len, item))
+            rest += item.values()
+        elif isinstance(item, list):
+            size += 60
+            rest += item
+        else:
+            size += 30
+    return size
+
+
+def text(value: str) -> str:
+    """The text with lone surrogates replaced, so that it can be encoded."""
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value
+
+
+def is_flat(value: dict[Any, Any]) -> bool:
+    """Return whether this is a small object of small scalars, which is fit to keep as it is."""
+    return len(value) <= _FEW and all(map(_is_name, value)) and all(map(_is_short, value.values()))
+
+
+def is_bounded(value: Any, cap: int) -> bool:
+    """Return whether it is made of JSON's own types, with as few values and levels as may be encoded."""
+    level, count = [item for item in (value,) if type(item) not in SCALARS], 0
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for each in level:
+            kind = type(each)
+            if kind is dict:
+                if not _TEXT.issuperset(map(type, each)):
+                    return False
+                each = each.values()
+            elif kind is not list and kind is not tuple:
+                return False
+            count += 1 + len(each)  # none of them takes less than a character
+            if count > cap:
+                return False
+            if not SCALARS.issuperset(map(type, each)):
+                below += [item for item in each if type(item) not in SCALARS]
+        if not below:
+            return True
+        level = below
+    return False
+
+
+_TEXT: Final = frozenset({str})
+
+
+def _is_name(key: Any) -> bool:
+    return type(key) is str and len(key) <= SHORT and key.isascii()
+
+
+def _is_short(value: Any) -> bool:
+    kind = type(value)
+    if kind is str:
+        return len(value) <= SHORT and value.isascii()
+    return value is None or kind is bool or (kind is int and -LARGE < value < LARGE)

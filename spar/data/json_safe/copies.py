@@ -1,0 +1,177 @@
+"""Copies of values: the short way for small values of JSON, the long one (`copier`) for all others."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, Final
+
+import msgspec
+
+from spar.checks import SCALARS
+from spar.data.json_safe.bounds import LARGE, SHORT, is_bounded, size_of, text
+from spar.data.json_safe.copier import Copier, NotJsonError, ShowingCopier, TooMuchError, WholeCopier
+from spar.data.media import medium_of
+from spar.data.paths import MAX_DEPTH, ValueTooLargeError
+
+MAX_OUTPUT: Final = 1 << 20
+UNBOUNDED: Final = 1 << 62  # what is the caller's own is not cut
+_ROOM: Final = 1 << 20  # characters that may have been copied in vain
+_LEAST: Final = (
+    32  # characters that an item takes besides its text and its key: a number is not longer, at four bytes each
+)
+_MANY: Final = 1 << 11  # items; of more than these the encoder makes a copy faster
+_DEEPEST: Final = 16  # levels
+
+
+def plain(value: Any, cap: int = MAX_OUTPUT) -> Any:
+    """Return a JSON-able copy of `value` to show, of at most about `cap` bytes."""
+    found = _quick(value, cap)
+    return found if found is not _NOT_QUICK else _shortened(value, cap, Copier)[0]
+
+
+def shortened(value: Any, cap: int = MAX_OUTPUT) -> tuple[Any, bool]:
+    """Return a JSON-able copy of `value` of at most about `cap` bytes, and whether anything is left out."""
+    found = _quick(value, cap)
+    return (found, False) if found is not _NOT_QUICK else _shortened(value, cap, Copier)
+
+
+def shown(value: Any, cap: int) -> tuple[Any, bool]:
+    """Return `value` as people are shown it, as `shortened` does; images, sound and blobs are only named."""
+    if type(value) in SCALARS and (type(value) is not str or medium_of(value) is None):
+        return shortened(value, cap)
+    return _shortened(value, cap, ShowingCopier)
+
+
+def _shortened(value: Any, cap: int, copier_type: type[Copier]) -> tuple[Any, bool]:
+    kind = type(value)
+    # Each round keeps less of each part; most values pass the first.
+    for longest, widest, deepest in ((cap, cap, MAX_DEPTH), (cap // 16, 1000, 32), (1000, 50, 12), (200, 10, 6)):
+        copier = copier_type(cap, min(longest, cap), widest, deepest)
+        try:
+            return copier.copy(value, 0), copier.is_cut
+        except TooMuchError:
+            continue
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # an object that cannot even be looked at: its iterator raises
+            return f"… a {kind.__name__} that cannot be read: {type(error).__name__} …", True
+    return f"… a {kind.__name__} that is too large left out …", True
+
+
+def whole(value: Any, limit: int) -> Any:
+    """Return a JSON-able copy of all of `value`, which takes at most about `limit` bytes as JSON.
+
+    Raises: ValueTooLargeError for what is larger, nested more than 128 levels deep or endless; NotJsonError for what
+        is no value of JSON and cannot be read as one (a generator, an object without a text of its own).
+    """
+    found = _quick(value, limit)
+    if found is not _NOT_QUICK:
+        return found
+    if type(value) in _CONTAINERS and is_bounded(value, min(limit, _MOST_QUICK)):
+        try:  # by the encoder: a tenth of the cost of walking it in Python
+            encoded = msgspec.json.encode(value)
+        except Exception:  # a lone surrogate, a large integer: the long way knows what to do
+            encoded = b""
+        if encoded:
+            if len(encoded) > limit:
+                raise ValueTooLargeError(f"{len(encoded)} bytes as JSON")
+            return msgspec.json.decode(encoded)
+    try:
+        return WholeCopier(limit, limit, limit, MAX_DEPTH).copy(value, 0)
+    except TooMuchError:
+        raise ValueTooLargeError(f"more than {limit} bytes as JSON, or the same containers again and again") from None
+    except (KeyboardInterrupt, SystemExit, ValueTooLargeError, NotJsonError):
+        raise
+    except BaseException as error:
+        raise NotJsonError(f"a {type(value).__name__} that cannot be read: {type(error).__name__}") from error
+
+
+_MOST_QUICK: Final = 1 << 22  # values; more may be one that holds itself many times
+_NOT_QUICK: Final[Any] = object()
+_CONTAINERS: Final = (dict, list, tuple)
+
+
+def _quick(value: Any, cap: int) -> Any:
+    """Return a copy of a small value of JSON; _NOT_QUICK for any other."""
+    kind = type(value)
+    if value is None or kind is bool or (kind is int and -LARGE < value < LARGE):
+        return value
+    if kind is str and len(value) <= cap and value.isascii():
+        return value
+    if kind is float:
+        return value if isfinite(value) else None
+    if kind is dict or kind is list:
+        room = _ROOM if cap > 4 * _ROOM else cap // 4
+        try:  # most values are small: the same copy at a third of the cost
+            return _small(value, room, max(_LEAST, room // _MANY))[0]
+        except TooMuchError:
+            pass
+    return _NOT_QUICK
+
+
+def copied(value: Any) -> Any:
+    """A copy of what is plain already; texts are shared. Nothing is judged: on anything else this may raise."""
+    # Measured: a fifth of the cost of walking it in Python, a half of marshal or of a round trip through JSON.
+    return value if type(value) in SCALARS else msgspec.to_builtins(value)
+
+
+def sized(value: Any, cap: int) -> tuple[Any, int]:
+    """Return a copy of `value` as `plain` does, and about how many bytes it takes."""
+    room = cap // 4
+    try:
+        found, left = _small(value, room, _LEAST)
+    except TooMuchError:
+        found = plain(value, cap)
+        return found, size_of(found)
+    return found, room - left
+
+
+def _small(value: Any, room: int, each: int, deepest: int = _DEEPEST) -> tuple[Any, int]:
+    """Return a plain copy of what has room in `room` characters, each item taking `each` besides, and what is left.
+
+    A child that may stay as it is does so without a call of its own, which would cost as much as all the rest.
+    Raises: TooMuchError for what has no room, or is no JSON.
+    """
+    kind, found = type(value), value
+    if kind is dict:
+        room -= each * (len(value) + 1)
+        if room < 0 or not deepest:
+            raise TooMuchError
+        found = {}
+        for key, item in value.items():
+            if type(key) is not str or len(key) > SHORT:
+                raise TooMuchError
+            room -= len(key)
+            what = type(item)
+            if what is str and item.isascii():
+                room -= len(item)
+            elif what is int:
+                if not -LARGE < item < LARGE:
+                    raise TooMuchError
+            elif item is not None and what is not bool:
+                item, room = _small(item, room, each, deepest - 1)
+            found[key if key.isascii() else text(key)] = item
+    elif kind is list or kind is tuple:
+        room -= each * (len(value) + 1)
+        if room < 0 or not deepest:
+            raise TooMuchError
+        found = []
+        for item in value:
+            what = type(item)
+            if what is str and item.isascii():
+                room -= len(item)
+            elif what is int:
+                if not -LARGE < item < LARGE:
+                    raise TooMuchError
+            elif item is not None and what is not bool:
+                item, room = _small(item, room, each, deepest - 1)
+            found.append(item)
+    elif kind is float:
+        return (value if isfinite(value) else None), room
+    elif kind is str and len(value) <= room:
+        found, room = text(value), room - len(value)
+    else:
+        raise TooMuchError
+    if room < 0:
+        raise TooMuchError
+    return found, room
