@@ -234,8 +234,10 @@ class _Talk:
             return False
         try:
             self._command(word, rest)
-        except (click.ClickException, NotRunningError) as error:
-            self._note(getattr(error, "message", "") or "no service runs there")
+        except click.ClickException as error:
+            self._note(error.message)
+        except NotRunningError:
+            self._note("no service runs there")
         return True
 
     def _command(self, word: str, rest: str) -> None:
