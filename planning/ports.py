@@ -6,8 +6,8 @@ iterator of its pieces as they come. A solution is an object that fits the reque
     {"meta": …, "advisors": […], "calls": [{"_tool": …, …}], "output": … | null}
 
 A piece is a part of the solution's JSON text (`str`), a call (an object with `_tool`), an object with other parts of
-the solution (`{"output": …}`), or one of `TextDelta`, `Usage`, `Asked`. What is left out counts as nothing: no
-calls, no output.
+the solution (`{"output": …}`), or one of `TextDelta`, `ThoughtDelta`, `Usage`, `Asked`. What is left out counts as
+nothing: no calls, no output.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ class Made(Struct, frozen=True):
 
 class History(Struct, frozen=True):
     """Content of `Request.texts` for models that are told of calls in messages of their own: the texts `before` the
-    calls, the calls of each step in order, the texts `behind` them."""
+    calls, the calls of each step in order, the texts `behind` them; `spoken` is the text that the model wrote beside
+    the calls of each step ("" for none)."""
 
     before: tuple[str, ...]
     steps: tuple[tuple[Made, ...], ...]
     behind: tuple[str, ...]
+    spoken: tuple[str, ...] = ()
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -95,6 +97,14 @@ class TextDelta(Struct, frozen=True):
     text: str
 
 
+class ThoughtDelta(Struct, frozen=True):
+    """A piece of what a model thought before it answered; with `reset` its earlier thoughts are void: another one is
+    asked. It is shown to whoever wants to read along, and kept nowhere."""
+
+    text: str
+    reset: bool = False
+
+
 class Usage(Struct, frozen=True):
     """Usage of a request: tokens both ways, of the input those that a cache served; `cost` in millionths of the
     currency's unit, None where no price is known. `model` is who answered."""
@@ -117,7 +127,7 @@ class Asked(Struct, frozen=True, omit_defaults=True):
     settings: Mapping[str, Any] = {}
 
 
-Piece = str | Mapping[str, Any] | TextDelta | Usage | Asked
+Piece = str | Mapping[str, Any] | TextDelta | ThoughtDelta | Usage | Asked
 Model = Callable[[Request], Awaitable[Mapping[str, Any] | AsyncIterator[Piece]]]
 
 

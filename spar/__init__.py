@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from spar.events import ModelStateChanged as ModelStateChanged
     from spar.events import PhaseCompleted as PhaseCompleted
     from spar.events import PhaseStarted as PhaseStarted
+    from spar.events import ReasoningDelta as ReasoningDelta
     from spar.events import Recovered as Recovered
     from spar.events import RecoveryStep as RecoveryStep
     from spar.events import RepetitionNoticed as RepetitionNoticed
@@ -175,8 +176,8 @@ _HOMES = {
         "ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExperienceStored Gap "
         "HealthAlert HealthRecovered LoopCompleted LoopPhaseCompleted LoopPhaseStarted LoopStarted "
         "MessageDelivered MessageOutcome MessageSent MessageUndeliverable ModelRequested ModelStateChanged "
-        "PhaseCompleted PhaseStarted Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted "
-        "SenderDecided SenderMet SensorQuarantined SensorRestored SessionReset "
+        "PhaseCompleted PhaseStarted ReasoningDelta Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded "
+        "RunStarted SenderDecided SenderMet SensorQuarantined SensorRestored SessionReset "
         "StateChanged TriggerMissed WriteConflict"
     ),
     "spar.hooks": "Decision HookContext",

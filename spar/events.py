@@ -260,21 +260,37 @@ class ModelRequested(Event):
 
 
 class AssistantDelta(Event):
-    """A piece of an answer was written; after `reset` the earlier pieces are void and the answer is written anew."""
+    """A piece of an answer was written; after `reset` the earlier pieces are void and the answer is written anew. With
+    `ends` (and no text) the text so far is complete: calls follow."""
 
     run_id: str
     text: str
     reset: bool = False
+    ends: bool = False
+
+
+class ReasoningDelta(Event):
+    """A piece of what a model thought before it answered, where `runs.reasoning` wants it; `request` counts the run's
+    requests. After `reset` the earlier pieces of this request are void."""
+
+    run_id: str
+    text: str
+    request: int = 1
+    reset: bool = False
 
 
 class MessageSent(Event):
-    """People were told a text, the answer of a run or a text that a tool said; `route` is the destination."""
+    """People were told a text; `route` is the destination. `kind`: "answer" of a run; "note" that a tool said;
+    "verbose", a line about a call; "reasoning", what the model thought before an answer that comes next. `part` numbers
+    the blocks of an answer that is told in several (0: it is told whole); all of them are `is_answer`."""
 
     run_id: str
     session: str
     route: str
     text: str
     is_answer: bool = False
+    kind: Literal["answer", "note", "verbose", "reasoning"] = "note"
+    part: int = 0
 
 
 class SenderMet(Event):

@@ -97,8 +97,9 @@ class Decision(Struct, frozen=True):
 class HookContext(Struct):
     """Context of a hook: where it is (`point`, `agent`, `session`, `run_id`, `cycle_id`) and its `value`.
 
-    `reason` says why a session ends ("stop", "idle" or "forgotten"), why a conversation is summed up ("overflow" or
-    "threshold"), or that no request is sent ("preview").
+    `reason` says what a message is ("answer", "note", "verbose" or "reasoning"), why a session ends ("stop", "idle" or
+    "forgotten"), why a conversation is summed up ("overflow" or "threshold"), or that no request is sent
+    ("preview").
     """
 
     point: str

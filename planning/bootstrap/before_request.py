@@ -29,7 +29,7 @@ LONGEST: Final = 200_000
 #: Kinds of data that a planner tells of itself; those of other messages than data decide what may be called.
 _RESERVED: Final = frozenset({
     "ability", "advisor", "called", "correction", "done", "error", "experience", "goal", "guard", "input", "meta",
-    "noticed", "pending", "plan", "result", "skipped", "state", "tool",
+    "noticed", "pending", "plan", "result", "skipped", "spoken", "state", "tool",
 })  # fmt: skip
 
 

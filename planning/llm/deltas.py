@@ -1,25 +1,30 @@
-"""Publishes an answer to people while it is being written.
+"""Publishes an answer to people while it is being written, and the thoughts before it to whoever reads along.
 
 Text that may yet turn out to be `NO_REPLY` is held back until it is something else, so that of a silent answer nothing
-was ever to be seen. When an answer comes to nothing, what was shown of it is taken back.
+was ever to be seen. When an answer comes to nothing, what was shown of it is taken back. Text ends where the model
+begins to call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from planning.ports import ThoughtDelta
 from spar.data.reply import may_become_silent
-from spar.events import AssistantDelta
+from spar.events import AssistantDelta, Event, ReasoningDelta
+from spar.protocols import RunContext
 
 
 class DeltaPublisher:
-    """Shows the answer of one request of a run, as `AssistantDelta`s; of no run (None) nothing is shown."""
+    """Shows the answer of one request of a run, as `AssistantDelta`s, and its thoughts as `ReasoningDelta`s where the
+    run wants them; of no run (None) nothing is shown."""
 
-    __slots__ = ("_held", "_publish", "_run_id", "shown")
+    __slots__ = ("_has_thought", "_held", "_publish", "_run", "shown")
 
-    def __init__(self, publish: Callable[[AssistantDelta], object], run_id: str | None) -> None:
-        self._publish, self._run_id = publish, run_id
+    def __init__(self, publish: Callable[[Event], object], run: RunContext | None) -> None:
+        self._publish, self._run = publish, run
         self._held: str | None = ""
+        self._has_thought = False
         #: Whether anything is to be seen.
         self.shown = False
 
@@ -33,6 +38,19 @@ class DeltaPublisher:
             text, self._held = self._held, None
             self._show(text)
 
+    def think(self, thought: ThoughtDelta) -> None:
+        """A further thought, if anybody wants it."""
+        run = self._run
+        if run is None or run.reasoning == "off" or not (thought.text or (thought.reset and self._has_thought)):
+            return
+        self._has_thought = True
+        self._publish(ReasoningDelta(run_id=run.id, text=thought.text, request=run.number, reset=thought.reset))
+
+    def text_ends(self) -> None:
+        """Calls follow: the text so far is complete."""
+        if self.shown and self._run is not None:
+            self._publish(AssistantDelta(run_id=self._run.id, text="", ends=True))
+
     def end(self, *, is_silent: bool) -> None:
         """There is no more to come; what was held back is shown, unless it is silent."""
         text, self._held = self._held, None
@@ -41,11 +59,16 @@ class DeltaPublisher:
 
     def take_back(self) -> None:
         """Take back the text that was shown, and begin anew."""
-        if self.shown and self._run_id is not None:
-            self._publish(AssistantDelta(run_id=self._run_id, text="", reset=True))
+        if self.shown and self._run is not None:
+            self._publish(AssistantDelta(run_id=self._run.id, text="", reset=True))
         self._held, self.shown = "", False
 
+    def forget_thoughts(self) -> None:
+        """Take back the thoughts as well: the request is made again."""
+        self.think(ThoughtDelta("", reset=True))
+        self._has_thought = False
+
     def _show(self, text: str) -> None:
-        if text and self._run_id is not None:
+        if text and self._run is not None:
             self.shown = True
-            self._publish(AssistantDelta(run_id=self._run_id, text=text))
+            self._publish(AssistantDelta(run_id=self._run.id, text=text))

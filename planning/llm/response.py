@@ -1,7 +1,7 @@
 """One request to a model, and its solution as it comes: calls as soon as each is complete, what people read, the rest.
 
     async with ModelResponse(model, request) as response:
-        async for item in response:      # a call on the wire (mapping), or a `TextDelta`
+        async for item in response:      # a call on the wire (mapping), a `TextDelta` or a `ThoughtDelta`
             …
     response.output, response.meta, response.usage, response.problem
 
@@ -20,7 +20,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from planning.llm.streaming_json import LONGEST, PartialSolution
-from planning.ports import Asked, Model, ProvidedCall, Request, TextDelta, Usage, pieces_of
+from planning.ports import Asked, Model, ProvidedCall, Request, TextDelta, ThoughtDelta, Usage, pieces_of
 from planning.prompt.call_results import PROVIDER_ID
 from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
@@ -31,6 +31,8 @@ MOST_CALLS: Final = 500
 #: How often in a row an answer that does not fit is asked for again, and the empty answer at which a run is given up.
 MOST_MISFITS: Final = 3
 MOST_EMPTY: Final = 2
+#: What comes of an answer: a call on the wire, or a piece of text or of thought.
+Item = dict[str, Any] | TextDelta | ThoughtDelta
 _PARTS: Final = frozenset({"meta", "advisors", "calls", "output"})
 
 
@@ -119,10 +121,10 @@ class ModelResponse:
         """Want no more of it. Idempotent."""
         await self._items.aclose()
 
-    def __aiter__(self) -> AsyncIterator[dict[str, Any] | TextDelta]:
+    def __aiter__(self) -> AsyncIterator[Item]:
         return self._items
 
-    async def _run(self) -> AsyncGenerator[dict[str, Any] | TextDelta, None]:
+    async def _run(self) -> AsyncGenerator[Item, None]:
         async with pieces_of(self._model, self.request) as pieces:
             async for piece in pieces:
                 for item in self._take(piece):
@@ -134,7 +136,7 @@ class ModelResponse:
 
     # -- pieces
 
-    def _take(self, piece: Any) -> Iterator[dict[str, Any] | TextDelta]:
+    def _take(self, piece: Any) -> Iterator[Item]:
         if isinstance(piece, str):
             self._text = self._text or PartialSolution()
             self.chars += len(piece)
@@ -143,6 +145,9 @@ class ModelResponse:
             self._is_over = self._is_over or self._text.is_over
         elif isinstance(piece, TextDelta):
             yield from self._tell(piece.text)
+        elif isinstance(piece, ThoughtDelta):
+            self.chars += len(piece.text)
+            yield piece
         elif isinstance(piece, Usage):
             self.usage = piece if self.usage is None else added(self.usage, piece)
         elif isinstance(piece, Asked):
@@ -159,7 +164,7 @@ class ModelResponse:
             self._object(f"an answer is a solution or pieces of one, found {shorten(piece)}")
             self._is_over = True
 
-    def _part(self, part: Mapping[str, Any], *, calls_too: bool) -> Iterator[dict[str, Any] | TextDelta]:
+    def _part(self, part: Mapping[str, Any], *, calls_too: bool) -> Iterator[Item]:
         """Take members of the solution."""
         known = _PARTS & part.keys()
         if part and not known:
@@ -213,7 +218,7 @@ class ModelResponse:
             self._told.append(text)
             yield TextDelta(text)
 
-    def _finish(self) -> Iterator[dict[str, Any] | TextDelta]:
+    def _finish(self) -> Iterator[Item]:
         """Yield the items that are known only at the end."""
         if self._text is not None:
             self._text.close()

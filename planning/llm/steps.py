@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from planning.llm.delegates import FRAME, Frame
 from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
-from planning.ports import Kind, Model, TextDelta, Usage
+from planning.ports import Kind, Model, TextDelta, ThoughtDelta, Usage
 from planning.prompt.advisors import CONSULT, read_advisors
 from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, objection, planned, undecided
@@ -27,7 +27,7 @@ from planning.prompt.tool_specs import read_tool_specs
 from planning.resilience.progress import Progress
 from spar.clock import Clock
 from spar.data.blackboard import Board
-from spar.types import ActionResult
+from spar.types import Action, ActionResult, replace
 
 #: How a run ended: with an `output`; going round in circles; with nothing said twice; with outputs that do not fit;
 #: at a limit; because a hook ended it; `broken`: the model raised (only at an error's `so_far`).
@@ -154,7 +154,7 @@ class RequestRun:
         """The calls as they come, as many as are allowed, each with an id."""
         try:
             async for item in response:
-                if isinstance(item, TextDelta):
+                if isinstance(item, (TextDelta, ThoughtDelta)):
                     continue
                 if item.get("_id") is None:
                     item["_id"] = f"{self._number}.{len(response.calls)}"
@@ -218,6 +218,9 @@ class RequestRun:
         frame = self._frame
         frame.advice += [each for each in response.advisors if str(each.get("id")) in frame.advisors]
         if result is not None:
+            if response.output is None and response.text.strip():
+                action = result.action or Action()
+                result = replace(result, action=replace(action, said=response.text.strip()))
             self._results.append(result)
             self.messages += read_messages(result.messages)
             self._failed = tuple(result.errors)

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from planning.llm.cycle_request import CycleRequest
 from planning.llm.deltas import DeltaPublisher
-from planning.llm.response import ModelResponse
+from planning.llm.response import Item, ModelResponse
 from planning.llm.state import PlannerState
-from planning.ports import Request, TextDelta
+from planning.ports import Request, TextDelta, ThoughtDelta
 from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, undecided
 from planning.prompt.plans.versions import is_meta, meta_of, versioned
@@ -45,9 +45,10 @@ class PlanningTurn(CycleRequest):
     def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
         super().__init__(planner, perceptions, context)
         self._known_ids = {each.call.id for each in self._results}
-        self._deltas = DeltaPublisher(self._publish, self._run_id)
+        self._deltas = DeltaPublisher(self._publish, self._run)
         self._digest, self._unread, self._calls = "", "", 0
         self._ids: dict[str, str] = {}
+        self._said = ""  # beside the calls
 
     def settled(self) -> Action | None:
         """Return what is decided without a request; None where the model has to be asked."""
@@ -70,13 +71,17 @@ class PlanningTurn(CycleRequest):
                     async for item in self._lazily(response) if planner.plan_mode == "lazy" else response:
                         if isinstance(item, TextDelta):
                             self._deltas.tell(item.text)
+                        elif isinstance(item, ThoughtDelta):
+                            self._deltas.think(item)
                         elif (call := self._call(item)) is not None:
                             if not self._calls:  # how far it is to be trusted is said before the first call begins
+                                self._deltas.text_ends()
                                 yield self._action()
                             self._calls += 1
                             yield call
                 except BaseException as error:
                     self._deltas.take_back()
+                    self._deltas.forget_thoughts()
                     if self._calls or response.usage is not None or wait_of(error) is None:
                         planner.account(sent, response.usage, response.chars)
                     raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
@@ -94,12 +99,12 @@ class PlanningTurn(CycleRequest):
         if failure is not None and self._too_long is None:
             yield self._deferred(failure)
 
-    async def _lazily(self, response: ModelResponse) -> AsyncIterator[dict[str, Any] | TextDelta]:
+    async def _lazily(self, response: ModelResponse) -> AsyncIterator[Item]:
         """The calls of a plan once all of it is there; none of one that goes round in a circle."""
         number = self._run.number if self._run is not None else 1
         calls: list[dict[str, Any]] = []
         async for item in response:
-            if isinstance(item, TextDelta):
+            if isinstance(item, (TextDelta, ThoughtDelta)):
                 yield item
             else:
                 calls.append({"_id": f"{number}.{len(calls) + 1}", **item})
@@ -204,6 +209,8 @@ class PlanningTurn(CycleRequest):
         Raises: PermanentError when answers keep being of no use.
         """
         output, problem, notice = response.output, self._unread or response.problem, ""
+        if self._calls and output is None and not is_silent(response.text):
+            self._said = response.text.strip()
         if isinstance(output, str) and (not output.strip() or is_silent(output)):
             output = output.strip() or None
             problem = problem if output is None else ""
@@ -279,7 +286,7 @@ class PlanningTurn(CycleRequest):
 
     def _action(self, **more: Any) -> Action:
         goal = self._run.goal[:_GOAL] if self._run is not None else ""
-        return Action(goal=goal, run_id=self._run_id, trust=self._trust, **more)
+        return Action(goal=goal, run_id=self._run_id, trust=self._trust, said=self._said, **more)
 
 
 def _refers(output: Any) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from planning.ports import Made
-from planning.prompt.shorten import shown, shown_json
+from planning.prompt.shorten import head_and_tail, shown, shown_json
 from spar.data.blackboard import read_message
 from spar.data.json_safe import UNBOUNDED, plain
 from spar.types import ActionResult, CallResult, without_service_keys
@@ -83,11 +83,28 @@ def written(steps: Iterable[ActionResult]) -> Wire | None:
 #: The kind of the message about calls whose results were written.
 CALLED: Final = "called"
 #: The kinds that tell what came of calls.
-PAIRED: Final = frozenset({CALLED, "result"})
+PAIRED: Final = frozenset({CALLED, "result", "spoken"})
+#: The kind of the message about what the model wrote beside its calls.
+SPOKEN: Final = "spoken"
+_SPOKEN: Final = "What you wrote beside your calls, oldest first."
 _CALLED: Final = "Calls that ended well, oldest first, and where each wrote what it returned."
 
 
+def spoken(steps: Iterable[ActionResult]) -> Wire | None:
+    """The message about what the model wrote beside its calls, oldest first; None if it wrote nothing."""
+    texts = [each.action.said for each in steps if each.action is not None and each.action.said]
+    if not texts:
+        return None
+    return {"type": "data", "kind": SPOKEN, "data": texts, "description": _SPOKEN}
+
+
 # -- messages of their own
+
+
+def words(steps: Iterable[ActionResult], limit: int) -> tuple[str, ...]:
+    """Return what the model wrote beside the calls of each step that `made` tells of, at up to `limit` characters."""
+    told = [each for each in steps if any(result.reason != "steered" for result in each.results)]
+    return tuple(head_and_tail(each.action.said, limit) if each.action is not None else "" for each in told)
 
 
 def made(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[Made, ...], ...]:
@@ -156,6 +173,6 @@ def _says_what_came(message: Mapping[str, Any], paired: set[str]) -> bool:
     if not isinstance(message.get("type"), str):
         return False
     kind, payload = read_message(message)
-    if kind == CALLED:
+    if kind in (CALLED, SPOKEN):
         return True
     return kind == "result" and isinstance(payload, Mapping) and payload.get("call") in paired

@@ -145,7 +145,8 @@ def _said(entry: Entry, is_ended: bool, limit: int) -> str:
 
 def _done(entry: Entry, is_ended: bool, limit: int) -> str:
     calls = entry.body.get("calls")
-    lines = [_call(each, limit) for each in calls or () if isinstance(each, Mapping)]
+    lines = [f"(was said beside the calls) {_line(entry.body['said'], limit)}"] if entry.body.get("said") else []
+    lines += [_call(each, limit) for each in calls or () if isinstance(each, Mapping)]
     output = entry.body.get("output")
     if output is not None and not is_ended:  # its end says it again
         lines.append(f"(was answered) {_line(output, limit)}")

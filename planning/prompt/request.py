@@ -12,7 +12,7 @@ from operator import is_
 from typing import Any, Final
 
 from planning.ports import History, Kind, Request, Turn
-from planning.prompt.call_results import PAIRED, call_shown, made, unpaired, written
+from planning.prompt.call_results import PAIRED, call_shown, made, spoken, unpaired, words, written
 from planning.prompt.prompts import EXPERIENCE, SKIPPED, instructions_for
 from planning.prompt.render import LIMIT, blocks, divided, split
 from planning.prompt.schema import compose_schema
@@ -68,7 +68,7 @@ def compose(
     Raises: as `compose_schema` and `render`.
     """
     messages: list[Wire] = read_messages(context)
-    messages += [each for each in (offered_again(results), written(steps)) if each is not None]
+    messages += [each for each in (offered_again(results), written(steps), spoken(steps)) if each is not None]
     for handler in HANDLERS if handlers is None else handlers:
         messages = handler(messages)
     if handlers is not None:
@@ -139,12 +139,12 @@ def told(
     texts = (*before, *behind)
     if not any(step.results for step in steps):
         return texts, None
-    left = unpaired(messages, steps)
+    left, limit = unpaired(messages, steps), limit_of("result")
     if any(kind_of(message) == "result" for message in left):
         before, behind = divided(left, limit_of)
     else:
         before, behind = split(block for block in found if block.kind not in PAIRED)
-    return texts, History(tuple(before), made(steps, limit_of("result")), tuple(behind))
+    return texts, History(tuple(before), made(steps, limit), tuple(behind), words(steps, limit))
 
 
 def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:

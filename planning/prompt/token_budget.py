@@ -93,6 +93,7 @@ def _pieces(history: History | None) -> Iterator[str]:
     for step in history.steps:
         for each in step:
             yield from (each.tool, to_json(each.arguments), each.came)
+    yield from history.spoken
     yield from history.behind
 
 
@@ -112,7 +113,7 @@ class Step(Struct, frozen=True):
 
 
 #: Kinds that calls have brought, and those that hold what was asked and what went wrong.
-_RESULTS: Final = frozenset({"state", "plan", "called", "result"})
+_RESULTS: Final = frozenset({"state", "plan", "called", "result", "spoken"})
 _ASKED: Final = frozenset({"tool", "advisor", "input", "text", "guard", "correction", "error"})
 
 #: What gives way, and in which order.

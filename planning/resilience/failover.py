@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from planning.ports import Model, Piece, Request, Usage, pieces_of
+from planning.ports import Model, Piece, Request, ThoughtDelta, Usage, pieces_of
 from planning.resilience import breaker
 from planning.resilience.breaker import Breaker
 from planning.resilience.provider_errors import SHORTEST, ProviderError, provider_error
@@ -211,6 +211,7 @@ class Models:
 
     async def _pieces(self, request: Request) -> AsyncIterator[Piece]:
         attempts: list[Attempt] = []
+        has_thought = False  # a model that did not come to an answer
         routes = [self._by_label[each] for each in request.models or self._chain if each in self._by_label]
         for route in routes:
             if self.is_too_long(route.label, request):
@@ -220,11 +221,15 @@ class Models:
                     why = f"{route.name} rests for {wait:.0f} s after {route.breaker.last!r}"
                     attempts.append(Attempt(route.name, "resting", why, wait))
                     break
+                if has_thought:
+                    has_thought = False
+                    yield ThoughtDelta("", reset=True)
                 is_handed_out = False
                 try:
                     async with aclosing(self._ask(route, request)) as pieces:
                         async for piece in pieces:
-                            is_handed_out = is_handed_out or not isinstance(piece, Usage)
+                            is_handed_out = is_handed_out or not isinstance(piece, (Usage, ThoughtDelta))
+                            has_thought = has_thought or isinstance(piece, ThoughtDelta)
                             yield piece
                     self._fallbacks += route is not routes[0]
                     return

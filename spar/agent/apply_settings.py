@@ -27,6 +27,7 @@ def apply_settings(settings: Settings, budgets: Budgets, runs: Runs, health: Hea
     runs.inactivity = settings.runs.inactivity
     runs.verify_output = settings.runs.verify_output
     runs.tell_errors = settings.runs.tell_errors
+    runs.reasoning = settings.runs.reasoning
     given = settings.health
     health.limits = _limits(given.failing_after, given.slow_after, given.blocked_after, given.stalled_after,
                             given.backoff, given.max_restarts, given.within)  # fmt: skip

@@ -85,7 +85,7 @@ class AgentParts:
         self.transcripts = SessionTranscripts(name, clock, requests, self.agent_state, setup)
         self.runs = Runs(core.events, clock, self)
         core.events.runs = self.runs.logs
-        self.outbox = Outbox(core, requests, reports, self.runs)
+        self.outbox = Outbox(core, requests, reports, self.runs, self.agent_state)
         self.session_hooks = SessionHooks(core, requests, reports, self.transcripts, by_key)
         self.holding = Holding(core, requests, by_key, self)
         self.sessions = Sessions(core, health, self.holding, by_key, self)
@@ -110,6 +110,7 @@ class AgentParts:
                                      self.resets, self.commands)  # fmt: skip
         self.senders = Senders(core, memory)
         self.channels = Channels(core, self.runs, self.agent_state, self.senders, self.submission.submit, home)
+        self.outbox.interim.wants_blocks = self.channels.wants_blocks
 
     # -- its figures
 
@@ -287,6 +288,7 @@ class AgentParts:
         """Tell and keep the end of a run."""
         if not run.is_told:
             self.outbox.ended(run, end)
+        self.outbox.interim.forget(run)
         if not run.is_transcribed:
             self.transcripts.run_ended(run, end)
         self.recovery.ends.run_ended(run, end)
@@ -317,6 +319,7 @@ class AgentParts:
         try:
             await self.open()
             await self.recovery.begin()
+            self.requests.in_background(self.outbox.interim.forget_ended(), "blocks of earlier answers of")
             await self.ask_hooks("service_start")
             await self.channels.open()
         except BaseException:
@@ -329,6 +332,7 @@ class AgentParts:
         await self.agent_state.load()
         await self.senders.open()
         self.session_records.begin()
+        await self.outbox.interim.restore()
         journal = self.agent_state.journal
         if journal is not None:
             self.runs.logs.count_process(journal.epoch)

@@ -7,6 +7,7 @@ from; what belongs to no such run goes to the conversation that is named as its 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -34,7 +35,8 @@ from spar.ports.channel import (
 )
 from spar.protocols import Home, ModuleRows
 from spar.records.senders import Admission
-from spar.runs.run import Receipt
+from spar.runs.messages.text_blocks import blocks_of
+from spar.runs.run import Receipt, Run
 from spar.runs.runs import Runs
 from spar.types import Perception, replace
 
@@ -191,16 +193,33 @@ class Channels:
     def _told(self, event: MessageSent) -> None:
         """People are told something: send it to where it belongs."""
         owed = self._owed.get(event.run_id)
+        if event.kind == "reasoning" and not self._asks_for_thoughts(owed):
+            return
         if owed is None:
             self._tell_conversation(event)
+        elif event.kind == "verbose":  # the same line twice says that the same was done twice
+            if (supervisor := self.supervisors.get(owed.channel)) is not None:
+                self._deliver(supervisor, event.text, owed.address, "note", "", owed.reply, owed.session, owed.run_id)
         elif event.route in (event.session, owed.session):
-            self._answer(owed, event.text, "answer" if event.is_answer else "note")
+            self._answer(owed, event.text, "answer" if event.is_answer else "note", event.part)
         else:
             self._tell_conversation(event)
 
-    def _answer(self, owed: Owed, text: str, kind: Any) -> None:
-        """Send a text of a run to who began it, once."""
+    def _asks_for_thoughts(self, owed: Owed | None) -> bool:
+        supervisor = self.supervisors.get(owed.channel) if owed is not None else None
+        return supervisor is not None and supervisor.spec.reasoning
+
+    def wants_blocks(self, run: Run) -> bool:
+        """Return whether the answer of a run is to be told in blocks: not where people see it grow."""
+        owed = self._owed.get(run.id)
+        supervisor = self.supervisors.get(owed.channel) if owed is not None else None
+        return supervisor is None or not (supervisor.spec.channel.limits.can_edit and supervisor.spec.stream)
+
+    def _answer(self, owed: Owed, text: str, kind: Any, part: int = 0) -> None:
+        """Send a text of a run to who began it, once; blocks of one answer (`part`) may say the same."""
         digest, supervisor = digest_of(text), self.supervisors.get(owed.channel)
+        if part:
+            digest = f"{digest}.{part}"
         if supervisor is None or digest in owed.told:
             return
         is_answer = kind == "answer"
@@ -257,9 +276,23 @@ class Channels:
                 continue
             if status.status == "timeout":
                 continue
-            if status.reply and not self._was_told(owed, status.reply):
+            if status.reply and any("." in digest for digest in owed.told):
+                self._tell_other_blocks(owed, status.reply)
+            elif status.reply and not self._was_told(owed, status.reply):
                 self._answer(owed, status.reply, "answer")
             self._close(owed.run_id)
+
+    def _tell_other_blocks(self, owed: Owed, reply: str) -> None:
+        """Send the blocks of an answer that an earlier process did not come to."""
+        settings = self._core.settings.runs
+        told = Counter(digest.partition(".")[0] for digest in owed.told)
+        part = max(int(digest.partition(".")[2] or 0) for digest in owed.told)
+        for text in blocks_of(reply, settings.block_min, settings.block_max):
+            if told[digest_of(text)] > 0:
+                told[digest_of(text)] -= 1
+            else:
+                part += 1
+                self._answer(self._owed.get(owed.run_id) or owed, text, "answer", part)
 
     def _was_told(self, owed: Owed, text: str) -> bool:
         """Return whether somebody was told a text, perhaps by another run that this one became a part of."""

@@ -121,7 +121,7 @@ class Parts:
             try:
                 specs.append(ChannelSpec(part.label, channel, part.timeout, part.max_failures, part.within,
                                          part.probe_after, part.session or "", part.mode, part.stream,
-                                         part.give_up_after))  # fmt: skip
+                                         part.give_up_after, part.reasoning))  # fmt: skip
             except ContractError as error:
                 raise explain(ConfigError(str(error), path=("channels", index, "use")), self.loaded) from None
         return specs

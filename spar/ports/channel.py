@@ -152,7 +152,8 @@ class ChannelSpec(Struct, frozen=True):
     `timeout` is for sending, editing and typing; after `max_failures` `within` so long a part of it that fails
     (receiving, sending) is quarantined and tried again `probe_after`. `session` names the conversation of all its
     messages ("": one for each address), `mode` what becomes of a message in a busy one. `stream` says whether an answer
-    is shown as it grows, where the channel can edit; what cannot be sent `give_up_after` is put aside.
+    is shown as it grows, where the channel can edit; what cannot be sent `give_up_after` is put aside. `reasoning` asks
+    for the model's thoughts before the answer, where `runs.reasoning` is "reply".
 
     Raises: ContractError when the name is no text or the channel is none.
     """
@@ -167,6 +168,7 @@ class ChannelSpec(Struct, frozen=True):
     mode: str | None = None
     stream: bool = True
     give_up_after: float = 86_400.0
+    reasoning: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

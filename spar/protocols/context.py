@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from spar.clock import Clock
 from spar.records.run_options import NO_OPTIONS, RunOptions
-from spar.types import Ability, ActionResult, CallResult, Perception, Trust
+from spar.types import Ability, ActionResult, CallResult, Perception, Reasoning, Trust
 
 
 class RunContext(Struct, frozen=True):
@@ -18,7 +18,7 @@ class RunContext(Struct, frozen=True):
 
     `message` is what the run is about, `said` what people have said in it since, oldest first; `trust` is that of the
     least trusted of all of it. `output` is the schema that its answer has to fit, if it was given one. `options` are
-    those that hold for its next request.
+    those that hold for its next request. `reasoning` says whether anybody wants to read what a model thinks.
     """
 
     id: str
@@ -31,6 +31,7 @@ class RunContext(Struct, frozen=True):
     trust: Trust = "trusted"
     output: Mapping[str, Any] | None = None
     options: RunOptions = NO_OPTIONS
+    reasoning: Reasoning = "off"
 
 
 class Context(Struct, frozen=True):

@@ -19,7 +19,8 @@ from spar.types import utcnow
 LONGEST_NOTE: Final = 2_000
 
 #: `user`: {text, id, trust, outcome}: a message; `turn`: {calls: [{call, status, reason, output, error}], reason,
-#: output}: what one cycle of a run planned and what came of it; `end`: {status, error, output, reply}: how a run ended;
+#: output, said}: what one cycle of a run planned and what came of it; `end`: {status, error, output, reply}: how a run
+#: ended;
 #: `compaction`: {summary, kept, note, by, first_kept, tokens_before, tokens_after}: entries before `first_kept` are
 #: read no more; of two for the same `first_kept` the second says all that the first does;
 #: `reset`: {reason, by, ended, begun}: a conversation ended, and what stands before is read no more.

@@ -21,7 +21,7 @@ from spar.loop.wake import Signal
 from spar.ports.trust import least_trust
 from spar.protocols import RunContext
 from spar.records.run_options import NO_OPTIONS, RunOptions
-from spar.types import ActionResult, Perception, RunUsage, Trust
+from spar.types import ActionResult, Perception, Reasoning, RunUsage, Trust
 
 #: Errors of runs that people have ended themselves.
 CALLED_OFF: Final = ("aborted", "superseded", "interrupted by a newer message", "reset")
@@ -109,7 +109,7 @@ class Run:
     __slots__ = ("absorbed", "accepted_at", "defaults", "ended_at", "error", "errors", "failed_calls",
                  "failures", "has_ended", "id", "into", "is_changed", "is_collected", "is_planned",
                  "is_to_tell", "is_to_verify", "is_told", "is_transcribed", "log", "message", "new",
-                 "number", "options", "outcome", "output", "queued_at", "reply", "results", "said",
+                 "number", "options", "outcome", "output", "queued_at", "reasoning", "reply", "results", "said",
                  "seen", "sent", "session", "started_at", "started_mono", "status", "timer", "touched",
                  "unwritten", "used", "waited", "waits_until")  # fmt: skip
 
@@ -122,6 +122,8 @@ class Run:
         self.message, self.session, self.accepted_at = message, message.session, accepted_at
         #: What its sender chose, and what its session chooses where the sender did not.
         self.options = self.defaults = NO_OPTIONS
+        #: Who may read what its models think.
+        self.reasoning: Reasoning = "off"
         self.outcome: Outcome = "queued"
         self.status: Literal["ok", "error"] | None = None
         self.started_at: datetime | None = None
@@ -241,8 +243,9 @@ class Run:
     def context(self) -> RunContext:
         messages = tuple(message for result in self.results for message in result.messages)
         schema = self.message.attributes.get(OUTPUT)
+        output = schema if isinstance(schema, dict) else None
         return RunContext(self.id, self.message.text, self.number, messages, tuple(self.results), self.message,
-                          self.said, self.trust, schema if isinstance(schema, dict) else None, self.chosen)  # fmt: skip
+                          self.said, self.trust, output, self.chosen, self.reasoning)  # fmt: skip
 
 
 def too_long(timeout: float) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: Characters of what a tool was given or returned, and of an answer or one piece of it.
 PAYLOAD, ANSWER = 8_000, 1 << 18
 
-Stream = Literal["lifecycle", "assistant", "tool", "compaction", "gap"]
+Stream = Literal["lifecycle", "assistant", "reasoning", "verbose", "tool", "compaction", "gap"]
 
 
 class RunEvent(Struct, frozen=True):
@@ -45,7 +45,9 @@ class RunEvent(Struct, frozen=True):
 
     `lifecycle`: {phase: "accepted" | "outcome" | "start"}, at the start with the `options` of the run if there are
     any, at last {phase: "end" | "error", status, error, output, …};
-    `assistant`: {text, reset}, a piece of the answer (`reset`: what came before is void), or {sent, route, is_answer};
+    `assistant`: {text, reset}, a piece of the answer (`reset`: what came before is void), or {sent, route, is_answer,
+    kind, part}; `reasoning`: {text, reset, request}, a piece of what the model thinks in one of the run's requests;
+    `verbose`: {line, call, tool}, a line about a call that has ended, where the run's options ask for it;
     `tool`: {phase, call, tool, …} with phase "proposed", "start", "progress", "result", "error", "skipped",
     "approval" or "in_doubt"; `compaction`: {phase: "start" | "end", …}; `gap`: {missed}, how many events up to this
     `seq` are not kept (None: nobody knows). An output that is not shown whole has `truncated: true` beside it; of a

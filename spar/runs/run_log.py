@@ -25,7 +25,7 @@ from spar.bus.bus import Events
 from spar.bus.subscriptions import Subscription
 from spar.clock import Clock
 from spar.data.json_safe import plain, size_of
-from spar.events import AssistantDelta, CallEvent, CompactionCompleted, CompactionStarted
+from spar.events import AssistantDelta, CallEvent, CompactionCompleted, CompactionStarted, ReasoningDelta
 from spar.loop.wake import Signal
 from spar.runs.run_events import ANSWER, TOLD, RunEvent, Stream, terminal
 
@@ -44,7 +44,7 @@ AT_ONCE = 100
 _LAST: Final = (1 << 32) - 1
 _OVERHEAD, _PIECE_OVERHEAD = 100, 60  # bytes of an event beside what it says, and of a piece of an answer
 #: What the bus tells of a run; of the rest the run itself tells its log.
-_HEARD = (AssistantDelta, CompactionStarted, CompactionCompleted, CallEvent)
+_HEARD = (AssistantDelta, ReasoningDelta, CompactionStarted, CompactionCompleted, CallEvent)
 
 
 class _Kept(Struct):
@@ -62,7 +62,8 @@ class _Kept(Struct):
         data = self.data
         if self.pieces is not None:
             seen = max(0, after - (self.last - len(self.pieces)))
-            data = {"text": "".join(self.pieces[seen:] if seen else self.pieces), "reset": not seen and data["reset"]}
+            text = "".join(self.pieces[seen:] if seen else self.pieces)
+            data = {**data, "text": text, "reset": not seen and data["reset"]}
         return RunEvent(run_id, self.last, self.stream, self.at, data)
 
 
@@ -91,20 +92,29 @@ class RunLog:
         self._keep(_Kept(self.seq, stream, at, data, size + _OVERHEAD))
 
     def add_text(self, at: datetime, piece: str, *, reset: bool) -> None:
-        """Add a piece of the answer: to those before it, if they are few and it does not begin anew."""
+        """Add a piece of the answer."""
+        reset, self._is_resumed = reset or self._is_resumed, False
+        self._add_piece("assistant", at, piece, {"reset": reset})
+
+    def add_thought(self, at: datetime, piece: str, request: int, *, reset: bool) -> None:
+        """Add a piece of what the model thinks in one request of the run."""
+        self._add_piece("reasoning", at, piece, {"reset": reset, "request": request})
+
+    def _add_piece(self, stream: Stream, at: datetime, piece: str, data: dict[str, Any]) -> None:
+        """Add a piece: to those before it, if they are few and it does not begin anew."""
         self.seq += 1
         size = len(piece) + _PIECE_OVERHEAD
-        reset, self._is_resumed = reset or self._is_resumed, False
         last = self._kept[-1] if self._kept else None
-        if last is not None and (pieces := last.pieces) is not None and not reset and (
-            len(pieces) < PIECES and last.size < TOGETHER + len(pieces) * _PIECE_OVERHEAD
+        if last is not None and (pieces := last.pieces) is not None and not data["reset"] and (
+            last.stream == stream and last.data.get("request") == data.get("request")
+            and len(pieces) < PIECES and last.size < TOGETHER + len(pieces) * _PIECE_OVERHEAD
         ):  # fmt: skip
             pieces.append(piece)
             last.last, last.size = self.seq, last.size + size
             self.size += size
             self.wake()
         else:
-            self._keep(_Kept(self.seq, "assistant", at, {"reset": reset}, size + _OVERHEAD, [piece]))
+            self._keep(_Kept(self.seq, stream, at, data, size + _OVERHEAD, [piece]))
 
     def _keep(self, kept: _Kept) -> None:
         self._kept.append(kept)
@@ -292,7 +302,10 @@ class RunLogs:
             return
         kind = type(event)
         if kind is AssistantDelta:
-            log.add_text(event.at, str(plain(event.text, ANSWER)), reset=bool(event.reset))
+            if event.text or event.reset:
+                log.add_text(event.at, str(plain(event.text, ANSWER)), reset=bool(event.reset))
+        elif kind is ReasoningDelta:
+            log.add_thought(event.at, str(plain(event.text, ANSWER)), event.request, reset=bool(event.reset))
         elif (told := TOLD.get(kind)) is not None:
             stream, tell = told
             data = tell(event)

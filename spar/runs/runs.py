@@ -23,6 +23,7 @@ from spar.events import (
     CallStarted,
     Event,
     MessageOutcome,
+    ReasoningDelta,
     RunAccepted,
     RunEnded,
     RunStarted,
@@ -32,7 +33,7 @@ from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
 from spar.runs.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long
 from spar.runs.run_log import RunLogs
-from spar.types import ActionResult, Perception
+from spar.types import ActionResult, Perception, Reasoning
 
 #: The idempotency keys of runs that nobody asked for begin so: they are about what was noticed.
 PURSUED: Final = "pursue:"
@@ -40,7 +41,7 @@ PURSUED: Final = "pursue:"
 #: the oldest go, and are asked after in the journal.
 KEPT, KEPT_BYTES = 10_000, 64 << 20
 #: What shows that a run goes on, besides the ends of its cycles.
-_SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, AssistantDelta)
+_SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, AssistantDelta, ReasoningDelta)
 
 
 class RunOwner(Protocol):
@@ -60,14 +61,15 @@ class RunOwner(Protocol):
 class Runs:
     """The account of an agent's runs; ended ones are forgotten when they are more than `KEPT` or `KEPT_BYTES`.
 
-    `limits`, `inactivity` (seconds, 0: any), `verify_output` and `tell_errors` are taken from the settings;
-    The time for which they are suspended counts towards no limit of a run.
+    `limits`, `inactivity` (seconds, 0: any), `verify_output`, `tell_errors` and `reasoning` are taken from the
+    settings. The time for which they are suspended counts towards no limit of a run.
 
     Attributes: logs: the log of each run.
     """
 
     __slots__ = ("_clock", "_events", "_inactivity", "_keys", "_open", "_owner", "_runs", "_size", "_sizes",
-                 "_suspended_at", "_unsubscribe", "limits", "logs", "tell_errors", "verify_output")  # fmt: skip
+                 "_suspended_at", "_unsubscribe", "limits", "logs", "reasoning", "tell_errors", "verify_output",
+                 "watch")  # fmt: skip
 
     def __init__(self, events: Events, clock: Clock, owner: RunOwner) -> None:
         self._events, self._clock, self._owner = events, clock, owner
@@ -81,6 +83,9 @@ class Runs:
         self._inactivity = 0.0
         self._unsubscribe: tuple[Callable[[], object], ...] = ()
         self.limits, self.verify_output, self.tell_errors = Limits(), True, True
+        self.reasoning: Reasoning = "off"
+        #: Called with each run that is accepted, here or by an earlier process.
+        self.watch: Callable[[Run], object] = lambda run: None
 
     @property
     def open(self) -> int:
@@ -109,7 +114,9 @@ class Runs:
     def made(self, message: Perception, key: str | None = None, at: datetime | None = None) -> Run:
         """The run of a message that is not accepted yet. Args: at: when it was handed over (None: now)."""
         is_to_tell = self.tell_errors and not (key or "").startswith(PURSUED)
-        return Run(message, at or self._clock.now(), is_to_verify=self.verify_output, is_to_tell=is_to_tell)
+        run = Run(message, at or self._clock.now(), is_to_verify=self.verify_output, is_to_tell=is_to_tell)
+        run.reasoning = self.reasoning
+        return run
 
     def restore(self, item: Item, results: list[ActionResult]) -> Run:
         """The run that an earlier process accepted, with what its cycles have brought so far."""
@@ -131,6 +138,7 @@ class Runs:
         if item.key:
             self._keys[item.key] = run.id
         run.log = self.logs.begin(run.id, run.session, is_new=False)
+        self.watch(run)
         return run
 
     def accept(self, run: Run, key: str | None) -> Run:
@@ -139,6 +147,7 @@ class Runs:
             self._keys[key] = run.id
         self._forget_oldest()
         run.log = self.logs.begin(run.id, run.session)
+        self.watch(run)
         if self._events.wanted[RunAccepted]:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run

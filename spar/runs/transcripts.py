@@ -209,7 +209,7 @@ def _said(perception: Perception) -> dict[str, Any]:
 
 def _turn(action: Action, result: ActionResult | None, tools: Mapping[str, Any]) -> dict[str, Any]:
     results = result.results if result is not None else ()
-    return {
+    turn: dict[str, Any] = {
         "calls": [
             {"call": each.call.to_wire(), "status": each.status, "reason": each.reason, **_output(each),
              "error": None if each.fault is None else each.fault.message}
@@ -219,3 +219,6 @@ def _turn(action: Action, result: ActionResult | None, tools: Mapping[str, Any])
         "output": answer_of(action, result),
         "trust": "untrusted" if is_tainted(results, tools) else trust_of(action),
     }  # fmt: skip
+    if action.said:
+        turn["said"] = action.said
+    return turn

@@ -22,12 +22,11 @@ from spar.events import (
 from spar.health.error_reporting import Reports
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
+from spar.runs.messages.call_lines import SIGNS
 from spar.types import ActionResult, CallResult, Perception
 
 cycle_log, sensor_log, tool_log = map(get_logger, ("spar.cycles", "spar.sensors", "spar.tools"))
 
-#: How a call ended, in one sign; every other status is shown as a question mark.
-SIGNS = {"ok": "✓", "failed": "✗", "timeout": "✗", "denied": "✗", "skipped": "–", "cancelled": "–"}
 #: Perceptions and tools that are named in one line; of more, the number is told.
 NAMED = 4
 #: Characters of each text in a line; the whole is on the tape.

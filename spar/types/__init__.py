@@ -33,6 +33,7 @@ from spar.types.literals import (
     OutputMethod,
     Phase,
     QueueMode,
+    Reasoning,
     Trust,
 )
 from spar.types.perception import Message, Perception
@@ -64,6 +65,7 @@ __all__ = [
     "Perception",
     "Phase",
     "QueueMode",
+    "Reasoning",
     "Reflection",
     "RunUsage",
     "Trust",

@@ -50,7 +50,8 @@ class Action(Value, frozen=True):
     bounds. `degraded` says that a fallback planner decided. `trust` says whether text from outside may have
     decided on the calls; None: as little as the least trusted perception. `deferred` says why nothing can be decided
     for now: its run goes on after `next_look` seconds, and waiting counts as no time of it. `answers`: the `output`
-    consists of these, each of which is only given if its calls went well.
+    consists of these, each of which is only given if its calls went well. `said` is what a model wrote beside the
+    calls: the run's next request shows it.
 
     Lists are accepted where tuples are kept: `Action(calls=[…])` is how people write it.
     Raises: TypeError, ValueError for a field that is not what it must be.
@@ -68,6 +69,7 @@ class Action(Value, frozen=True):
     trust: Trust | None = None
     deferred: str = ""
     answers: tuple[Answer, ...] = ()
+    said: str = ""
 
     def __post_init__(self) -> None:
         calls, perceptions = self.calls, self.perceptions
@@ -81,7 +83,7 @@ class Action(Value, frozen=True):
             and (self.trust is None or self.trust == "untrusted" or self.trust == "trusted")
             and (self.next_look is None or (type(self.next_look) is float and self.next_look == self.next_look))
             and (self.run_id is None or type(self.run_id) is str)
-            and type(self.goal) is type(self.id) is type(self.reason) is type(self.deferred) is str
+            and type(self.goal) is type(self.id) is type(self.reason) is type(self.deferred) is type(self.said) is str
             and type(self.degraded) is bool
         ):
             checks.fit(self)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+#: Who may read what a model thinks before it answers: nobody; those who follow a run; who is sent its reply, too.
+Reasoning = Literal["off", "stream", "reply"]
+
+
 Phase = Literal["sense", "plan", "act", "reflect"]
 PHASES: tuple[Phase, ...] = ("sense", "plan", "act", "reflect")
 Trust = Literal["trusted", "untrusted"]

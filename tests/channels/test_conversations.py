@@ -13,6 +13,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
 from spar.channels.deliveries import MOST_WAITING
+from spar.channels.owed import digest_of
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.events import (
     AssistantDelta,
@@ -22,9 +23,11 @@ from spar.events import (
     MessageDelivered,
     MessageSent,
     MessageUndeliverable,
+    ReasoningDelta,
 )
 from spar.ports.channel import ChannelContext, ChannelLimits, ChannelSpec, Outgoing
 from spar.testing import MemoryChannel, VirtualClock
+from spar.types import replace
 
 ALLOW = {"senders": {"allow": [{"senders": ["chat:alice", "chat:bob", "other:alice"]}]}}
 PLAIN = ChannelLimits(text=40)
@@ -444,3 +447,78 @@ async def test_what_was_shown_of_a_run_that_is_called_off_stands(clock: VirtualC
         assert text.startswith("word")
         assert not text.endswith("…")
     assert len(channel.sent) == 1
+
+
+# -- blocks, thoughts, lines about calls
+
+TALE = [f"This is paragraph {number} of a long tale. {'It goes on. ' * 8}".strip() for number in range(4)]
+BLOCKS = {**ALLOW, "runs": {"blocks": "text_end", "block_min": 50, "block_max": 200, "reasoning": "reply"}}
+
+
+class Teller:
+    """A planner that writes a tale, thinking before it; `gate` holds it before the last paragraph."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    def attach(self, host: Any) -> None:
+        self.events = host.events
+
+    async def plan(self, perceptions: Sequence[Perception], context: Any) -> Action | None:
+        if context.run is None:
+            return None
+        self.events.publish(ReasoningDelta(run_id=context.run.id, text="hm"))
+        self.events.publish(AssistantDelta(run_id=context.run.id, text="\n\n".join(TALE[:3]) + "\n\n"))
+        await self.gate.wait()
+        return Action(output="\n\n".join(TALE))
+
+
+async def test_blocks_go_to_channels_that_cannot_edit_and_growing_answers_to_those_that_can(
+    clock: VirtualClock,
+) -> None:
+    cannot, can = plain(limits=ChannelLimits(text=400)), plain(limits=ChannelLimits(text=4_000, can_edit=True))
+    teller = Teller()
+    agent = made(clock, ChannelSpec("chat", cannot, reasoning=True), ChannelSpec("other", can), plan=teller,
+                 settings=BLOCKS)  # fmt: skip
+    async with agent:
+        cannot.say("a tale", "alice")
+        await until(clock, lambda: len(cannot.texts("alice")) == 3)
+        assert cannot.texts("alice") == TALE[:3]
+        teller.gate.set()
+        await until(clock, lambda: len(cannot.texts("alice")) == 5)
+        assert cannot.texts("alice") == [*TALE[:3], "hm", TALE[3]]
+        can.say("a tale", "alice")
+        await until(clock, lambda: can.texts("alice") == ["\n\n".join(TALE)])
+
+
+async def test_blocks_that_were_sent_are_not_sent_again_after_a_crash(clock: VirtualClock, tmp_path: Path) -> None:
+    channel, teller = plain(limits=ChannelLimits(text=400)), Teller()
+    first = made(clock, ChannelSpec("chat", channel), plan=teller, settings=BLOCKS, memory=memory_at(tmp_path))
+    async with first:
+        channel.say("a tale", "alice")
+        await until(clock, lambda: len(channel.texts("alice")) == 3)
+    teller.gate.set()
+    second = made(clock, ChannelSpec("chat", channel), plan=teller, settings=BLOCKS, memory=memory_at(tmp_path))
+    async with second:
+        await until(clock, lambda: len(channel.texts("alice")) == 4)
+        await clock.sleep(5.0)
+
+    assert channel.texts("alice") == TALE
+
+
+async def test_an_answer_that_ended_with_its_process_is_gone_on_with_block_by_block(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    channel = plain(limits=ChannelLimits(text=400))
+    agent = made(clock, ChannelSpec("chat", channel), settings=BLOCKS, memory=memory_at(tmp_path))
+    async with agent:
+        channel.say("x", "alice")
+        await until(clock, lambda: len(channel.texts("alice")) == 1)
+        run_id = channel.sent[0].message.run_id
+        owed = agent.channels._owed.get(run_id)
+        assert owed is not None
+        tale = replace(owed, is_done=False, told=(f"{digest_of(TALE[0])}.1", f"{digest_of(TALE[1])}.2"))
+        agent.channels._tell_other_blocks(tale, "\n\n".join(TALE))
+        await until(clock, lambda: len(channel.texts("alice")) == 3)
+
+    assert channel.texts("alice")[1:] == TALE[2:]

@@ -391,7 +391,8 @@ async def test_what_was_said_on_the_way_is_part_of_it(clock: VirtualClock) -> No
         events = await collected(agent.events.run(run_id))
 
     [sent] = [event for event in events if "sent" in event.data]
-    assert (sent.stream, sent.data) == ("assistant", {"sent": "on my way", "route": "cli", "is_answer": False})
+    assert (sent.stream, sent.data) == ("assistant", {"sent": "on my way", "route": "cli", "is_answer": False,
+                                                       "kind": "note", "part": 0})  # fmt: skip
 
 
 async def test_numbers_begin_with_the_number_of_the_process(clock: VirtualClock) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Iterable
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from planning.llm.provider.native_tools import Calls, NativeFunction, function_names, native_functions
-from planning.ports import Made, Request
+from planning.ports import Made, Request, TextDelta, ThoughtDelta
 from planning.prompt.render import render
 from spar.data.media import Medium, media_in
 
@@ -85,10 +86,11 @@ def messages_of(request: Request, functions: list[NativeFunction] | None, *, see
     if history is not None:
         steps = _with_ids(history.steps)
         names = function_names(dict.fromkeys(each.tool for step in steps for each, _ in step), functions or ())
-        for step in steps:
+        for step, spoken in zip(steps, history.spoken or repeat(""), strict=False):
             # Some providers refuse an answer to nothing.
             said = said or ([] if messages else [UserPromptPart(_NOTHING_SAID)])
-            answered(*(ToolCallPart(names[each.tool], dict(each.arguments), id) for each, id in step))
+            calls = [ToolCallPart(names[each.tool], dict(each.arguments), id) for each, id in step]
+            answered(*([TextPart(spoken)] if spoken else ()), *calls)
             said += [ToolReturnPart(names[each.tool], each.came, id) for each, id in step]
         if history.behind:
             said.append(UserPromptPart("\n\n".join(history.behind)))
@@ -160,21 +162,25 @@ def parameters_of(request: Request, model: Model, functions: list[NativeFunction
     return ModelRequestParameters(output_mode="native" if is_native else "prompted", output_object=solution)
 
 
-def absorb(event: ModelResponseStreamEvent, calls: Calls) -> tuple[str, int]:
-    """The text in an event, and how much it brought in all; calls go to `calls`, thoughts only count."""
+def absorb(event: ModelResponseStreamEvent, calls: Calls) -> tuple[TextDelta | ThoughtDelta | None, int]:
+    """The text or thought in an event, and how much it brought in all; calls go to `calls`."""
     part: Any = getattr(event, "part", None) if event.event_kind == "part_start" else getattr(event, "delta", None)
     if part is None:
-        return "", 0
+        return None, 0
     match getattr(part, "part_kind", None) or getattr(part, "part_delta_kind", ""):
         case "text":
-            text = getattr(part, "content", None) or getattr(part, "content_delta", "") or ""
-            return text, len(text)
+            return (TextDelta(text) if (text := _text_of(part)) else None), len(text)
         case "tool-call" | "tool_call" as kind:
             is_start = kind == "tool-call"
             name = part.tool_name if is_start else part.tool_name_delta
             arguments = part.args if is_start else part.args_delta
             calls.take(event.index, name, arguments, part.tool_call_id)  # type: ignore[union-attr]
-            return "", len(name or "") + (len(arguments) if isinstance(arguments, str) else len(str(arguments or "")))
+            return None, len(name or "") + (len(arguments) if isinstance(arguments, str) else len(str(arguments or "")))
         case "thinking":
-            return "", len(getattr(part, "content", None) or getattr(part, "content_delta", "") or "")
-    return "", 0
+            return (ThoughtDelta(text) if (text := _text_of(part)) else None), len(text)
+    return None, 0
+
+
+def _text_of(part: Any) -> str:
+    text: str = getattr(part, "content", None) or getattr(part, "content_delta", "") or ""
+    return text

@@ -225,7 +225,7 @@ class ProviderModel:
             stream = await watch.over(stack.enter_async_context(opening))
             events = aiter(stream)
             while (event := await watch.over(anext(events, None))) is not None:
-                text, size = absorb(event, calls)
+                found, size = absorb(event, calls)
                 if not size:
                     continue
                 watch.progress()
@@ -234,11 +234,11 @@ class ProviderModel:
                     raise self._error("endless", f"more than {self._max_chars} characters")
                 if calls.count > self._max_calls:
                     raise self._error("endless", f"more than {self._max_calls} calls")
-                if text and functions is None:
-                    yield text
-                elif text:
-                    texts.append(text)
-                    yield TextDelta(text)
+                if isinstance(found, TextDelta) and functions is None:
+                    yield found.text
+                elif found is not None:
+                    texts += [found.text] if isinstance(found, TextDelta) else []
+                    yield found
                 for part in calls.ready():
                     yield part
             response = stream.get()

@@ -13,7 +13,7 @@ from spar.config.fields import AutoSeconds, Interval, Limit, Positive, Seconds, 
 from spar.config.tables.budgets import Cap, Count, Money
 from spar.config.tables.section import Name, Options, Section, Text, refuse
 from spar.records.approvals import GRANTABLE
-from spar.types import QueueMode
+from spar.types import QueueMode, Reasoning
 
 
 class ErrorPolicies(Section):
@@ -179,6 +179,23 @@ class RunSettings(Section):
     """Whether an answer that comes together with failed calls is asked for once more, with the errors shown."""
     tell_errors: bool = True
     """Whether people are told in one sentence that the run of their message failed."""
+    reasoning: Reasoning = "off"
+    """Readers of what a model thinks before it answers. "off": nobody. "stream": those who follow the run. "reply":
+    those who are sent its reply as well, before it, where a channel asks for that. It is never kept, and nothing is
+    learnt from it."""
+    blocks: Literal["off", "text_end", "message_end"] = "off"
+    """Whether an answer is sent in blocks, for channels that cannot edit. "off": whole, at the end. "text_end": each
+    block as soon as it is written, and the rest where the text ends. "message_end": in blocks, once it is complete."""
+    block_min: Annotated[Whole, Ge(1)] = 800
+    """Characters from which on a block ends with the paragraph."""
+    block_max: Annotated[Whole, Ge(100), Le(100_000)] = 1_200
+    """The most characters of a block; it ends before with a line, a sentence or a word, never inside a code fence."""
+
+    @model_validator(mode="after")
+    def _a_block_can_end(self) -> RunSettings:
+        if self.block_min > self.block_max:
+            refuse(("block_min",), self.block_min, f"must be <= runs.block_max ({self.block_max})")
+        return self
 
 
 class SessionSettings(Section):

@@ -86,6 +86,8 @@ class ChannelPart(Part):
     """The place of a message while its conversation has a run; left out: `runs.queue_mode`."""
     stream: bool = True
     """Whether an answer is shown as it is written, where the channel can change what it has sent."""
+    reasoning: bool = False
+    """Whether the model's thoughts are sent before its answer, where `runs.reasoning` is "reply"."""
     timeout: Positive = 30.0
     """Seconds for sending or changing one message."""
     max_failures: Annotated[Whole, Ge(1)] = 5

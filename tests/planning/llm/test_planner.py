@@ -10,11 +10,11 @@ import pytest
 from acting import Executor
 from planning.llm.planner import ModelPlanner
 from planning.llm.response import MOST_MISFITS
-from planning.ports import TextDelta, Usage
+from planning.ports import TextDelta, ThoughtDelta, Usage
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool
 from spar.errors import ConfigError, PermanentError, TransientError
-from spar.events import AssistantDelta, CallStarted, ErrorOccurred, ModelRequested
+from spar.events import AssistantDelta, CallStarted, ErrorOccurred, ModelRequested, ReasoningDelta
 from spar.ports.budgets import BudgetError, BudgetRefusal
 from spar.protocols import Context
 from spar.records.abilities import ability_key
@@ -341,6 +341,59 @@ async def test_of_json_only_the_text_of_the_output_is_seen(clock: VirtualClock) 
 
     assert decided(await planned(planner, [], context())).output == "It is 3"
     assert [event.text for event in desk.events.of(AssistantDelta)] == ["It is", " 3"]
+
+
+def thoughts(desk: Desk) -> list[tuple[str, int, bool]]:
+    return [(event.text, event.request, event.reset) for event in desk.events.of(ReasoningDelta)]
+
+
+async def test_thoughts_are_seen_by_who_wants_them_and_by_nobody_else(clock: VirtualClock) -> None:
+    for reasoning, seen in (("off", []), ("stream", [("Let me", 2, False), (" see.", 2, False)])):
+        desk = Desk(clock)
+        script = stream([ThoughtDelta("Let me"), ThoughtDelta(" see."), TextDelta("It is 3"), {"output": "It is 3"}])
+        planner, _ = planner_of(desk, [script])
+
+        action = decided(await planned(planner, [], context(number=2, reasoning=reasoning)))
+
+        assert thoughts(desk) == seen
+        assert (action.output, action.said, told(desk)) == ("It is 3", "", "It is 3")
+        assert "Let me" not in str([desk.notes, action])
+
+
+async def test_thoughts_of_an_answer_that_broke_off_are_taken_back(clock: VirtualClock) -> None:
+    desk = Desk(clock)
+    planner, _ = planner_of(desk, [stream([ThoughtDelta("Let me"), TransientError("cut")])])
+
+    with pytest.raises(TransientError, match="cut"):
+        await planned(planner, [], context(reasoning="stream"))
+
+    assert thoughts(desk) == [("Let me", 1, False), ("", 1, True)]
+
+
+async def test_what_is_written_beside_calls_ends_there_and_stays_with_the_turn(clock: VirtualClock) -> None:
+    desk = Desk(clock)
+    planner, _ = planner_of(desk, [stream([TextDelta("I note"), TextDelta(" it."), NOTE])])
+
+    action = decided(await planned(planner, [], context()))
+
+    assert (action.output, action.said) == (None, "I note it.")
+    assert [(event.text, event.ends, event.reset) for event in desk.events.of(AssistantDelta)] == [
+        ("I note", False, False), (" it.", False, False), ("", True, False), ("", False, True)
+    ]  # fmt: skip
+
+
+async def test_what_was_written_beside_calls_is_in_the_next_request(clock: VirtualClock) -> None:
+    desk = Desk(clock)
+    planner, model = planner_of(desk, [{"output": "done"}])
+    call = Call("note", {"text": "a"}, id="1")
+    step = ActionResult(Action((call,), said="I note it."), results=(CallResult(call, "ok", output="noted"),))
+
+    await planned(planner, [], context(number=2, results=(step,)))
+
+    request = model.requests[0]
+    assert request.history.spoken == ("I note it.",)
+    assert '["I note it."]' in read_of(request)
+    assert "I note it." not in " ".join([*request.history.before, *request.history.behind])
 
 
 async def test_what_was_shown_of_an_answer_that_broke_off_is_taken_back(clock: VirtualClock) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planning.ports import Piece, Request, TextDelta, Usage
+from planning.ports import Piece, Request, TextDelta, ThoughtDelta, Usage
 from planning.resilience.failover import DeferredError, Models
 from planning.resilience.provider_errors import FaultKind, provider_error
 from spar.budgets.budgets import Budgets
@@ -62,6 +62,15 @@ async def test_the_first_answers_as_long_as_it_can() -> None:
 
     assert await said(Models([first, second], clock=VirtualClock())) == [CALL, Usage("it", 100, 20, cost=500)]
     assert asked([first, second]) == [1, 0]
+
+
+async def test_a_model_that_has_only_thought_is_replaced_and_its_thoughts_are_void() -> None:
+    first = Named("first", stream([ThoughtDelta("hm"), fault("server").error]))
+    second = Named("second", stream([ThoughtDelta("aha"), TextDelta("x")]))
+
+    assert await said(Models([first, second], clock=VirtualClock())) == [
+        ThoughtDelta("hm"), ThoughtDelta("", reset=True), ThoughtDelta("aha"), TextDelta("x")
+    ]  # fmt: skip
 
 
 async def test_a_solution_handed_over_whole_is_a_piece() -> None:

@@ -15,13 +15,13 @@ from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolC
 
 from planning.llm.planner import ModelPlanner
 from planning.llm.provider import ProviderModel
-from planning.ports import Piece, Request, TextDelta, Turn, Usage
+from planning.ports import History, Made, Piece, Request, TextDelta, ThoughtDelta, Turn, Usage
 from planning.resilience.provider_errors import ProviderError
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.testing import VirtualClock
 from tests.servers.llm import LlmServer, nowhere
-from tests.servers.llm_replies import FAULTS, GOOD, TWO_CALLS, Cut, Reply, refuses, solves
+from tests.servers.llm_replies import FAULTS, GOOD, TWO_CALLS, Cut, Reply, refuses, says, solves
 
 LOOK: dict[str, Any] = {
     "type": "object",
@@ -134,10 +134,43 @@ async def test_arguments_that_were_never_finished_are_a_call_that_says_so() -> N
     assert "no JSON object" in piece["_bad"]
 
 
-async def test_thoughts_are_not_told() -> None:
+async def test_thoughts_are_told_apart_from_the_answer() -> None:
     thought = {0: DeltaThinkingPart(content="hm")}
 
-    assert await said(model(scripted(thought, call(1, "look_at", "{}")))) == [{"_tool": "look.at"}]
+    assert await said(model(scripted(thought, call(1, "look_at", "{}")))) == [ThoughtDelta("hm"), {"_tool": "look.at"}]
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_thoughts_of_an_openai_compatible_server_are_told_apart(field: str) -> None:
+    thinking: list[Any] = [{"delta": {field: "Let me "}}, {"delta": {field: "see."}}]
+    async with LlmServer(says("It is 3").broken(1, *thinking)) as server:
+        pieces = await said(ProviderModel("tiny", base_url=server.url))
+
+    assert [each.text for each in pieces if isinstance(each, ThoughtDelta)] == ["Let me ", "see."]
+    assert pieces[-1] == {"output": "It is 3"}
+
+
+async def test_thoughts_between_tags_in_the_text_are_told_apart() -> None:
+    async with LlmServer(says(["<think>", "Let me ", "see.", "</think>", "It is", " 3"])) as server:
+        pieces = await said(ProviderModel("tiny", base_url=server.url))
+
+    assert "".join(each.text for each in pieces if isinstance(each, ThoughtDelta)) == "Let me see."
+    assert pieces[-1] == {"output": "It is 3"}
+
+
+async def test_text_beside_calls_of_an_earlier_step_is_sent_before_them() -> None:
+    seen: list[ModelMessage] = []
+
+    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
+        seen.extend(messages)
+        yield "done"
+
+    made = Made("1", "", "look.at", {"at": "door"}, '{"output":"shut"}')
+    history = History(("look at it",), ((made,), (made,)), (), ("I look first.", ""))
+    await said(model(play), Request(schema=ASK.schema, history=history, texts=("…",)))
+
+    answers = [[type(part).__name__ for part in each.parts] for each in seen if isinstance(each, ModelResponse)]
+    assert answers == [["TextPart", "ToolCallPart"], ["ToolCallPart"]]
 
 
 async def test_a_conversation_is_sent_as_one() -> None:

@@ -224,6 +224,12 @@ class BlockCutter:
         self._begin(at, None)
 
 
+def blocks_of(text: str, least: int, most: int) -> list[str]:
+    """Return the blocks of a whole text as people read them. Raises: ValueError as `BlockCutter` does."""
+    cutter = BlockCutter(least, most)
+    return [shown for block in (*cutter.feed(text), *cutter.flush()) if (shown := block.shown).strip()]
+
+
 def _opens(line: re.Match[str]) -> bool:
     """Return whether a line with a marker opens a fence: words between backticks are code inside a line."""
     return not (line[1][0] == "`" and "`" in line[2])

@@ -1,0 +1,332 @@
+"""Messages of a run before its end: blocks of its answer, thoughts, lines about its calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import Memory
+from spar import Action, Agent, Call, Context, Decision, Perception, tool
+from spar.errors import ConfigError
+from spar.events import AssistantDelta, MessageSent, ReasoningDelta
+from spar.protocols import Host
+from spar.testing import VirtualClock
+
+ONE, TWO, THREE = ("This is block one. " * 6, "This is block two. " * 6, "And this is three.")
+TEXT = f"{ONE}\n\n{TWO}\n\n{THREE}"
+SHOWN = [ONE.strip(), TWO.strip(), THREE]
+
+
+@tool(effect="read")
+async def look(at: str, password: str = "") -> str:
+    """Look at something."""
+    if at == "nothing":
+        raise OSError("there is nothing")
+    return at
+
+
+class Writer:
+    """A planner that writes its answers in pieces: a script of texts, `Reset`s, calls, thoughts, for each request."""
+
+    def __init__(self, *script: Sequence[Any]) -> None:
+        self.script = [list(each) for each in script]
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def attach(self, host: Host) -> None:
+        self.events = host.events
+
+    async def plan(self, perceptions: Sequence[Perception], context: Context) -> Action | None:
+        run = context.run
+        if run is None:
+            return None
+        for item in self.script[min(run.number, len(self.script)) - 1]:
+            if isinstance(item, Action):
+                return item
+            if item == "wait":
+                await self.gate.wait()
+            elif isinstance(item, str):
+                for at in range(0, len(item), 7):
+                    self.events.publish(AssistantDelta(run_id=run.id, text=item[at : at + 7]))
+            elif isinstance(item, tuple):
+                self.events.publish(ReasoningDelta(run_id=run.id, text=item[0], request=run.number))
+            else:
+                self.events.publish(AssistantDelta(run_id=run.id, text="", **item))
+        return None
+
+
+RESET: dict[str, bool] = {"reset": True}
+ENDS: dict[str, bool] = {"ends": True}
+
+
+def agent_of(plan: Any, clock: VirtualClock, memory: Any = None, **runs: Any) -> Agent:
+    runs = {"block_min": 50, "block_max": 150, **runs}
+    return Agent(plan=plan, tools=[look], clock=clock, memory=memory, settings={"runs": runs}, loop_interval=0.1)
+
+
+def heard(agent: Agent) -> list[MessageSent]:
+    found: list[MessageSent] = []
+    agent.events.subscribe(MessageSent, found.append)
+    return found
+
+
+async def told(agent: Agent, **options: Any) -> tuple[list[tuple[str, str]], Any]:
+    """What people were told of one run, each with its kind, and how the run ended."""
+    found = heard(agent)
+    async with agent:
+        status = await agent.wait((await agent.submit("tell me", options=options or None)).run_id)
+    return [(each.kind, each.text) for each in found], status
+
+
+def answers(*texts: str) -> list[tuple[str, str]]:
+    return [("answer", text) for text in texts]
+
+
+def holding(folder: Path, word: bytes) -> list[Path]:
+    """The files of a folder that hold a word."""
+    return [file for file in folder.iterdir() if word in file.read_bytes()]
+
+
+# -- blocks
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("is_guarded", [False, True])
+@pytest.mark.parametrize("blocks", ["text_end", "message_end"])
+async def test_an_answer_is_told_in_blocks_and_not_once_more_at_the_end(
+    clock: VirtualClock, tmp_path: Path, blocks: str, is_guarded: bool, is_kept: bool
+) -> None:
+    memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}") if is_kept else None
+    agent = agent_of(Writer([TEXT, Action(output=TEXT)]), clock, memory, blocks=blocks)
+    asked: list[tuple[str, str]] = []
+    if is_guarded:
+        agent.hooks.add("message_sending", lambda ctx: asked.append((ctx.reason, ctx.value)))
+
+    messages, status = await told(agent)
+
+    assert messages == answers(*SHOWN)
+    assert (status.output, status.reply) == (TEXT, TEXT)
+    assert asked == (messages if is_guarded else [])
+
+
+async def test_blocks_are_numbered_and_stand_in_the_stream_of_the_run(clock: VirtualClock) -> None:
+    agent = agent_of(Writer([TEXT, Action(output=TEXT)]), clock, blocks="text_end")
+    found = heard(agent)
+    async with agent:
+        run_id = (await agent.submit("tell me")).run_id
+        await agent.wait(run_id)
+        events = [event async for event in agent.events.run(run_id)]
+
+    assert [(each.part, each.is_answer) for each in found] == [(1, True), (2, True), (3, True)]
+    sent = [(event.data["sent"], event.data["part"]) for event in events if "sent" in event.data]
+    assert sent == list(zip(SHOWN, (1, 2, 3), strict=True))
+
+
+async def test_blocks_are_told_while_the_answer_is_written_with_text_end_only(clock: VirtualClock) -> None:
+    for blocks, early in (("text_end", 2), ("message_end", 0)):
+        writer = Writer([TEXT, "wait", Action(output=TEXT)])
+        writer.gate.clear()
+        agent = agent_of(writer, clock, blocks=blocks)
+        found = heard(agent)
+        async with agent:
+            run_id = (await agent.submit("tell me")).run_id
+            await clock.sleep(1.0)
+            assert len(found) == early
+            writer.gate.set()
+            await agent.wait(run_id)
+        assert len(found) == 3
+
+
+async def test_a_planner_that_does_not_write_piece_by_piece_is_told_in_blocks_too(clock: VirtualClock) -> None:
+    assert (await told(agent_of(Writer([Action(output=TEXT)]), clock, blocks="text_end")))[0] == answers(*SHOWN)
+
+
+async def test_without_blocks_an_answer_is_told_whole(clock: VirtualClock) -> None:
+    assert (await told(agent_of(Writer([TEXT, Action(output=TEXT)]), clock)))[0] == answers(TEXT)
+
+
+async def test_text_beside_calls_is_told_where_it_ends(clock: VirtualClock) -> None:
+    script = ["I look first.", ENDS, RESET, Action([Call("look", {"at": "it"})])], [THREE, Action(output=THREE)]
+
+    for blocks, before in (("text_end", ["I look first."]), ("message_end", [])):
+        messages, _ = await told(agent_of(Writer(*script), clock, blocks=blocks))
+        assert messages == answers(*before, THREE)
+
+
+async def test_an_answer_that_is_begun_anew_tells_only_what_is_new(clock: VirtualClock) -> None:
+    other = f"{ONE}\n\n{THREE} But otherwise."
+    agent = agent_of(Writer([ONE + "\n\n" + TWO + "\n\n", RESET, other, Action(output=other)]), clock,
+                     blocks="text_end")  # fmt: skip
+
+    assert (await told(agent))[0] == answers(ONE.strip(), TWO.strip(), f"{THREE} But otherwise.")
+
+
+async def test_an_answer_that_says_the_same_twice_is_told_twice(clock: VirtualClock) -> None:
+    text = f"{ONE}\n\n{ONE}"
+
+    assert (await told(agent_of(Writer([text, Action(output=text)]), clock, blocks="text_end")))[0] == answers(
+        ONE.strip(), ONE.strip()
+    )
+
+
+async def test_an_answer_that_differs_from_what_was_written_is_told_as_well(clock: VirtualClock) -> None:
+    agent = agent_of(Writer([ONE + "\n\n", Action(output=THREE)]), clock, blocks="text_end")
+
+    assert (await told(agent))[0] == answers(ONE.strip(), THREE)
+
+
+@pytest.mark.parametrize("blocks", ["text_end", "message_end"])
+async def test_a_hook_changes_and_keeps_back_single_blocks(clock: VirtualClock, blocks: str) -> None:
+    agent = agent_of(Writer([TEXT, Action(output=TEXT)]), clock, blocks=blocks)
+
+    @agent.hook("message_sending")
+    async def judge(ctx: Any) -> Decision | None:
+        if "two" in ctx.value:
+            return Decision.deny("not this")
+        return Decision.rewrite("Censored.") if "one" in ctx.value else None
+
+    messages, status = await told(agent)
+
+    assert messages == answers("Censored.", THREE)
+    assert (status.output, status.reply) == (f"Censored.{THREE}", f"Censored.{THREE}")
+
+
+async def test_silence_is_silent_in_blocks(clock: VirtualClock) -> None:
+    messages, status = await told(agent_of(Writer([Action(output="NO_REPLY")]), clock, blocks="text_end"))
+
+    assert (messages, status.silent) == ([], True)
+
+
+async def test_what_was_told_is_not_told_again_by_the_next_process(clock: VirtualClock, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'memory.db'}"
+    writer = Writer([TEXT, "wait", Action(output=TEXT)])
+    writer.gate.clear()
+    first = agent_of(writer, clock, Memory(url), blocks="text_end")
+    before = heard(first)
+    async with first:
+        run_id = (await first.submit("tell me")).run_id
+        await clock.sleep(1.0)
+    writer.gate.set()
+    second = agent_of(writer, clock, Memory(url), blocks="text_end")
+    after = heard(second)
+    async with second:
+        status = await second.wait(run_id)
+        rows = second.agent_state.rows_of("blocks")
+        assert rows is not None
+        await clock.sleep(1.0)
+        left = await rows.list()
+
+    assert [each.text for each in before] == SHOWN[:2]
+    assert [each.text for each in after] == SHOWN[2:]
+    assert [each.part for each in after] == [3]
+    assert status.reply == TEXT
+    assert left == {}
+
+
+# -- thoughts
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+async def test_thoughts_are_told_before_the_reply_where_that_is_wanted(clock: VirtualClock, is_guarded: bool) -> None:
+    script = [("Let me",), (" see.",), Action([Call("look", {"at": "it"})])], [("So.",), Action(output=THREE)]
+
+    for reasoning, before in (("reply", [("reasoning", "Let me see.\n\nSo.")]), ("stream", []), ("off", [])):
+        agent = agent_of(Writer(*script), clock, reasoning=reasoning)
+        if is_guarded:
+            agent.hooks.add("message_sending", lambda ctx: None)
+        assert (await told(agent))[0] == [*before, ("answer", THREE)]
+
+
+async def test_a_hook_may_keep_thoughts_back_and_secrets_never_stand_in_them(clock: VirtualClock) -> None:
+    secret = "The header is Authorization: Bearer abcdefghijklmnop1234567890."
+    agent = agent_of(Writer([(secret,), Action(output=THREE)]), clock, reasoning="reply")
+    messages, _ = await told(agent)
+    assert messages[0][0] == "reasoning"
+    assert "abcdefghijklmnop" not in messages[0][1]
+
+    agent = agent_of(Writer([(secret,), Action(output=THREE)]), clock, reasoning="reply")
+    agent.hooks.add("message_sending", lambda ctx: Decision.deny("no") if ctx.reason == "reasoning" else None)
+    assert (await told(agent))[0] == answers(THREE)
+
+
+async def test_of_a_silent_answer_no_thoughts_are_told(clock: VirtualClock) -> None:
+    agent = agent_of(Writer([("hm",), Action(output="NO_REPLY")]), clock, reasoning="reply")
+
+    assert (await told(agent))[0] == []
+
+
+async def test_thoughts_are_a_stream_of_the_run_and_in_no_transcript_tape_or_memory(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    writer = Writer([("wonder",), ("ment",), "An answer", Action(output="An answer")])
+    agent = agent_of(writer, clock, Memory(f"sqlite:///{path}"), reasoning="stream")
+    async with agent:
+        run_id = (await agent.submit("tell me")).run_id
+        await agent.wait(run_id)
+        events = [event async for event in agent.events.run(run_id)]
+
+    thoughts = [event.data for event in events if event.stream == "reasoning"]
+    assert thoughts == [{"text": "wonderment", "reset": False, "request": 1}]
+    assert [event.data["text"] for event in events if "reset" in event.data and event.stream == "assistant"] == [
+        "An answer"
+    ]
+    assert holding(tmp_path, b"wonder") == []
+
+
+# -- lines about calls
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+async def test_who_wants_it_is_told_of_each_call_in_a_line(clock: VirtualClock, is_guarded: bool) -> None:
+    calls = [Call("look", {"at": "it", "password": "hunter2"}), Call("look", {"at": "nothing"})]
+    script = [Action(calls)], [Action(output=THREE)]
+
+    for verbose in (True, False):
+        agent = agent_of(Writer(*script), clock)
+        if is_guarded:
+            agent.hooks.add("message_sending", lambda ctx: None)
+        found = heard(agent)
+        async with agent:
+            run_id = (await agent.submit("tell me", options={"verbose": verbose})).run_id
+            await agent.wait(run_id)
+            events = [event.data for event in [each async for each in agent.events.run(run_id)]
+                      if event.stream == "verbose"]  # fmt: skip
+        lines = [each.text for each in found if each.kind == "verbose"]
+        assert [each["line"] for each in events] == lines
+        if not verbose:
+            assert lines == []
+            continue
+        assert sorted(lines) == ['look at="it" password="***" ✓ 0 ms', 'look at="nothing" ✗ 0 ms: there is nothing']
+        assert {each["tool"] for each in events} == {"look"}
+        assert found[-1].kind == "answer"
+
+
+async def test_calls_of_the_same_tool_with_the_same_result_each_have_a_line(clock: VirtualClock) -> None:
+    script = [Action([Call("look", {"at": "it"}), Call("look", {"at": "it"})])], [Action(output=THREE)]
+
+    messages, _ = await told(agent_of(Writer(*script), clock), verbose=True)
+
+    assert messages == [("verbose", 'look at="it" ✓ 0 ms')] * 2 + answers(THREE)
+
+
+# -- settings
+
+
+@pytest.mark.parametrize(
+    ("runs", "error"),
+    [
+        ({"reasoning": "on"}, "runs.reasoning"),
+        ({"blocks": "yes"}, "runs.blocks"),
+        ({"block_min": 0}, "runs.block_min"),
+        ({"block_max": 99}, "runs.block_max"),
+        ({"block_min": 2_000}, r"runs.block_min.*must be <= runs.block_max \(1200\)"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(runs: dict[str, Any], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        Agent(settings={"runs": runs})
