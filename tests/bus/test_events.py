@@ -693,6 +693,26 @@ def test_publishing_where_no_loop_runs_keeps_the_event_for_an_async_handler() ->
     assert seen == [1, 2]
 
 
+async def test_an_async_handler_whose_task_was_ended_before_it_began_hears_of_the_next_event() -> None:
+    events, seen = Events(), []
+
+    async def hear(event: Tell) -> None:
+        seen.append(event.number)
+
+    events.subscribe(Tell, hear)
+    events.publish(Tell(number=1))
+    events.close()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert seen == []
+
+    events.publish(Tell(number=2))
+    await events.drain()
+
+    assert seen == [1, 2]
+    events.close()
+
+
 async def test_unsubscribing_an_async_handler_ends_its_task_and_drops_its_queue() -> None:
     events, seen = Events(), []
     started = asyncio.Event()
