@@ -20,6 +20,7 @@ from spar.events import (
     TriggerMissed,
 )
 from spar.health.error_reporting import Reports
+from spar.hooks import POINTS
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.runs.messages.call_lines import SIGNS
@@ -110,6 +111,20 @@ def log_sensors(core: Core, reports: Reports, module: str) -> None:
     core.events.subscribe(SensorQuarantined, quarantined)
     core.events.subscribe(SensorRestored, restored)
     core.events.subscribe(TriggerMissed, missed)
+
+
+# -- hooks
+
+
+def log_hooks(core: Core, reports: Reports) -> None:
+    """Log faults of hooks that a planner asks, from now on; those of all others are logged where they are asked."""
+
+    def failed(event: ErrorOccurred) -> None:
+        if event.policy in POINTS:
+            reports.say(core.log.warning, "hook failed", event.error, cycle=event.cycle_id, hook=event.error.part,
+                        point=event.policy, reason=event.error.message)  # fmt: skip
+
+    core.events.subscribe(ErrorOccurred, failed)
 
 
 # -- tools

@@ -38,7 +38,7 @@ from spar.observe.stacks import stack_of_task
 from spar.service import exit_codes as exits
 from spar.service import garbage
 from spar.service.app import Service, describe_session, warnings_of
-from spar.service.event_log import log_cycles, log_sensors, log_tools
+from spar.service.event_log import log_cycles, log_hooks, log_sensors, log_tools
 from spar.service.systemd import SystemdNotifier
 from spar.threads import take_short_turns
 
@@ -82,6 +82,7 @@ def run(loaded: Loaded, serve: Serve, *, reload: Callable[[], Loaded] | None = N
     try:
         agent = build_agent(loaded)
         log_sensors(agent.core, agent.reports, agent.modules["sense"].name)
+        log_hooks(agent.core, agent.reports)
         log_tools(agent.core, agent.reports)
         log_cycles(agent.core)
         settings = loaded.settings.log

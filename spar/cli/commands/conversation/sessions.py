@@ -112,7 +112,7 @@ def reset_session(options: Options, session: str) -> None:
 def reset(options: Options, session: str) -> None:
     """Begin a session anew: its next message sees nothing of what was said before.
 
-    What goes on in it, and what waits, ends with reason "reset". The transcript is kept: spar transcript SESSION.
+    Work in it, under way or waiting, ends with reason "reset". The transcript is kept: spar transcript SESSION.
 
     \b
     Example:
