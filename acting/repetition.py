@@ -22,7 +22,6 @@ ends the run, and counts across tools, is what its users with runaway bills ask 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Literal
@@ -31,6 +30,7 @@ from msgspec import Struct, field
 
 from acting.sameness import asked_about, digest_of, digest_of_all
 from spar.data.blackboard import Board, message_of
+from spar.data.bounded import BoundedDict
 from spar.data.json_safe import plain
 from spar.data.paths import Expression, references, resolve
 from spar.ids import new_id
@@ -152,7 +152,7 @@ class _Late(Struct):
 class LoopGuard(Struct):
     """Remembers what the calls of each run came to; one for an executor."""
 
-    _runs: OrderedDict[str, _Run] = field(default_factory=OrderedDict)
+    _runs: BoundedDict[str, _Run] = field(default_factory=partial(BoundedDict, MOST_RUNS))
 
     def note(self, run_id: str | None, ended: Iterable[tuple[Mapping[str, Any], CallResult]]) -> Notice | None:
         """Count one batch, resolved parameters and result of each call; return the notice that it gives rise to.
@@ -201,13 +201,7 @@ class LoopGuard(Struct):
         self._runs.pop(run_id, None)
 
     def _run(self, run_id: str) -> _Run:
-        run = self._runs.get(run_id)
-        if run is None:
-            run = self._runs[run_id] = _Run()
-            if len(self._runs) > MOST_RUNS:
-                self._runs.popitem(last=False)
-        else:
-            self._runs.move_to_end(run_id)
+        run = self._runs[run_id] = self._runs.get(run_id) or _Run()
         return run
 
     def _judge(self, run: _Run, found: Mapping[Detector, Mapping[int, str]]) -> Notice | None:

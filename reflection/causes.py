@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from spar.data.text import safe_line
 from spar.types import CallFailure, CallResult, Fault
 
-TEXT_LIMIT = 500
 LONGEST_LOOK = 3600.0
 
 
@@ -152,16 +152,6 @@ def retry_after(fault: Fault | None, status: str, soon: float) -> float | None:
     return soon
 
 
-def one_line(text: object, limit: int = TEXT_LIMIT) -> str:
-    """Any text as one line that a database, a log and a terminal take: no control characters, no lone surrogates."""
-    plain = str(text)[: 4 * limit]
-    if not plain.isprintable():  # as half of a sign is not
-        plain = plain.encode("utf-8", "replace").decode("utf-8")
-        plain = "".join(sign if sign.isprintable() else " " for sign in plain)
-    line = " ".join(plain.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
-
-
 def _quoted(cause: str, item: CallResult) -> str:
     said = item.fault.message if item.fault is not None else "" if item.reason in BY_REASON else item.reason
-    return one_line(f"{cause}: {said}" if said else cause)
+    return safe_line(f"{cause}: {said}" if said else cause)

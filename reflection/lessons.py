@@ -14,9 +14,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from reflection.causes import cause_of, fault_cause, one_line
+from reflection.causes import cause_of, fault_cause
 from reflection.outcome import Outcome
 from spar.data.scrub import scrub
+from spar.data.text import safe_line
 from spar.records.abilities import kind_of_task, task_name
 from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, Trust
 
@@ -46,7 +47,7 @@ def task_of(call: Call | None, action: Action | None) -> str:
     perception."""
     noted = call.meta.get("_task") if call is not None else None
     if isinstance(noted, str):
-        return one_line(noted, _TASK_LIMIT)
+        return safe_line(noted, _TASK_LIMIT)
     found = leading(action.perceptions) if action is not None else None
     return task_name(found.kind, found.intent) if found is not None else ""
 
@@ -76,7 +77,7 @@ def experience_of(
     return Experience(
         situation=_situation(perceptions),
         action=_calls_line(calls, action),
-        outcome=one_line(outcome.text),
+        outcome=safe_line(outcome.text),
         success=outcome.success,
         task=task,
         cause=_cause(result, failures),
@@ -129,28 +130,28 @@ def _situation(perceptions: Sequence[Perception]) -> str:
         return "nothing was perceived"
     lines = list(dict.fromkeys(_about(item) for item in perceptions[:_LOOKED_AT]))
     if len(perceptions) > _LOOKED_AT:
-        return one_line(f"{'; '.join(lines[:_NAMED])}; and more, {len(perceptions)} in all")
-    return one_line(_few(lines, "; "))
+        return safe_line(f"{'; '.join(lines[:_NAMED])}; and more, {len(perceptions)} in all")
+    return safe_line(_few(lines, "; "))
 
 
 def _about(perception: Perception) -> str:
     """`alert (restart_service) about nginx: nginx is down on web1`; of recalled text only what it was."""
-    name = one_line(perception.kind or perception.source, _NAME_LIMIT)
-    intent = f" ({one_line(perception.intent, _NAME_LIMIT)})" if perception.intent else ""
-    subject = f" about {one_line(perception.subject, _NAME_LIMIT)}" if perception.subject else ""
-    words = "" if perception.source == RECALLED else one_line(scrub(perception.text[:_SCRUBBED]), _WORDS_LIMIT)
+    name = safe_line(perception.kind or perception.source, _NAME_LIMIT)
+    intent = f" ({safe_line(perception.intent, _NAME_LIMIT)})" if perception.intent else ""
+    subject = f" about {safe_line(perception.subject, _NAME_LIMIT)}" if perception.subject else ""
+    words = "" if perception.source == RECALLED else safe_line(scrub(perception.text[:_SCRUBBED]), _WORDS_LIMIT)
     return f"{name}{intent}{subject}{': ' if words else ''}{words}"
 
 
 def _calls_line(calls: list[Call], action: Action | None) -> str:
     if not calls:
         return "answered" if action is not None and action.output is not None else "nothing was called"
-    return one_line(_few([_signature(call) for call in calls], " → "))
+    return safe_line(_few([_signature(call) for call in calls], " → "))
 
 
 def _signature(call: Call) -> str:
     """`note(text, tags)`: the names of the parameters, not their values, which may be secret."""
-    return one_line(f"{call.tool}({', '.join(map(str, list(call.params)[:10]))})", 2 * _NAME_LIMIT)
+    return safe_line(f"{call.tool}({', '.join(map(str, list(call.params)[:10]))})", 2 * _NAME_LIMIT)
 
 
 def _few(texts: list[str], between: str) -> str:
@@ -160,8 +161,8 @@ def _few(texts: list[str], between: str) -> str:
 
 def _cause(result: ActionResult, failures: tuple[CallFailure, ...]) -> str:
     if result.fault is not None:
-        return one_line(f"{fault_cause(result.fault).cause}: {result.fault.message}")
-    return one_line(_few([f"{failure.call.tool}: {failure.cause}" for failure in failures], "; "))
+        return safe_line(f"{fault_cause(result.fault).cause}: {result.fault.message}")
+    return safe_line(_few([f"{failure.call.tool}: {failure.cause}" for failure in failures], "; "))
 
 
 def _lesson(result: ActionResult, outcome: Outcome, task: str) -> str:
@@ -176,7 +177,7 @@ def _lesson(result: ActionResult, outcome: Outcome, task: str) -> str:
     if result.fault is not None:
         cause = fault_cause(result.fault)
         told.append(f"acting broke off: {cause.cause}; {cause.remedy}")
-    return one_line(of_task + "; ".join(told)) if told else ""
+    return safe_line(of_task + "; ".join(told)) if told else ""
 
 
 def _tools(items: tuple[CallResult, ...]) -> list[str]:

@@ -8,13 +8,13 @@ instance. Not seen is what a tool hands over as a `Message` of another kind than
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from acting.approvals.policy import trust_in
 from acting.calls import Scope
 from acting.tooling.bound_tool import BoundTool
+from spar.data.bounded import BoundedDict
 from spar.data.dataflow import PathIndex
 from spar.data.paths import Path, parse_write, references
 from spar.ports.trust import trust_of
@@ -31,7 +31,7 @@ class Taint:
     __slots__ = ("_runs",)
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[str, PathIndex[bool]] = OrderedDict()
+        self._runs: BoundedDict[str, PathIndex[bool]] = BoundedDict(MOST)
 
     def of_plan(self, stated: Trust | None, found: Trust, run_id: str | None) -> Trust:
         """Return the trust in the plan of one cycle: as the planner says, else as what it was made from.
@@ -63,15 +63,13 @@ class Taint:
             trust = "untrusted"
         if trust == "untrusted" or (entry is not None and entry.terms.brings_untrusted):
             self._taint(_key(scope), _written(call))
-            self._runs.move_to_end(_key(scope))
-            if len(self._runs) > MOST:
-                self._runs.popitem(last=False)
         return trust
 
     def _taint(self, key: str, paths: Iterable[Path]) -> None:
         tainted = self._runs.get(key)
         if tainted is None:
-            tainted = self._runs[key] = PathIndex(_either)
+            tainted = PathIndex(_either)
+        self._runs[key] = tainted
         for path in paths:
             tainted.add(path, True)
 

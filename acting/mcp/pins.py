@@ -41,7 +41,10 @@ class PinsError(PermanentError):
 
 
 def encoded(value: Any) -> str:
-    """JSON with sorted keys and no spaces, in ASCII: the same text for the same value."""
+    """JSON with sorted keys and no spaces, in ASCII: the same text for the same value.
+
+    Files of pins hold hashes of this text, so it cannot become the canonical JSON of approvals.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 

@@ -25,7 +25,8 @@ def object_schema(
 def visible(text: str) -> str:
     """The text with each character written out (`\\x1b`) that would act on a terminal, a log or a reader's eye.
 
-    What comes out holds no lone surrogate, so it can be written anywhere.
+    What comes out holds no lone surrogate, so it can be written anywhere. Lines stay lines, for a model or a log reads
+    it; what people approve is escaped whole (`spar.data.text.visible`).
     """
     return _HIDDEN.sub(lambda found: ascii(found.group())[1:-1], text.replace("\r\n", "\n"))
 

@@ -172,7 +172,7 @@ def dedup(window: DedupWindow, settings: DedupSettings, perceptions: Sequence[Pe
     counts: dict[int, int] = {}  # position in `kept` → how many times it was seen
     places: dict[_Seen, int] = {}  # what was let through in this very batch → its position
     for perception in perceptions:
-        text = wording.canonical(perception)
+        text = wording.text_of(perception)
         digest = _identity(perception, text)
         if digest is None:
             kept.append(perception)

@@ -61,7 +61,7 @@ def naming(perception: Perception) -> frozenset[bytes]:
     content = perception.content
     if isinstance(content, (Mapping, list, tuple)):  # names of fields name nothing of the thing
         return words_of("\n".join(_leaves(content)))
-    return words_of(canonical(perception))
+    return words_of(text_of(perception))
 
 
 def _leaves(content: object) -> Iterator[str]:
@@ -141,7 +141,7 @@ def likeness(marks: set[int], sketch: array[int], other: array[int]) -> float:
     return shared / union if union else 0.0
 
 
-def canonical(perception: Perception) -> str:
+def text_of(perception: Perception) -> str:
     """Return the content as text, the same for equal content. What cannot be read is like nothing else."""
     content = perception.content
     if isinstance(content, str):

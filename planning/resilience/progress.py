@@ -1,7 +1,9 @@
 """Progress of the requests of a run; pure.
 
 A step that makes the calls of an earlier one again, and comes by the same, was in vain; so was one that neither calls
-nor answers. Two such steps in a row, and the run is going round in circles.
+nor answers. Two such steps in a row, and the run is going round in circles. An actor's own guard is another one: it
+judges single calls of an agent's run and warns the planner first; here whole steps of a program's request are judged,
+which have no run and may call nothing.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final, Literal, NamedTuple, get_args
 
+from spar.data.text import safe_line
 from spar.errors import PermanentError, SparError, TransientError
 
 FaultKind = Literal[
@@ -87,7 +88,7 @@ class ProviderError(SparError):
         status: int | None = None,
     ) -> None:
         said = f" ({status})" if status is not None else ""
-        told = f": {_one_line(detail)}" if detail else ""
+        told = f": {safe_line(detail, 300)}" if detail else ""
         super().__init__(f"{model} {TREATMENTS[kind].says}{said}{told}")
         self.kind, self.model, self.status = kind, model, status
         self.retry_after = retry_after
@@ -232,11 +233,3 @@ def wait_asked(headers: Mapping[str, str], now: datetime) -> float | None:
         except (ValueError, TypeError, OverflowError, IndexError):
             continue
     return None
-
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-
-
-def _one_line(text: str, limit: int = 300) -> str:
-    line = " ".join(_CONTROL.sub(" ", text[: limit * 8]).split())
-    return line if len(line) <= limit else f"{line[:limit]}…"

@@ -3,6 +3,9 @@
 `SPAR_LOG__LEVEL=debug` and `--set log.level=debug` name a key by its path. A whole table or list is written as JSON;
 what is more exact wins over the table around it. Case does not matter in a variable's name, so keys of a part's own
 that have capital letters are given inside a JSON table.
+
+The environment source of pydantic-settings does not read them: it stops at the first value that it cannot read, passes
+over a variable of no setting in silence, and says of no value where it came from; `--set` needs all three, too.
 """
 
 from __future__ import annotations

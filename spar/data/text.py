@@ -86,6 +86,16 @@ def one_line(text: str, limit: int | None = None) -> str:
     return line if limit is None or len(line) <= limit else f"{line[: limit - 1]}…"
 
 
+def safe_line(text: object, limit: int = 500) -> str:
+    """Return any text as one line of at most `limit` characters that a database, a log and a terminal take: no control
+    characters, no lone surrogates."""
+    plain = str(text)[: 8 * limit]
+    if not plain.isprintable():  # as half of a sign is not
+        plain = plain.encode("utf-8", "replace").decode("utf-8")
+        plain = "".join(sign if sign.isprintable() else " " for sign in plain)
+    return one_line(plain, limit)
+
+
 def printable(text: str) -> str:
     """Return a text for a terminal: control characters but line feeds and tabs are escaped."""
     return text.translate(_CONTROLS)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
+from spar.data.text import one_line
 from spar.ports.trust import least_trust
 from spar.types import Perception, QueueMode, replace
 
@@ -200,12 +201,7 @@ class Inbox:
 
 def gist(message: Perception) -> Perception:
     """Return what is kept of a message that was dropped."""
-    return replace(message, content=shortened(message.text), attributes={}, evidence=())
-
-
-def shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SUMMARY else line[: _SUMMARY - 1] + "…"
+    return replace(message, content=one_line(message.text, _SUMMARY), attributes={}, evidence=())
 
 
 def collected(first: Perception, others: Iterable[Perception]) -> Perception:

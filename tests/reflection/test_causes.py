@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reflection.causes import BY_KIND, BY_REASON, BY_TYPE, explain, one_line, retry_after
+from reflection.causes import BY_KIND, BY_REASON, BY_TYPE, explain, retry_after
+from spar.data.text import safe_line
 from spar.errors import PermanentError, TransientError
 from spar.types import Call, CallResult, Fault
 
@@ -101,7 +102,7 @@ def test_looking_again_is_worth_it_only_for_what_may_pass(
 
 @given(st.text(st.characters(exclude_categories=())), st.integers(1, 50))
 def test_any_text_becomes_one_bounded_line_that_can_be_stored(text: str, limit: int) -> None:
-    line = one_line(text, limit)
+    line = safe_line(text, limit)
 
     assert len(line) <= limit
     line.encode()

@@ -81,7 +81,10 @@ def _parameters(alternative: Mapping[str, Any], defs: Mapping[str, Any]) -> dict
 
 
 def _reachable(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
-    """The definitions that a schema refers to, directly or not, in the order of the document."""
+    """The definitions that a schema refers to, directly or not, in the order of the document.
+
+    They are only named: `spar.data.json_schema` judges by them, `planning.prompt.schema_merge` copies them.
+    """
     found: set[str] = set()
     left = [part]
     while left:
