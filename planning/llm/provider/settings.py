@@ -94,11 +94,12 @@ def _no_sampling(model: Model, wanted: GenerationSettings, unsupported: frozense
 def _foreign(model: Model, wanted: GenerationSettings, unsupported: frozenset[str]) -> Iterator[Refusal]:
     """Yield those of a provider's settings that its models do not know, or not with such a value."""
     known = _known_settings(model)
+    usable = known.keys() - _OWN.keys() - unsupported
     for name, value in wanted.settings.items():
         if name in _OWN:
             yield Refusal(f"settings.{name}", f"{name} is no setting of the provider's: {_OWN[name]}")
         elif name not in known:
-            near = get_close_matches(name, known, 3) or sorted(known.keys() - _OWN.keys())[:60]
+            near = get_close_matches(name, usable, 3) or sorted(usable)[:60]
             yield Refusal(
                 f"settings.{name}", f"{type(model).__name__} has no setting {name!r}; known: {', '.join(near)}"
             )
