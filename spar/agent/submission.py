@@ -10,22 +10,25 @@ from spar.agent.lifecycle import Lifecycle
 from spar.config import defaults
 from spar.errors import InboxFullError, NoRoomError
 from spar.hooks import HookContext
+from spar.observe.logs import get_logger
 from spar.ports.optional import Hears, offers
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
-from spar.records.session import Origin
+from spar.records.session import Origin, SessionRecord
 from spar.runs.commands import is_command
 from spar.runs.inbox import USUAL_CAP
 from spar.runs.run import OUTPUT, End, Receipt, Run
 from spar.runs.runs import PURSUED
 from spar.session.control.commands import Commands
+from spar.session.control.option_checks import check_message, fitting
 from spar.session.control.resets import Resets
 from spar.session.control.run_stops import RunStops
-from spar.session.control.session_control import check_options
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
 from spar.session.sessions import Sessions
 from spar.types import QUEUE_MODES, Perception, QueueMode, replace
+
+log = get_logger("spar.submission")
 
 #: Perceptions that wait for a session's cycle; more are refused with a clear error.
 INBOX_LIMIT = 1000
@@ -33,8 +36,6 @@ INBOX_LIMIT = 1000
 LONGEST_NAME = 256
 #: Levels of the JSON schema of an answer.
 DEEPEST_SCHEMA = 64
-#: The options of a run that its planner goes by.
-_PLANNED = frozenset({"model", "instructions", "thinking"})
 #: The origin of a session of which nobody said where its first message came from: the program itself.
 _UNKNOWN = Origin("python")
 #: Sessions that may have something to do; a message for one more is refused.
@@ -116,15 +117,16 @@ class Submission:
         perception = await self._commands.taken(perception)
         if is_command(perception):
             return await self._take_command(perception, key)
-        await self._check(options, perception)
+        await check_message(self._setup, options, perception)
         self._demand_room(perception.session)
         session = perception.session
         origin = origin or _origin_of(perception)
         record, use = await self._records.use(session, origin, is_busy=self._is_busy(session))
+        chosen = await self._fitting(options, record)
         if (receipt := self._accepted(key)) is not None:  # time has passed
             return receipt
         run = self._runs.made(perception, key)
-        run.options, run.defaults = options, NO_OPTIONS if record is None else record.defaults
+        run.options, run.defaults = options, chosen
         if self._recovery.work.journal is not None:
             item = Item(run.id, perception, "run", session, key, run.accepted_at,
                         options=None if options.is_empty else options,
@@ -163,15 +165,14 @@ class Submission:
         self._commands.carry_out(run)
         return Receipt(run.id, run.accepted_at)
 
-    async def _check(self, options: RunOptions, message: Perception) -> None:
-        """Raises: ValueError for options that the planner cannot go by, PermissionError for instructions of somebody
-        who is not trusted: they would have the authority of the configured ones."""
-        asked = {name: value for name, value in options.given.items() if name in _PLANNED}
-        if not asked:
-            return
-        if options.instructions is not None and message.trust == "untrusted":
-            raise PermissionError("option instructions is refused: the message comes from an untrusted source")
-        await check_options(self._setup, options)
+    async def _fitting(self, options: RunOptions, record: SessionRecord | None) -> RunOptions:
+        """Return the defaults of a session that can hold for a message; those that cannot are told in the log."""
+        if record is None or record.defaults.is_empty:
+            return NO_OPTIONS
+        defaults, why = await fitting(self._setup, options, record.defaults)
+        if why:
+            log.info("defaults of a session left out", agent=self._core.name, session=record.key, reason=why)
+        return defaults
 
     def _is_busy(self, key: str) -> bool:
         """Return whether a run goes on, or waits, in a session."""

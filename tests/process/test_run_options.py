@@ -126,3 +126,40 @@ def test_options_are_kept_with_the_run_over_kill_9(
     assert status["options"] == options
     assert [settings_of(each) for each in server.requests] == [LARGE, LARGE]
     assert talk.service.stop() == 0
+
+
+def test_a_session_has_defaults_of_its_own(spar: Spar, begin: Callable[[str], Talk]) -> None:
+    with served(lambda asked: says(f"from {asked.body['model']}")) as server:
+        begin(server.url)
+        refused = spar("sessions", "set", "alice", "model=gpt-9")
+        shown = spar("sessions", "set", "alice", "model=large", "thinking=high")
+        of_alice = spar("send", "--session", "alice", "hello")
+        own = spar("send", "--session", "alice", "--model", "small", "hello")
+        of_bob = spar("send", "--session", "bob", "hello")
+        spar("sessions", "set", "alice", "model=", "thinking=")
+        again = spar("send", "--session", "alice", "hello")
+
+    assert (refused.code, "allowed are: small, large" in refused.err) == (64, True), refused
+    assert "model = large, thinking = high" in shown.out
+    assert [each.out for each in (of_alice, own, of_bob, again)] == [
+        "from large\n", "from small\n", "from small\n", "from small\n",
+    ]  # fmt: skip
+    assert [settings_of(each) for each in server.requests] == [LARGE, SMALL, SMALL, SMALL]
+
+
+def test_a_run_ends_whose_model_is_not_allowed_any_more(
+    spar: Spar, start: Callable[..., Service], begin: Callable[[str], Talk]
+) -> None:
+    with served(lambda asked: says("never", rate=0.1)) as server:
+        talk = begin(server.url)
+        run_id = talk.submit("alice", "hello", options={"model": "large"})
+        until(lambda: server.requests, "a request")
+        talk.service.process.kill()
+        talk.service.process.wait()
+        spar.edit(', { name = "large"', ']\n# [{ name = "large"')
+        talk = Talk(spar, start().ready())
+        status = talk.ended(run_id)
+
+    assert status["status"] == "error"
+    assert status["error"].startswith("option model is 'large', allowed are: small")
+    assert len(server.requests) == 1

@@ -210,3 +210,53 @@ async def test_the_options_of_a_run_are_told_in_its_stream(clock: VirtualClock) 
         starts = [event.data async for event in agent.events.run(run.run_id) if event.data.get("phase") == "start"]
 
     assert starts == [{"phase": "start", "session": "main", "options": {"thinking": "low"}}]
+
+
+class Thinker(Choosy):
+    """A planner whose small model does not think; models may be taken away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.models = ["small", "large"]
+
+    async def check_options(self, options: RunOptions) -> None:
+        if options.model is not None and options.model not in self.models:
+            raise ValueError(f"option model is {options.model!r}, allowed are: {', '.join(self.models)}")
+        if options.thinking not in (None, "off") and options.model == "small":
+            raise ValueError(f"option thinking is {options.thinking!r}: small does not think")
+
+
+@pytest.mark.parametrize(
+    ("defaults", "chosen", "holds"),
+    [
+        ({"model": "gone", "verbose": True}, {}, {"verbose": True}),
+        ({"model": "gone", "thinking": "low"}, {"thinking": "high"}, {"thinking": "high"}),
+        ({"thinking": "high", "timeout": 9.0}, {"model": "small"}, {"model": "small", "timeout": 9.0}),
+        ({"model": "small", "thinking": "off"}, {"model": "large"}, {"model": "large", "thinking": "off"}),
+    ],
+)
+async def test_defaults_that_cannot_hold_any_more_are_left_out(
+    clock: VirtualClock, defaults: dict[str, Any], chosen: dict[str, Any], holds: dict[str, Any]
+) -> None:
+    async with agent_of(clock, Thinker()) as agent:
+        await agent.session_records.change("alice", defaults=RunOptions(**defaults))
+        run = await agent.submit("go", session="alice", options=chosen)
+        assert (await agent.wait(run.run_id)).options.given == holds
+
+
+async def test_thoughts_that_the_model_of_the_session_does_not_have_are_refused(clock: VirtualClock) -> None:
+    async with agent_of(clock, Thinker()) as agent:
+        await agent.session_records.change("alice", defaults=RunOptions(model="small"))
+        with pytest.raises(ValueError, match="option thinking is 'high': small does not think"):
+            await agent.submit("go", session="alice", options={"thinking": "high"})
+
+
+async def test_all_defaults_for_models_are_left_out_where_no_model_plans_any_more(clock: VirtualClock) -> None:
+    async def plan(perceptions: Any, context: Context) -> Action:
+        return Action(output="done")
+
+    async with agent_of(clock, plan) as agent:
+        defaults = RunOptions(model="small", thinking="low", instructions="Rhyme.", timeout=60.0)
+        await agent.session_records.change("alice", defaults=defaults)
+        run = await agent.submit("go", session="alice")
+        assert (await agent.wait(run.run_id)).options == RunOptions(timeout=60.0)

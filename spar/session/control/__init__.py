@@ -5,5 +5,6 @@ commands         carries out what people command in their messages
 session_records  the rows of the sessions: those used last in memory, all of them in the store
 reset_times      says when a conversation is over by itself; pure
 resets           begins a session anew: ends its work, and has its transcript be read from here on
+option_checks    checks the options of runs and sessions, by the planner and by who sends them
 run_stops        calls runs off, wherever they are
 """

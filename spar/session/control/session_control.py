@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from spar.loop.setup import Setup
-from spar.ports.optional import NamesModels, TakesOptions, offers
+from spar.ports.optional import NamesModels, offers
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
 from spar.runs.commands import is_command
+from spar.session.control.option_checks import check_options
 from spar.session.control.resets import Resets
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
@@ -24,8 +24,6 @@ from spar.session.sessions import Sessions
 #: Sessions on a page, usually and at most.
 USUAL_PAGE: Final = 50
 LARGEST_PAGE: Final = 1_000
-#: The options of a run that its planner goes by.
-_PLANNED: Final = frozenset({"model", "instructions", "thinking"})
 
 
 class SessionView(Struct, frozen=True):
@@ -124,16 +122,6 @@ class SessionControl:
         return SessionView(record.key, record.id, record.ordinal, record.title, record.defaults.given, record.origin,
                            record.created_at, record.began_at, record.used_at, state,
                            tuple(run.id for run in runs))  # fmt: skip
-
-
-async def check_options(setup: Setup, options: RunOptions) -> None:
-    """Raises: ValueError for options that the planner in force cannot go by."""
-    asked = [name for name in options.given if name in _PLANNED]
-    planner = setup.modules["plan"].part
-    if asked and not offers(planner, TakesOptions):
-        raise ValueError(f"option {asked[0]} means nothing here: {type(planner).__name__} plans, which asks no model")
-    if asked and offers(planner, TakesOptions):
-        await planner.check_options(options)
 
 
 def _place(record: SessionRecord) -> str:
