@@ -153,6 +153,13 @@ def test_composing_a_request_of_a_long_conversation_is_measured() -> None:
     assert (owed["measure"], owed["by"]) == ("request of a long conversation", "cpu")
 
 
+def test_the_first_word_at_a_terminal_is_measured() -> None:
+    done = bench("--quick", "--only", "chatted")
+    assert done.returncode == 0, done.stderr
+    (owed,) = [line for line in lines_of(done.stdout) if line["owed"]]
+    assert owed["measure"] == "first word of an answer in spar chat"
+
+
 @pytest.mark.parametrize("name", model_shapes.SHAPES)
 def test_a_plan_can_take_no_less_than_its_longest_way_and_its_tokens(name: str) -> None:
     shape = model_shapes.Shape.of(model_shapes.SHAPES[name])

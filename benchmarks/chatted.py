@@ -1,0 +1,171 @@
+"""How long after the model has said its first word it stands on the terminal of `spar chat`.
+
+A real service, a real pseudo-terminal, and a model on the other side of a socket that says a word and then rests.
+Measured is the time from the moment at which the model's server begins to write the word until it was read from the
+terminal; beside it the same word read from that server by a client of our own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Effort
+from benchmarks.journalled import folder
+from benchmarks.table import Line, number
+from tests.servers.llm import served
+from tests.servers.llm_replies import Reply, Step, says
+from tests.servers.llm_requests import Asked
+
+OWED, WITHIN = 20.0, 60.0  # milliseconds; seconds
+MESSAGES, PAUSE = 30, 0.1
+CONFIG = """
+[agent]
+loop_interval = "off"
+min_interval = 0
+
+[plan]
+use = "llm"
+
+[plan.options]
+model = [{{ name = "scripted", base_url = "{url}" }}]
+context_tokens = 20000
+
+[budgets]
+hour = {{ requests = "off" }}
+
+[service]
+port = 0
+
+[log]
+level = "error"
+"""
+
+
+class Model:
+    """A model that says a word and rests. `began` is when it began to write the last one."""
+
+    def __init__(self) -> None:
+        self.began, self.word, self.count = 0.0, "", 0
+
+    def __call__(self, asked: Asked) -> Reply:
+        self.count += 1
+        self.word = f"word{self.count:04}"
+        return Reply(steps=self._steps(self.word))
+
+    def _steps(self, word: str) -> Iterator[Step]:
+        for step in says([f"{word} ", "and more"])._steps:
+            if word in json.dumps(step, default=str):
+                yield PAUSE  # whoever has asked waits by now
+                self.began = time.perf_counter()
+                yield step
+                yield PAUSE
+            else:
+                yield step
+
+
+async def measure(effort: Effort) -> list[Line]:
+    return await asyncio.to_thread(_measured, 3 if effort.is_quick else MESSAGES)
+
+
+def _measured(messages: int) -> list[Line]:
+    model = Model()
+    with served(model) as server, folder() as place:
+        Path(place, "config.toml").write_text(CONFIG.format(url=server.url))
+        with running(place), Terminal(place) as terminal:
+            terminal.shown("/help says")
+            own = [terminal.first_word(model, number) for number in range(messages + 1)][1:]
+        limit = [by_hand(server.url, model) for _ in range(messages)]
+    title = "first word of an answer in spar chat"
+    middle, late = _parts(own)
+    beside = " / ".join(number(each) for each in _parts(limit))
+    value = f"{number(middle)} / {number(late)} ms"
+    return [Line(None, title, value, "read by hand", f"{beside} ms", late, "ms", owed=OWED, is_limit=True)]
+
+
+def _parts(seconds: list[float]) -> tuple[float, float]:
+    """Return the middle and the 95th of a hundred, in milliseconds."""
+    ordered = sorted(seconds)
+    return ordered[len(ordered) // 2] * 1e3, ordered[int(len(ordered) * 0.95)] * 1e3
+
+
+@contextmanager
+def running(place: str) -> Iterator[None]:
+    """A service that runs."""
+    process = subprocess.Popen([sys.executable, "-m", "spar", "run"], cwd=place)
+    try:
+        command = [sys.executable, "-m", "spar", "status"]
+        until = time.monotonic() + WITHIN
+        while subprocess.run(command, cwd=place, capture_output=True, check=False).returncode:
+            if time.monotonic() > until:
+                raise TimeoutError("the service does not answer")
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait(WITHIN)
+
+
+class Terminal:
+    """`spar chat` on a pseudo-terminal."""
+
+    def __init__(self, place: str) -> None:
+        self._master, slave = pty.openpty()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "spar", "chat"], cwd=place, stdin=slave, stdout=slave, stderr=slave,
+            env={**os.environ, "TERM": "xterm"}, start_new_session=True,
+        )  # fmt: skip
+        os.close(slave)
+        self._text = ""
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._process.terminate()
+        self._process.wait(WITHIN)
+        os.close(self._master)
+
+    def shown(self, text: str, after: int = 0) -> float:
+        """Wait until a text is there; return when that was."""
+        until = time.monotonic() + WITHIN
+        while text not in self._text[after:]:
+            if not select.select([self._master], [], [], max(0.0, until - time.monotonic()))[0]:
+                raise TimeoutError(f"{text!r} was not shown: {self._text!r}")
+            self._text += os.read(self._master, 65536).decode("utf-8", "replace")
+        return time.perf_counter()
+
+    def first_word(self, model: Model, number: int) -> float:
+        """Ask; return the seconds from the model's first word until it is shown."""
+        after, word = len(self._text), f"word{model.count + 1:04}"
+        os.write(self._master, f"question {number}\n".encode())
+        at = self.shown(word, after)
+        self.shown("and more", after)
+        self.shown("> ", after + self._text[after:].index("and more"))
+        return at - model.began
+
+
+def by_hand(url: str, model: Model) -> float:
+    """Return the seconds until a client of our own has the model's first word."""
+    host, _, path = url.removeprefix("http://").partition("/")
+    body: dict[str, Any] = {"model": "scripted", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+    with closing(http.client.HTTPConnection(host, timeout=WITHIN)) as connection:
+        connection.request("POST", f"/{path}/chat/completions", json.dumps(body), {"content-type": "application/json"})
+        response = connection.getresponse()
+        for line in response:
+            if model.word.encode() in line:
+                at = time.perf_counter()
+                response.read()
+                return at - model.began
+    raise RuntimeError("the model has said nothing")
