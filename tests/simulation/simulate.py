@@ -16,7 +16,7 @@ import time
 
 from msgspec import Struct
 
-from spar.runs.inbox import MODES
+from spar.types import QUEUE_MODES
 from tests.simulation.loop import Killed, SeededLoop, running
 from tests.simulation.service import SESSIONS, Service, folder
 
@@ -120,7 +120,7 @@ class _Drive:
                 await asyncio.sleep(dice.expovariate(1 / 3.0))
             case "submit":
                 key = service.world.token("key") if dice.uniform(0, 1) < 0.4 else None
-                await service.submit(dice.choice(SESSIONS), key, dice.choice([None, None, *MODES]))
+                await service.submit(dice.choice(SESSIONS), key, dice.choice([None, None, *QUEUE_MODES]))
             case "again":
                 if keys := [key for _, key in service.receipts[-20:] if key]:
                     await service.submit(dice.choice(SESSIONS), dice.choice(keys))
