@@ -36,7 +36,9 @@ from spar.threads import Threads
 log = get_logger("spar.mail")
 
 #: Seconds until a mail is offered again that could not be accepted.
-OFFER_AGAIN: Final = 5.0
+OFFER_AGAIN: Final = 2.0
+#: Seconds of a wait for a word of the server: after a new mail, and at most.
+SHORTEST_WAIT, LONGEST_WAIT = 0.25, 10.0
 #: Seconds that sending a mail may take.
 SEND_WITHIN: Final = 25.0
 _CURSOR: Final = "cursor"
@@ -67,7 +69,7 @@ class MailChannel:
         trust_authentication_results: the name that the own server writes into Authentication-Results.
         session: one conversation for each "thread", or for each "sender".
         first: at the very first start begin with mails that are "new" from then on, or with all that are "unseen".
-        poll: seconds between two looks where the server does not tell of new mails by itself, and at most.
+        poll: seconds between two looks at the mailbox, at most; most servers tell of new mails at once (IDLE).
         largest: bytes of a mail; a larger one is not fetched, and its sender is told.
         rate: mails of one sender in an hour; more are not listened to, which the sender is told once.
         attachments: how many attachments of one mail are saved into the workspace.
@@ -140,9 +142,11 @@ class MailChannel:
             reading = _Reading(context, threads, box)
             cursor = await self._begin(reading)
             context.ready()
+            pause = SHORTEST_WAIT
             while True:
-                cursor = await self._take_new(reading, cursor)
-                await self._wait(reading)
+                before, cursor = cursor, await self._take_new(reading, cursor)
+                pause = SHORTEST_WAIT if cursor != before else min(pause * 2, LONGEST_WAIT, self._poll)
+                await self._wait(reading, pause)
         finally:
             self._is_connected = False
             box.abort()
@@ -174,9 +178,14 @@ class MailChannel:
         if context.rows is not None:
             context.rows.keep(_CURSOR, {"validity": cursor.validity, "uid": cursor.uid})
 
-    async def _wait(self, reading: _Reading) -> None:
+    async def _wait(self, reading: _Reading, pause: float) -> None:
+        """Wait for a word of the server, or for the next look.
+
+        Servers tell of a mail once; what they tell at the end of another answer is not noticed. So after a mail it is
+        looked again soon, and no wait is long.
+        """
         if reading.box.can_wait:
-            await reading.threads.run(reading.box.wait, self._poll)
+            await reading.threads.run(reading.box.wait, pause)
         else:
             await reading.context.clock.sleep(self._poll)
             await reading.threads.run(reading.box.touch)

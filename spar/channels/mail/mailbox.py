@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from imapclient import IMAPClient
@@ -34,13 +37,18 @@ class Glance(Struct, frozen=True):
 
 
 class Mailbox:
-    """One folder of a mailbox. `validity` and `next_uid` are those of the folder when it was opened."""
+    """One folder of a mailbox. `validity` and `next_uid` are those of the folder when it was opened.
+
+    One thread at a time uses it; `abort` is for any other one.
+    """
 
     def __init__(self, server: Server, context: ssl.SSLContext, user: str, password: str, folder: str) -> None:
         self._server, self._context, self._user, self._password = server, context, user, password
         self._folder = folder
+        self._lock = threading.Lock()
         self._client: IMAPClient | None = None
         self._socket: socket.socket | None = None
+        self._is_aborted = False
         self.validity = self.next_uid = 0
         self.can_wait = False
 
@@ -49,115 +57,107 @@ class Mailbox:
 
         Raises: PermanentError where name or password are refused, or there is no such folder; TransientError.
         """
-        server = self._server
-        try:
-            is_tls = server.security == "tls"
-            client = self._client = IMAPClient(
-                server.host, server.port, ssl=is_tls, ssl_context=self._context if is_tls else None,
-                timeout=ANSWER_WITHIN,
-            )  # fmt: skip
-            if server.security == "starttls":
-                client.starttls(self._context)
-            self._socket = client.socket()
+        with self._using() as client:
             client.login(self._user, self._password)
             if not client.folder_exists(self._folder):
-                raise PermanentError(f"{server.host} has no folder {self._folder!r}")
+                raise PermanentError(f"{self._server.host} has no folder {self._folder!r}")
             selected = client.select_folder(self._folder)
             self.validity, self.next_uid = int(selected[b"UIDVALIDITY"]), int(selected[b"UIDNEXT"])
             self.can_wait = client.has_capability("IDLE")
-        except LoginError as error:
-            raise PermanentError(f"{server.host} refused the name or the password: {_said(error)}") from None
-        except _BROKEN as error:
-            raise _broken(server, error) from error
 
     def uids_from(self, uid: int) -> list[int]:
         """Return the UIDs of this one and of later mails, in order. Raises: TransientError."""
-        return sorted(found for found in self._search(["UID", f"{uid}:*"]) if found >= uid)
+        with self._using() as client:
+            return sorted(found for found in client.search(["UID", f"{uid}:*"]) if found >= uid)
 
     def unseen(self) -> list[int]:
         """Return the UIDs of mails that nobody has seen, in order. Raises: TransientError."""
-        return sorted(self._search(["UNSEEN"]))
+        with self._using() as client:
+            return sorted(client.search(["UNSEEN"]))
 
     def look(self, uid: int) -> Glance | None:
         """Return the size and the head of a mail; None for one that is gone. Raises: TransientError."""
-        head = f"BODY.PEEK[HEADER]<0.{LONGEST_HEAD}>"
-        found = self._fetch(uid, ["RFC822.SIZE", head])
+        with self._using() as client:
+            found = client.fetch([uid], ["RFC822.SIZE", f"BODY.PEEK[HEADER]<0.{LONGEST_HEAD}>"]).get(uid)
         if found is None:
             return None
-        body = next((value for key, value in found.items() if key.startswith(b"BODY[HEADER]")), b"")
-        return Glance(uid, int(found.get(b"RFC822.SIZE", 0)), body or b"")
+        head = next((value for key, value in found.items() if key.startswith(b"BODY[HEADER]")), b"")
+        return Glance(uid, int(found.get(b"RFC822.SIZE", 0)), head or b"")
 
     def read(self, uid: int) -> bytes | None:
         """Return a whole mail; None for one that is gone. Raises: TransientError."""
-        found = self._fetch(uid, ["BODY.PEEK[]"])
+        with self._using() as client:
+            found = client.fetch([uid], ["BODY.PEEK[]"]).get(uid)
         return None if found is None else bytes(found.get(b"BODY[]") or b"")
 
     def mark_seen(self, uid: int) -> None:
         """Mark a mail as seen. Raises: TransientError."""
-        try:
-            self._open_client().add_flags([uid], [b"\\Seen"], silent=True)
-        except _BROKEN as error:
-            raise _broken(self._server, error) from error
+        with self._using() as client:
+            client.add_flags([uid], [b"\\Seen"], silent=True)
 
     def wait(self, seconds: float) -> None:
         """Return when the server says that something has changed, at the latest after so many seconds.
 
         Raises: TransientError when the connection has broken.
         """
-        client = self._open_client()
-        try:
+        with self._using() as client:
             client.idle()
             client.idle_check(timeout=seconds)
             client.idle_done()
-        except _BROKEN as error:
-            raise _broken(self._server, error) from error
 
     def touch(self) -> None:
         """Ask whether anything is new, which also keeps the connection open. Raises: TransientError."""
-        try:
-            self._open_client().noop()
-        except _BROKEN as error:
-            raise _broken(self._server, error) from error
+        with self._using() as client:
+            client.noop()
 
     def abort(self) -> None:
-        """End the connection under whatever waits for it; from any thread, does not block."""
-        if self._socket is not None:
+        """End the connection, also under a thread that uses it; from any thread, does not block."""
+        self._is_aborted = True
+        if (connection := self._socket) is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        if self._lock.acquire(blocking=False):
+            self._drop()
+            self._lock.release()
+
+    @contextmanager
+    def _using(self) -> Iterator[IMAPClient]:
+        """Lend the connection, made when there is none; one that fails is given up."""
+        with self._lock:
             try:
-                self._socket.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+                yield self._client or self._connect()
+            except LoginError as error:
+                self._drop()
+                sentence = f"{self._server.host} refused the name or the password: {_said(error)}"
+                raise PermanentError(sentence) from None
+            except _BROKEN as error:
+                self._drop()
+                raise TransientError(f"{self._server.host}:{self._server.port} (IMAP): {_said(error)}") from error
+            except PermanentError:
+                self._drop()
+                raise
+            finally:
+                if self._is_aborted:
+                    self._drop()
 
-    def close(self) -> None:
-        """Log out, if that can still be done."""
-        if self._client is not None:
-            try:
-                self._client.logout()
-            except _BROKEN:
-                self._client.shutdown()
-            self._client = self._socket = None
+    def _connect(self) -> IMAPClient:
+        if self._is_aborted or self.validity:  # a connection that has broken is not opened again: its folder is not
+            raise TransientError(f"{self._server.host}:{self._server.port} (IMAP): the connection has ended")
+        server, is_tls = self._server, self._server.security == "tls"
+        client = self._client = IMAPClient(
+            server.host, server.port, ssl=is_tls, ssl_context=self._context if is_tls else None, timeout=ANSWER_WITHIN
+        )
+        self._socket = client.socket()
+        if server.security == "starttls":
+            client.starttls(self._context)
+            self._socket = client.socket()
+        return client
 
-    def _search(self, criteria: list[str]) -> list[int]:
-        try:
-            return list(self._open_client().search(criteria))
-        except _BROKEN as error:
-            raise _broken(self._server, error) from error
-
-    def _fetch(self, uid: int, what: list[str]) -> dict[bytes, bytes] | None:
-        try:
-            found = self._open_client().fetch([uid], what)
-        except _BROKEN as error:
-            raise _broken(self._server, error) from error
-        rows: dict[bytes, bytes] | None = found.get(uid)
-        return rows
-
-    def _open_client(self) -> IMAPClient:
-        if self._client is None:
-            raise TransientError("the mailbox is not open")
-        return self._client
-
-
-def _broken(server: Server, error: BaseException) -> TransientError:
-    return TransientError(f"{server.host}:{server.port} (IMAP): {_said(error)}")
+    def _drop(self) -> None:
+        client, self._client, self._socket = self._client, None, None
+        if client is not None:
+            with suppress(*_BROKEN):
+                client.shutdown()
 
 
 def _said(error: BaseException) -> str:

@@ -30,6 +30,7 @@ class Postman:
         )  # fmt: skip
         try:
             async with client:
+                await client.ehlo()
                 if client.supports_extension("auth"):
                     await client.login(self._user, self._password)
                 await client.send_message(message, sender=own, recipients=[to])
