@@ -52,6 +52,7 @@ class KnowsSenders(Protocol):
     """Table of who is who."""
 
     async def meet(self, channel: str, address: str, *, is_verified: bool = True) -> Admission: ...
+    def knows(self, channel: str, address: str) -> bool: ...
 
 
 class HasRows(Protocol):
@@ -115,7 +116,8 @@ class Channels:
 
     def _made(self, spec: ChannelSpec, rows: Any) -> ChannelSupervisor:
         own = self._state.rows_of(f"{OWNER}.{spec.name}")
-        context = ChannelContext(spec.name, self._core.clock, partial(self.accept, spec), rows=own, home=self._home)
+        context = ChannelContext(spec.name, self._core.clock, partial(self.accept, spec), rows=own, home=self._home,
+                                 hears=partial(self._senders.knows, spec.name))  # fmt: skip
         return ChannelSupervisor(spec, self._core, Deliveries(rows), context, self._sent)
 
     async def _sent(self) -> None:
@@ -161,6 +163,10 @@ class Channels:
             if admission.answer:
                 self._deliver(supervisor, admission.answer, message.address, "note", reply=message.reply)
             return Accepted("refused", reason=f"its sender is {admission.verdict}")
+        if message.refusal:  # told again after a crash it has the same id
+            id = f"refusal.{_digest(message.id)}"
+            self._deliver(supervisor, message.refusal, message.address, "note", id, message.reply)
+            return Accepted("refused", reason=message.refusal)
         if supervisor.deliveries.is_full:
             raise InboxFullError(f"channel {spec.name!r} has too many messages to send; try again later")
         key = f"channel:{spec.name}:{_digest(message.id)}"

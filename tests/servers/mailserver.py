@@ -19,7 +19,10 @@ import signal
 import socket
 import ssl
 import subprocess
+import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,6 @@ NAME = "mx.spar.test"
 PASSWORD = "secret-of-tests"
 #: Where Debian puts it, which is in no user's path.
 DOVECOT = shutil.which("dovecot", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-needs_dovecot = pytest.mark.skipif(DOVECOT is None, reason="needs Dovecot (Debian package dovecot-imapd)")
 
 _CONFIG = """
 base_dir = {home}/run
@@ -78,7 +80,7 @@ class MailHost:
     """The mail host.
 
     Attributes: honest: addresses whose mails are proven to be theirs; taken: what SMTP has taken, in order;
-    refusing: answer of SMTP to the next mails instead of taking them.
+    refusing: answers of SMTP to the next mails instead of taking them; on_taken: told of each that was taken.
     """
 
     def __init__(self, home: Path, certificate: tuple[Path, Path] | None = None) -> None:
@@ -87,6 +89,7 @@ class MailHost:
         self.honest: set[str] = set()
         self.taken: list[Any] = []
         self.refusing: list[str] = []
+        self.on_taken: Callable[[str, Any], object] = lambda to, message: None
         self._numbers = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
         context = None
@@ -178,6 +181,7 @@ class MailHost:
         assert isinstance(content, bytes)
         for to in envelope.rcpt_tos:
             self.taken.append((to, email.message_from_bytes(content, policy=email.policy.default)))
+            self.on_taken(*self.taken[-1])
             if to.endswith("@spar.test"):
                 self.deliver(to, content, sender=envelope.mail_from or "")
         return "250 taken"
@@ -210,6 +214,20 @@ def _own(path: Path, like: Path) -> None:
 def _authenticate(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
     is_right = isinstance(data, LoginPassword) and data.password == PASSWORD.encode()
     return AuthResult(success=is_right, handled=False)
+
+
+@contextmanager
+def mail_host(certificate: tuple[Path, Path] | None = None) -> Iterator[MailHost]:
+    """Run a mail host of which alice@example.org is known to be honest; skips the test where there is no Dovecot."""
+    if DOVECOT is None:
+        pytest.skip("needs Dovecot (Debian package dovecot-imapd)")
+    folder = Path(tempfile.mkdtemp(prefix="spar-mail-"))  # a short path: Dovecot binds sockets below it
+    try:
+        with MailHost(folder / "host", certificate) as host:
+            host.honest = {"alice@example.org"}
+            yield host
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def free_port() -> int:

@@ -11,3 +11,11 @@ mailbox    a folder on an IMAP server (imapclient)
 sending    hands mails to an SMTP server (aiosmtplib)
 servers    servers as the configuration names them: TLS, passwords
 """
+
+from importlib.util import find_spec
+
+if missing := [name for name in ("aiosmtplib", "imapclient", "selectolax") if find_spec(name) is None]:
+    raise ImportError(
+        f"mail needs libraries that are not installed ({', '.join(missing)}); install them with: "
+        "pip install 'spar-agent[mail]'"
+    )

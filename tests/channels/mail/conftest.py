@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +14,7 @@ from spar.channels.mail.channel import MailChannel
 from spar.clock import SystemClock
 from spar.ports.channel import Accepted, ChannelContext, Incoming
 from spar.protocols import Home
-from tests.servers.mailserver import DOVECOT, NAME, PASSWORD, MailHost
+from tests.servers.mailserver import NAME, PASSWORD, MailHost, mail_host
 
 WITHIN = 30.0
 
@@ -92,15 +90,8 @@ def reader(tmp_path: Path) -> Reader:
 
 @pytest.fixture
 def host() -> Iterator[MailHost]:
-    if DOVECOT is None:
-        pytest.skip("needs Dovecot (Debian package dovecot-imapd)")
-    folder = Path(tempfile.mkdtemp(prefix="spar-mail-"))  # a short path: Dovecot binds sockets below it
-    try:
-        with MailHost(folder / "host") as host:
-            host.honest = {"alice@example.org"}
-            yield host
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with mail_host() as host:
+        yield host
 
 
 @pytest.fixture
