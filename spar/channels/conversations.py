@@ -180,9 +180,10 @@ class Channels:
         receipt = await self._submit(perception, session, spec.mode, key)
         if self._owed.get(receipt.run_id) is not None:
             return Accepted("known", receipt.run_id)
-        self._owed.keep(Owed(receipt.run_id, spec.name, message.address, self._core.clock.now(), session,
-                             message.reply))  # fmt: skip
+        owed = Owed(receipt.run_id, spec.name, message.address, self._core.clock.now(), session, message.reply)
+        self._owed.keep(owed)
         self._talk(session, spec.name, message.address)
+        await self._settle(owed)  # a process that died right after it had accepted the run may have left it answered
         if (journal := self._state.journal) is not None:
             await journal.safe()
         return Accepted("accepted", receipt.run_id)
@@ -275,18 +276,22 @@ class Channels:
     async def _catch_up(self) -> None:
         """Tell what an earlier process owed and did not come to."""
         for owed in self._owed.open():
-            try:
-                status = await self._runs.wait(owed.run_id, 0)
-            except LookupError:
-                self._close(owed.run_id)
-                continue
-            if status.status == "timeout":
-                continue
-            if status.reply and any("." in digest for digest in owed.told):
-                self._tell_other_blocks(owed, status.reply)
-            elif status.reply and not self._was_told(owed, status.reply):
-                self._answer(owed, status.reply, "answer")
+            await self._settle(owed)
+
+    async def _settle(self, owed: Owed) -> None:
+        """Tell how a run has ended, if it has, and if nobody was told."""
+        try:
+            status = await self._runs.wait(owed.run_id, 0)
+        except LookupError:
             self._close(owed.run_id)
+            return
+        if status.status == "timeout":
+            return
+        if status.reply and any("." in digest for digest in owed.told):
+            self._tell_other_blocks(owed, status.reply)
+        elif status.reply and not self._was_told(owed, status.reply):
+            self._answer(owed, status.reply, "answer")
+        self._close(owed.run_id)
 
     def _tell_other_blocks(self, owed: Owed, reply: str) -> None:
         """Send the blocks of an answer that an earlier process did not come to."""

@@ -17,6 +17,7 @@ from spar.errors import PermanentError, TransientError
 from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
 from spar.loop.core import Core
 from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
+from spar.ports.optional import Watchable, offers
 from spar.types import Fault, replace
 
 R = TypeVar("R")
@@ -119,8 +120,19 @@ class ChannelSupervisor:
             "waiting": len(self.deliveries.items),
             "undelivered": len(self.deliveries.failed),
             "left_behind": self.left_behind,
+            **self._own(),
             **self.counts,
         }
+
+    def _own(self) -> dict[str, Any]:
+        """Return what the channel says of itself."""
+        channel = self.spec.channel
+        if not offers(channel, Watchable):
+            return {}
+        try:
+            return dict(channel.snapshot())
+        except Exception as error:  # a channel of somebody else's; the rest is still shown
+            return {"error": f"{error!r:.200}"}
 
     # -- receiving
 

@@ -24,8 +24,13 @@ name = "{name}"
 
 [[channels]]
 use = "mail"
-options = {{ address = "{address}", imap = "imap://127.0.0.1:{imap}", smtp = "smtp://127.0.0.1:{smtp}",
-             trust_authentication_results = "{host}", rate = {rate} }}
+
+[channels.options]
+address = "{address}"
+imap = "imap://127.0.0.1:{imap}"
+smtp = "smtp://127.0.0.1:{smtp}"
+trust_authentication_results = "{host}"
+rate = {rate}
 
 [senders]
 allow = [{{ senders = ["mail:{allowed}"], person = "alice" }}]
@@ -51,13 +56,26 @@ def configured(
 ) -> None:
     spar.write(CONFIG.format(name="main", address=address, imap=host.imap, smtp=host.smtp, host=NAME, allowed=allowed,
                              rate=rate))  # fmt: skip
-    spar.environ["SPAR_MAIL_PASSWORD"] = PASSWORD
+    spar.environ["MAIL_PASSWORD"] = PASSWORD
 
 
 def connected(service: Service) -> Service:
     """Wait until the mailbox is read."""
-    until(lambda: service.ready().agent["channels"]["mail"]["state"] == "open", "the channel open")
+    until(lambda: mail_of(service)["connected"], "the mailbox open")
     return service
+
+
+def mail_of(service: Service) -> dict[str, Any]:
+    """Return what the service says of its channel."""
+    service.ready()
+    found: dict[str, Any] = service.agent["channels"]["mail"]
+    return found
+
+
+def waiting(spar: Spar) -> list[dict[str, Any]]:
+    """Return the strangers that wait."""
+    rows: list[dict[str, Any]] = spar("--json", "senders", "list", "--status", "waiting").json
+    return rows
 
 
 def answers_to(host: MailHost, address: str) -> list[str]:
@@ -70,7 +88,7 @@ def test_a_mail_is_answered_in_its_thread(spar: Spar, start: Callable[..., Servi
     host.write(letter("how are you?", id="1@example.org"))
     until(lambda: host.sent_to(ALICE), "an answer")
     [answer] = host.sent_to(ALICE)
-    assert answer.get_content().strip() == "I heard you: Subject: a question\n\nhow are you?"
+    assert " ".join(answer.get_content().split()) == "I heard you: Subject: a question how are you?"
     assert (answer["in-reply-to"], answer["subject"]) == ("<1@example.org>", "Re: a question")
     until(lambda: host.flags("spar@spar.test")["seen"] == 1, "the mail seen")
     assert PASSWORD not in service.err
@@ -83,10 +101,7 @@ def test_a_mail_is_answered_once_when_the_service_dies_over_it(
     spar: Spar, start: Callable[..., Service], host: MailHost, crash: str
 ) -> None:
     configured(spar, host)
-    first = start(environ={"SPAR_CRASH": crash})
-    until(
-        lambda: first.process.poll() is None and first.agent["channels"]["mail"]["state"] == "open", "the channel open"
-    )
+    first = connected(start(environ={"SPAR_CRASH": crash}))
     host.write(letter("hello"))
     assert first.wait(30) == 137
     seen_before = host.flags("spar@spar.test")["seen"]
@@ -96,7 +111,6 @@ def test_a_mail_is_answered_once_when_the_service_dies_over_it(
     host.write(letter("and again", id="2@example.org"))
     until(lambda: len(host.sent_to(ALICE)) == 2, "a second answer")
     assert second.stop() == 0
-    assert [text[-9:] for text in answers_to(host, ALICE)] == ["\n\nhello"[-9:].rjust(9)[-9:], "and again"] or True
     assert [text.split()[-1] for text in answers_to(host, ALICE)] == ["hello", "again"]
     if crash.startswith("mail"):
         assert seen_before == 0  # it was accepted, and not yet acknowledged
@@ -117,7 +131,6 @@ def test_a_stranger_is_told_a_code_and_heard_once_the_owner_says_so(
     [told] = answers_to(host, "bob@example.net")  # once, not for each mail
     code = told.split("me: ")[1][:9]
     assert "IGNORE" not in spar("transcript").out + service.err
-    assert service.agent["stats"]["total_runs"] == 0 if "total_runs" in service.agent["stats"] else True
     assert code not in spar("senders", "list").out + service.err
     wrong = spar("senders", "pair", "AAAA-AAAA")
     assert (wrong.code, "no sender was told that code" in wrong.err) == (1, True)
@@ -191,7 +204,7 @@ def test_two_agents_do_not_answer_each_other(
     try:
         connected(second)
         host.write(letter("hello", From="other@spar.test"), sender="other@spar.test")  # as its owner would
-        until(lambda: second.agent["channels"]["mail"].get("passed_over", {}).get("agent"), "the answer passed over")
+        until(lambda: mail_of(second)["passed_over"].get("agent"), "the answer passed over")
         second.said("mail not planned", kind="agent")
         assert len(host.taken) == 1
         assert second.stop() == 0

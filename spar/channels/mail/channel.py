@@ -82,7 +82,7 @@ class MailChannel:
         imap: str,
         smtp: str,
         user: str | None = None,
-        password_env: str = "SPAR_MAIL_PASSWORD",
+        password_env: str = "MAIL_PASSWORD",
         password: str | None = None,
         display: str = "spar",
         folder: str = "INBOX",

@@ -261,7 +261,7 @@ async def test_a_refusal_of_the_server_is_final_or_not_by_its_code(host: MailHos
     ({"imap": "imaps://user:word@mail.example.org"}, "password_env"),
     ({"imap": "imaps://mail.example.org:99999"}, "imap = "),
     ({"address": "spar"}, "must be like spar@example.org"),
-    ({"password": None, "password_env": "SPAR_NONE"}, "'SPAR_NONE', which is to hold the password"),
+    ({"password": None, "password_env": "NO_SUCH_VARIABLE"}, "'NO_SUCH_VARIABLE', which is to hold the password"),
     ({"ca_file": "/nowhere"}, "cannot be read"),
 ])  # fmt: skip
 def test_settings_that_cannot_work_are_refused_at_the_start(options: dict[str, Any], said: str) -> None:
