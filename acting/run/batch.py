@@ -161,7 +161,7 @@ class Batch:
         self._drain()
 
     def _adopt(self, step: Step, ended: CallResult) -> None:
-        """It ended in the run that this one resumes: what it wrote stands already, and it is not done again."""
+        """Take over the result that a call had in the run that this one resumes: it does not run again."""
         self._graph.refuse(step, step.target, step.call.instance)
         judge_trust(self._runtime, step, self._scope.trust, self._scope)
         step.result = replace(ended, call=step.call)
@@ -220,7 +220,7 @@ class Batch:
                 self._pass_over(cast(Step, node), stuck[2])
 
     def _pass_over(self, step: Step, sentence: str) -> None:
-        """The graph has given it up."""
+        """End a step that the graph has given up."""
         if step.result is not None:
             return
         if step.why == "branch":
@@ -246,7 +246,7 @@ class Batch:
                 self._workers.spawn(self._authorize(step), step.call.tool)
 
     def _go(self, step: Step) -> None:
-        """It may run: detached, or by a worker as soon as it is its turn and it has its permits."""
+        """Carry out a call that may run: detached, or by a worker once it is its turn and it has its permits."""
         order, entry = self._order, step.entry
         if step.lines is None:
             order.name(step, self._runtime.lines_of(entry, step.params, ()) or ())
@@ -378,7 +378,7 @@ class Batch:
     # -- starting nothing further
 
     def steer(self, sentence: str) -> None:
-        """Somebody has said something new: skip what has not started, also of what is still to arrive."""
+        """Skip the calls that have not started, also those still to arrive: somebody has said something new."""
         if not self._is_aborted:
             self._stop(sentence, "steered")
             self._drain()

@@ -51,7 +51,7 @@ class Spending:
         return ""
 
     def begin(self, payer: Payer, scope: Scope) -> None:
-        """The call starts now: what was reserved for it is used.
+        """Use what was reserved for a call, which starts now.
 
         One that people let run, or put in the place of what was asked for, takes what it takes, whatever is left.
         """
@@ -68,7 +68,7 @@ class Spending:
         self._budgets.use(reservation)
 
     def again(self, entry: BoundTool, params: dict[str, Any], scope: Scope) -> bool:
-        """A further attempt starts now; False when there is not enough left: then there is none."""
+        """Take what a further attempt needs, which starts now; False when there is not enough left for one."""
         is_effect = self._is_effect(entry, params)
         found = self._budgets.demand(_cycle(scope), is_effect=is_effect, what=entry.name)
         if isinstance(found, BudgetRefusal):

@@ -38,7 +38,7 @@ class CallJournalWriter:
         self._journal.planned(self._work, call)
 
     def start(self, step: Step) -> bool:
-        """Tell that it starts; whether that must be on disk before it does."""
+        """Write that a call starts; return whether that must be on disk before it does."""
         effect = step.entry.effect_of(step.params)
         values = step.params if step.is_reading else None
         self._journal.started(self._work, step.call.id, 1, effect, step.allowed or "auto", values)
@@ -46,7 +46,7 @@ class CallJournalWriter:
         return effect != "read"
 
     async def safe(self) -> str:
-        """Wait until it is on disk what starts; return why nothing of it can start, "" if it can."""
+        """Wait until the starts that were written are on disk; return why these calls cannot start, "" if they can."""
         crashpoint("act.intent_txn_open")
         try:
             await self._journal.safe()
@@ -56,7 +56,7 @@ class CallJournalWriter:
         return ""
 
     def detached(self, attempt: Attempt) -> None:
-        """It goes on when its batch has ended."""
+        """Write that a detached call goes on when its batch has ended."""
         work = Action((attempt.call,), id=self._scope.key, trust=self._scope.trust)
         self._journal.detached(self._work, work, attempt.effect, self._scope.session)
 
@@ -68,7 +68,7 @@ class CallJournalWriter:
             self._journal.ended(self._work, result)
 
     def attached(self, result: CallResult) -> None:
-        """A detached call has ended."""
+        """Write that a detached call has ended."""
         self._journal.ended(self._work, result)
         self._journal.attached(self._work, result.call.id)
 

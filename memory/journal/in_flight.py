@@ -22,7 +22,7 @@ _LONG = 200  # characters of a name
 
 
 def trait(perception: Perception) -> str:
-    """By what a perception is known again that comes once more under another id."""
+    """Return the mark by which a perception is recognised that comes again under another id."""
     return f"{perception.source}|{perception.key or perception.text}"[:_LONG]
 
 

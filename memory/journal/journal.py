@@ -123,9 +123,11 @@ class Journal(JournalQueries):
     # -- accepted work
 
     async def accept(self, agent: str, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Keep it, on disk when this returns, and with it that it uses its session. Returns: the item that is kept,
-        which for a known id or key is the earlier one, and whether it is new. Raises: TooLargeError; SparError when the
-        store is closed."""
+        """Keep an item of work, and with it the use of its session; both are on disk when this returns.
+
+        Returns: the item that is kept, which for a known id or key is the earlier one, and whether it is new.
+        Raises: TooLargeError; SparError when the store is closed.
+        """
         body, was_cut = encoded(item, limit=MOST_ACCEPTED)
         if was_cut:
             raise TooLargeError(
@@ -421,7 +423,7 @@ class Journal(JournalQueries):
 
     @staticmethod
     def trait(perception: Perception) -> str:
-        """By what something polled is known again that was in hand when a process died."""
+        """Return the mark by which a polled perception is recognised that was in hand when a process died."""
         return trait(perception)
 
     # -- handing over

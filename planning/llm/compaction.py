@@ -115,7 +115,7 @@ def unanswered(entries: Sequence[Entry]) -> list[str]:
 
 
 def missing(summary: str, wanted: Sequence[str]) -> list[str]:
-    """Which identifiers a summary does not repeat."""
+    """Return the identifiers that a summary does not repeat."""
     return [each for each in wanted if each not in summary]
 
 

@@ -142,7 +142,7 @@ class CycleRequest:
         ) from failure
 
     def _take_room(self, name: str) -> None:
-        """Go by how much this model reads."""
+        """Size the request for the number of tokens that this model reads."""
         self._in_turn, self._room = name, self._planner.room_of(name, self._options.thinking)
 
     async def _compacted(self, reason: Literal["overflow", "threshold"], room: int) -> bool:
@@ -238,7 +238,7 @@ class CycleRequest:
         return {name: tool for name, tool in self._tools.items() if name != CONSULT and name not in self._hidden}
 
     def _left_out(self) -> bool:
-        """Do without the tools that no schema can be made of; whether there are any. One tool's fault is not all's."""
+        """Leave out tools that no schema can be made of, for the sake of the others; return whether there are any."""
         known = len(self._tools)
         usable: dict[str, Any] = {}
         for name, tool in self._tools.items():
@@ -263,7 +263,7 @@ class CycleRequest:
         return was_misled(ticks) or is_tainted((*self._results, *self._context.known), self._tools)
 
     def _report(self, error: Exception, part: str) -> None:
-        """Tell of what this cycle does without."""
+        """Report the parts that this cycle's request does without."""
         fault = Fault.of(error, part=part, phase="plan")
         self._publish(ErrorOccurred(cycle_id=self._context.cycle_id, phase="plan", error=fault, policy="continue"))
 

@@ -56,13 +56,13 @@ class Frame(Struct):
     usage: Usage | None = None
 
     def inner(self) -> Frame:
-        """The frame of a run inside this one. Raises: PermanentError when that is one too many."""
+        """Return the frame of a run inside this one. Raises: PermanentError when runs are nested too deeply."""
         if self.depth >= MOST_DEEP:
             raise PermanentError(f"requests inside requests go at most {MOST_DEEP} deep, and this one would be deeper")
         return Frame(self.allowance, self.depth + 1)
 
     def took(self, usage: Usage) -> None:
-        """A request took so much."""
+        """Count what a request took."""
         self.usage = usage if self.usage is None else added(self.usage, usage)
 
 

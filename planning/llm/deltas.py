@@ -29,7 +29,7 @@ class DeltaPublisher:
         self.shown = False
 
     def tell(self, text: str) -> None:
-        """A further piece."""
+        """Publish a further piece of the text."""
         if self._held is None:
             self._show(text)
             return
@@ -39,7 +39,7 @@ class DeltaPublisher:
             self._show(text)
 
     def think(self, thought: ThoughtDelta) -> None:
-        """A further thought, if anybody wants it."""
+        """Publish a further thought, if the run wants thoughts."""
         run = self._run
         if run is None or run.reasoning == "off" or not (thought.text or (thought.reset and self._has_thought)):
             return
@@ -47,12 +47,12 @@ class DeltaPublisher:
         self._publish(ReasoningDelta(run_id=run.id, text=thought.text, request=run.number, reset=thought.reset))
 
     def text_ends(self) -> None:
-        """Calls follow: the text so far is complete."""
+        """End the text so far, for calls follow."""
         if self.shown and self._run is not None:
             self._publish(AssistantDelta(run_id=self._run.id, text="", ends=True))
 
     def end(self, *, is_silent: bool) -> None:
-        """There is no more to come; what was held back is shown, unless it is silent."""
+        """End the answer: show what was held back, unless it is silent."""
         text, self._held = self._held, None
         if text and text.strip() and not is_silent:
             self._show(text)

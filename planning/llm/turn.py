@@ -239,7 +239,7 @@ class PlanningTurn(CycleRequest):
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
 
     def _speak(self, output: Any, shown: str) -> None:
-        """See to it that what people have seen in the end is the answer: no thought on the way, nothing of silence."""
+        """Leave people with the answer alone: take back thoughts on the way, and text of an answer that is silent."""
         silent = not isinstance(output, str) or is_silent(output)
         said = "" if silent else output
         if shown.strip() != said.strip():

@@ -57,7 +57,7 @@ LONGEST_PATIENCE = 300.0
 
 
 class Skip(Exception):
-    """The cycle ends here; why is already said."""
+    """Raised to end the cycle here; the reason has been published already."""
 
 
 def asked_patience(fault: Fault) -> float:

@@ -29,11 +29,11 @@ _INSIDE: contextvars.ContextVar[tuple[Requests, ...]] = contextvars.ContextVar("
 
 
 class CalledOff(Exception):
-    """Work was cancelled by somebody else than the one who awaits it."""
+    """Raised where work was cancelled by another task than the one that awaits it."""
 
 
 class Requests:
-    """The event loop of one agent, what goes on in it behind the backs of its callers, and who waits for a change."""
+    """The event loop of one agent, the tasks that do its own work there, and the waiters for a change of the agent."""
 
     __slots__ = ("_changed", "_clock", "_events", "_name", "_tasks", "_thread_id", "exclusive", "loop")
 
@@ -50,7 +50,7 @@ class Requests:
     # -- in which event loop and thread
 
     def bind(self, *, is_at_rest: bool) -> bool:
-        """Belong to the event loop that runs now; whether it is another than before.
+        """Belong to the event loop that runs now; return whether it is another one than before.
 
         Args: is_at_rest: nothing goes on in the old one.
         Raises: RuntimeError when the old one still runs, in another thread, and something goes on in it.
@@ -91,7 +91,7 @@ class Requests:
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """Have what is called or begun here be in the middle of the agent's work."""
+        """Count what is called or begun in this `with` as the agent's own work, which cannot wait for the agent."""
         token = _INSIDE.set((*_INSIDE.get(), self))
         try:
             yield
@@ -99,7 +99,7 @@ class Requests:
             _INSIDE.reset(token)
 
     async def unless_inside(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Await work that may have to wait for the cycle in hand; inside one it goes on behind our back."""
+        """Await work that may have to wait for the cycle in hand; inside a cycle it goes on in the background."""
         if self.is_inside:
             self.in_background(work, name)
         else:
@@ -108,7 +108,7 @@ class Requests:
     # -- in which task
 
     def in_background(self, work: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
-        """Do work in a task of its own, which is not in the middle of anything; that it fails is logged.
+        """Do work in a background task, which may wait for the agent; a failure of it is logged.
 
         What a caller asked for, and is told by what it awaits, is logged at `debug` (`exclusively`).
         """
@@ -165,5 +165,5 @@ class Requests:
         await self._changed.wait(self._clock, timeout)
 
     def notify(self) -> None:
-        """Something about the agent has changed."""
+        """Wake all that wait for a change of the agent."""
         self._changed.set()

@@ -268,7 +268,7 @@ def _failed(entry: BoundTool, error: BaseException) -> AttemptOutcome:
 
 
 def _cancelled_itself(attempt: Attempt) -> AttemptOutcome:
-    """It may have had its effect before it did: what must not be repeated is in doubt."""
+    """Return the outcome of a call that cancelled itself: in doubt where it must not be repeated."""
     name = attempt.entry.name
     if attempt.effect == "once":
         message = f"tool {name!r} cancelled itself and may have had its effect: find out before repeating it"
