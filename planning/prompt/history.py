@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from planning.ports import Turn
+from planning.prompt.prompts import SUMMED_UP
 from planning.prompt.shorten import shown_json
 from spar.records.compaction import MOST_KEPT
 from spar.records.transcript import LONGEST_NOTE, Entry
@@ -172,7 +173,7 @@ def _ended(entry: Entry, is_ended: bool, limit: int) -> str:
 
 def _summed_up(entry: Entry, is_ended: bool, limit: int) -> str:
     body = entry.body
-    lines = [f"(what was said before, summed up) {_line(body.get('summary', ''), 10 * limit)}"]
+    lines = [f"{SUMMED_UP} {_line(body.get('summary', ''), 10 * limit)}"]
     kept = body.get("kept")
     lines += [f"(of it, to the letter) {_line(each, MOST_KEPT)}" for each in (kept if isinstance(kept, list) else ())]
     return "\n".join([*lines, f"(a note) {_line(body['note'], LONGEST_NOTE)}"] if body.get("note") else lines)

@@ -52,3 +52,12 @@ EXPERIENCE: Final = "What was learnt earlier in situations like this one; it may
 def instructions_for(kind: Kind) -> str:
     """The text for a kind of request."""
     return _BY_KIND[kind]
+
+
+#: The beginning of a summary of what was said before.
+SUMMED_UP: Final = "(what was said before, summed up)"
+
+
+def summary_in(text: str) -> str:
+    """Return the summary, with what is kept to the letter, that the text of a turn begins with; "" for none."""
+    return text.partition("\n\n")[0] if text.startswith(SUMMED_UP) else ""

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from planning.ports import History, Request, Turn
+from planning.prompt.prompts import summary_in
 from planning.prompt.render import LIMIT
 from planning.prompt.request import kind_of, told
 from planning.prompt.shorten import to_json
@@ -157,6 +158,8 @@ def _shortened(request: Request, step: Step, steps: Sequence[ActionResult]) -> R
     if len(turns) > step.turns:
         left = len(turns) - step.turns
         notice = Turn("user", f"({left} earlier turns of the conversation are left out here)")
+        if step.question == LIMIT and (summary := summary_in(turns[0].text)):  # it stands for what was left out before
+            notice = Turn("user", f"{summary}\n\n{notice.text}")
         turns = (notice, *turns[left:]) if step.turns else (notice,)
     texts, history = told(shown_at(request.context, step), steps, step.limit_of)
     return replace(request, turns=turns, texts=texts, history=history)

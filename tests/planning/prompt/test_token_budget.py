@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from planning.ports import Request, Turn
 from planning.prompt.render import render
@@ -115,3 +116,15 @@ def test_a_text_without_its_middle_has_at_most_so_many_tokens_in_any_script() ->
         assert cut.endswith(sign)
         assert TokenEstimator().tokens(cut) <= 110
     assert head_of("short", 100, TokenEstimator()) == "short"
+
+
+def test_a_summary_stays_when_the_turns_behind_it_are_left_out() -> None:
+    summary = '(what was said before, summed up) "They met."\n(of it, to the letter) "Never on Fridays."'
+    asked = request(QUESTION, turns=40)
+    asked = replace(asked, turns=(Turn("user", f"{summary}\n\n{asked.turns[0].text}"), *asked.turns[1:]))
+
+    made = fit(asked, 1_500)
+
+    assert made.turns[0].text == f"{summary}\n\n(32 earlier turns of the conversation are left out here)"
+    assert len(made.turns) == 9
+    assert summary not in read(fit(asked, 10)), "before nothing fits at all it goes, too"

@@ -20,6 +20,10 @@ from spar.service import exit_codes as exits
 
 #: What is shown of a run that ended well and told nobody anything.
 NO_ANSWER = "(handled, no answer)"
+#: What is shown of a run whose thoughts were wanted and none came.
+NO_THOUGHTS = 'no thoughts came: the model told none, or runs.reasoning is "off"'
+#: What is said about a call that lines tell of as well.
+_IN_LINES = ("start", "result", "error", "skipped")
 #: Seconds without a sign of life after which a connection is taken for broken; the service gives one every 15 s.
 SILENCE = 45.0
 #: How often in a row it is tried to go on without anything coming of it, a second apart.
@@ -28,9 +32,10 @@ TRIES = 30
 
 @click.command()
 @click.argument("run_id")
+@click.option("--reasoning", is_flag=True, help="Print what the model thinks on standard error (runs.reasoning).")
 @click.option("--after", type=click.IntRange(0), default=0, help="Only what comes after the event with this seq.")
 @click.pass_obj
-def follow(options: Options, run_id: str, after: int) -> int:
+def follow(options: Options, run_id: str, reasoning: bool, after: int) -> int:
     """Follow a run to its end: what it does, and its answer as it is written. With --json one event a line.
 
     Exit 0 when it ended well, 1 when it failed. Stopping this does not stop the run (spar abort does).
@@ -41,7 +46,7 @@ def follow(options: Options, run_id: str, after: int) -> int:
       spar --json follow 18ea256e775307670000245362 --after 17
     """
     with service(options, timeout=SILENCE) as client:
-        return follow_run(options, client, run_id, after)
+        return follow_run(options, client, run_id, after, shows_thoughts=reasoning)
 
 
 def path_of(run_id: str) -> str:
@@ -53,9 +58,9 @@ def has_failed(status: dict[str, Any]) -> bool:
     return any(each["error"]["kind"] != "parked" for each in status["errors"])
 
 
-def follow_run(options: Options, client: Client, run_id: str, after: int = 0) -> int:
+def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *, shows_thoughts: bool = False) -> int:
     """Print what a run does until it ends; return the exit code."""
-    printed, tries, why = RunPrinter(), 0, "the service does not answer any more"
+    printed, tries, why = RunPrinter(shows_thoughts=shows_thoughts), 0, "the service does not answer any more"
     while True:
         try:
             for event in events_of(client, run_id, after):
@@ -65,6 +70,8 @@ def follow_run(options: Options, client: Client, run_id: str, after: int = 0) ->
                 else:
                     printed.show(event)
                 if event["stream"] == "lifecycle" and event["data"]["phase"] in ("end", "error"):
+                    if shows_thoughts and not (printed.has_thought or options.as_json):
+                        click.echo(NO_THOUGHTS, err=True)
                     if event["data"]["phase"] == "error":
                         return exits.FAILED
                     status = client.get(f"{path_of(run_id)}/wait", timeout=0)
@@ -93,7 +100,8 @@ class RunPrinter:
 
     def __init__(self, *, is_verbose: bool = True, shows_thoughts: bool = False) -> None:
         self._text = ""  # of the answer, since it was last begun
-        self._is_thinking = False
+        self._is_thinking = self.has_thought = False
+        self._has_lines = False  # about calls, which the run's options ask for
         self.is_verbose, self.shows_thoughts = is_verbose, shows_thoughts
 
     def show(self, event: dict[str, Any]) -> None:
@@ -101,13 +109,19 @@ class RunPrinter:
         match event["stream"]:
             case "assistant" if "text" in data:
                 self._write(data["text"], is_new=data["reset"])
-            case "assistant" if not data["is_answer"]:
+            case "assistant" if not data["is_answer"] and data.get("kind") != "reasoning":
                 self.end_line()
                 write(printable(data["sent"]))
             case "reasoning" if "text" in data and self.shows_thoughts:
                 self._think(data["text"])
+            case "verbose":
+                self._note(data["line"])
+            case "tool" if self._has_lines and data["phase"] in _IN_LINES:
+                pass
             case "tool" if self.is_verbose and (line := line_of_call(data)):
                 self._note(line)
+            case "lifecycle" if data["phase"] == "start":
+                self._has_lines = bool((data.get("options") or {}).get("verbose"))
             case "compaction" if data["phase"] == "start":
                 self._note("the conversation is summed up")
             case "gap":
@@ -123,13 +137,11 @@ class RunPrinter:
 
     def _think(self, text: str) -> None:
         self.end_line()
-        self._is_thinking = True
+        self._is_thinking = self.has_thought = True
         click.echo(printable(text), nl=False, err=True)
 
     def _write(self, text: str, *, is_new: bool) -> None:
-        if self._is_thinking:
-            self._is_thinking = False
-            click.echo(err=True)
+        self._end_thoughts()
         if is_new and self._text:
             self._note("it is written anew")
             self._text = ""
@@ -148,7 +160,13 @@ class RunPrinter:
 
     def _note(self, line: str) -> None:
         self.end_line()
+        self._end_thoughts()
         click.echo(one_line(printable(line)), err=True)
+
+    def _end_thoughts(self) -> None:
+        if self._is_thinking:
+            self._is_thinking = False
+            click.echo(err=True)
 
     def begin_anew(self) -> None:
         """Forget what was printed: another run is shown next."""

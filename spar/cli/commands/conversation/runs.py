@@ -25,7 +25,14 @@ from spar.types import PHASES, Phase
 @click.option("--key", help="An idempotency key: the same key is never handled twice.")
 @click.option("--mode", help="Its place while its session is busy: steer, followup, collect, interrupt.")
 @click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
-@click.option("--follow", "is_followed", is_flag=True, help="Print the answer as it is written, however long it takes.")
+@click.option(
+    "--follow",
+    "--stream",
+    "is_followed",
+    is_flag=True,
+    help="Print the answer as it is written, however long it takes.",
+)
+@click.option("--reasoning", is_flag=True, help="The same, and what the model thinks on standard error.")
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @run_options
 @click.pass_obj
@@ -38,6 +45,7 @@ def send(
     mode: str | None,
     no_wait: bool,
     is_followed: bool,
+    reasoning: bool,
     timeout: float,
     **chosen: Any,
 ) -> int:
@@ -51,6 +59,7 @@ def send(
       spar send --session alice "hello"
       spar send --mode steer "no, the other one"
       spar send --follow "tell me a long story"
+      spar send --reasoning --verbose "why is the disk full?"
       spar send --model openai:gpt-5 --thinking high "what is wrong with this host?"
       echo "a long text" | spar send -
     """
@@ -62,8 +71,8 @@ def send(
         if no_wait:
             show(options, receipt, receipt["run_id"])
             return exits.OK
-        if is_followed:
-            return follow_run(options, client, receipt["run_id"])
+        if is_followed or reasoning:
+            return follow_run(options, client, receipt["run_id"], shows_thoughts=reasoning)
         status = client.get(f"/v1/runs/{receipt['run_id']}/wait", timeout=timeout)
         return _report(options, client, status, timeout)
 
