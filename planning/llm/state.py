@@ -145,9 +145,9 @@ class PlannerState:
         known = [each for each in (self._room if said is None else said, self._learnt.get(name)) if each is not None]
         return min(known, default=None)
 
-    def learn(self, name: str, room: int | None) -> None:
+    def learn(self, name: str, room: int | None, thinking: Thinking | None = None) -> None:
         """Remember how much a model has read, where it had refused more."""
-        if room is not None and room != self.room_of(name):
+        if room is not None and room != self.room_of(name, thinking):
             self._learnt[name] = room
 
     async def check_options(self, options: RunOptions) -> None:
@@ -166,9 +166,9 @@ class PlannerState:
         return f"option model is {shorten(name, 80)}, allowed are: {allowed} (plan.options.allowed_models)"
 
     def _is_too_long(self, name: str, request: Request) -> bool:
-        """Return whether a request that was made for a model with more room does not fit this one."""
+        """Return whether a cycle's request that was made for a model with more room does not fit this one."""
         room = self.room_of(name, request.thinking)
-        if room is None or (request.room is not None and request.room <= room):
+        if room is None or not request.models or (request.room is not None and request.room <= room):
             return False
         return self.estimator.of(request) > room
 

@@ -88,7 +88,7 @@ class PlanningTurn(CycleRequest):
                 planner.account(sent, response.usage, response.chars)
                 planner.told_of(request.cycle_id, sent, response.asked)
             if response.asked is None or response.asked.model == self._in_turn:
-                planner.learn(self._in_turn, self._room)  # so much it did read
+                planner.learn(self._in_turn, self._room, self._options.thinking)  # so much it did read
             if self._run is not None:
                 self._faults.heard = len(self._run.said)
             if (action := self._decided(response)) is not None:

@@ -13,11 +13,14 @@ from msgspec.structs import replace
 from acting import Executor
 from planning.llm.planner import ModelPlanner
 from planning.llm.state import PlannerState
+from planning.ports import Request
 from spar import Agent, tool
 from spar.config.registry import Registry
 from spar.errors import ConfigError
 from spar.hooks import Decision
 from spar.records.run_options import RunOptions
+from spar.testing import VirtualClock
+from tests.planning.desk import Desk
 from tests.servers.llm import LlmServer
 from tests.servers.llm_replies import FAULTS, ToolCall, says
 from tests.servers.llm_requests import Asked
@@ -245,3 +248,35 @@ async def test_a_hook_may_choose_another_model_of_those_that_are_allowed() -> No
 
     assert shown == [("", ("small", "large"))]
     assert status.output == "from large"
+
+
+async def test_the_window_of_the_model_in_turn_decides_while_another_rests() -> None:
+    async with LlmServer(by_model({"large": FAULTS["no such model"], "small": says("from small")})) as server:
+        tables = [{**LARGE, "base_url": server.url}, {**SMALL, "base_url": server.url}]
+        chain = build(model=tables, rules_are="off")
+        planner: ModelPlanner = chain.planners[0]
+        async with Agent(plan=chain, loop_interval="adaptive") as agent:
+            rooms = []
+            for _ in range(2):
+                status = await agent.wait((await agent.submit("hello")).run_id)
+                rooms.append(planner.requests[-1].room)
+
+    assert status.output == "from small"
+    assert rooms == [100_000 - 4_096 - 2_048, 7_500]
+
+
+async def test_more_thoughts_for_one_message_teach_nothing_about_the_window() -> None:
+    async with LlmServer(by_model({"large": says("from large")})) as server:
+        chain = build(model=[{**LARGE, "base_url": server.url}], rules_are="off")
+        async with Agent(plan=chain, loop_interval="adaptive") as agent:
+            await agent.wait((await agent.submit("hello", options={"thinking": "high"})).run_id)
+
+    assert chain.planners[0].room_of("large") == 100_000 - 4_096 - 2_048
+
+
+async def test_a_request_that_is_no_cycles_is_for_its_provider_to_judge() -> None:
+    async with LlmServer(by_model({"small": says("read")})) as server:
+        planner = planner_of(model=[{**SMALL, "base_url": server.url}])
+        planner.attach(Desk(VirtualClock()).host)
+        async with planner:
+            assert await planner.ask(Request(texts=("word " * 20_000,))) == "read"
