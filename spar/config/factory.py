@@ -16,7 +16,7 @@ from spar.config.tables.parts import Part
 from spar.errors import ConfigError, ContractError
 from spar.ports.channel import ChannelSpec
 from spar.ports.optional import Named, Plugin, ToolSource, offers
-from spar.protocols import Home, JudgesCalls, SensorSpec, WritesCalls
+from spar.protocols import Home, JudgesCalls, Lender, SensorSpec, WritesCalls
 from spar.protocols.tools import terms_of
 from spar.types import Phase, replace
 
@@ -48,6 +48,8 @@ class Parts:
         self.loaded, self.settings = loaded, loaded.settings
         self.home = home_of(loaded)
         self.registry = registry or default_registry(self.home.config)
+        #: Names of tools that the planner lends the actor.
+        self._lent: list[str] = []
 
     def memory(self, **more: Any) -> Any:
         part = self.settings.memory
@@ -85,12 +87,16 @@ class Parts:
         return list(tools.values())
 
     def plan(self, tool_names: list[str]) -> Any:
-        return self._module("plan", "spar.planners", {"rules": list(self.settings.rules), "tools": tool_names})
+        extra = {"rules": list(self.settings.rules), "tools": tool_names}
+        module = self._module("plan", "spar.planners", extra)
+        lent = module.lends().tools if isinstance(module, Lender) else ()
+        self._lent = [each.name for each in lent if offers(each, Named)]
+        return module
 
     def act(self, tools: list[Any]) -> Any:
         extra = {"tools": tuple(tools), **defaults.acting(self.settings)}
         module = self._module("act", "spar.actors", extra)
-        self._know_what_rules_name([name_of(tool) for tool in tools])
+        self._know_what_rules_name([*[name_of(tool) for tool in tools], *self._lent])
         return module
 
     def _know_what_rules_name(self, names: list[str]) -> None:

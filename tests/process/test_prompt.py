@@ -156,6 +156,17 @@ def test_wrong_options_are_refused_at_the_start(spar: Spar, option: str, sentenc
     assert sentence in checked.err
 
 
+def test_a_rule_of_approval_may_name_the_tool_that_reads_skills(spar: Spar) -> None:
+    rule = '\n[[approval.rules]]\ntool = "{}"\ndecision = "deny"\n'
+    written(spar, "http://127.0.0.1:1")
+    known = CONFIG.format(url="http://127.0.0.1:1")
+
+    spar.write(known + rule.format("skill"))
+    assert spar("config", "check").code == 0
+    spar.write(known + rule.format("skil"))
+    assert "no tool named 'skil'; known: shell, skill" in spar("config", "check").err
+
+
 def test_a_planner_by_rules_has_no_prompt(service: Service) -> None:
     shown: Any = service.spar("prompt")
 
