@@ -167,6 +167,24 @@ def test_ctrl_c_calls_the_run_off_and_twice_leaves(spar: Spar, start: Callable[.
         assert chat.ended() == 130
 
 
+def test_who_comes_back_sees_the_run_that_goes_on(spar: Spar, start: Callable[..., Service]) -> None:
+    gate = threading.Event()
+    with talking(spar, start, {"story": lambda text: story(text, gate)}) as (talk, _):
+        with chatting(spar) as chat:
+            chat.say("[story] tell me a story")
+            chat.shows(STORY[:24])
+            chat.say("/quit")
+            chat.shows("the run goes on")
+            assert chat.ended() == 0
+        with chatting(spar) as chat:
+            chat.shows(STORY[:24])
+            gate.set()
+            chat.shows(STORY)
+            chat.press("d")
+            assert chat.ended() == 0
+        assert len([each for each in talk.transcript("main") if each["kind"] == "user"]) == 1
+
+
 def test_lines_of_a_pipe_are_messages_one_after_another(spar: Spar, start: Callable[..., Service]) -> None:
     def fails(text: str) -> Reply:
         return Reply(status=400, body=b'{"error": {"message": "no"}}')

@@ -141,6 +141,7 @@ def _lines(status: dict[str, Any]) -> list[str]:
             error = sensor.get("last_error") if sensor.get("state") != "ok" else None  # what is over is in the log
             extra = f": {_line(error)}" if error else ""
             lines.append(f"  sensor   {name}: {sensor.get('state', '?')}{_losses(sensor)}{extra}")
+        lines += [f"  channel  {name}: {_of_channel(channel)}" for name, channel in agent["channels"].items()]
         for name, part in agent["modules"]["act"].get("parts", {}).items():
             if said := _of_tool(part):
                 lines.append(f"  tool     {name}: {said}")
@@ -191,6 +192,14 @@ def _budget(budget: dict[str, Any]) -> str:
     used, limit = (f"{budget[name] / scale:g}" for name in ("used", "limit"))
     refused = f", {budget['refused']} refused" if budget["refused"] else ""
     return f"{budget['budget']}: {used} of {limit} used ({budget['ratio']:.0%}){refused}"
+
+
+def _of_channel(channel: dict[str, Any]) -> str:
+    """Return how a channel is doing: what of it fails and why, and what it has not delivered."""
+    parts = [f"{part} {channel[part]['state']}: {_line(channel[part]['last_error'])}"
+             for part in ("receiving", "sending") if channel[part]["state"] != "ok"]  # fmt: skip
+    parts += [f"{channel[key]} {key}" for key in ("waiting", "undelivered") if channel[key]]
+    return "; ".join(parts or ["ok"])
 
 
 def _of_tool(part: Any) -> str:

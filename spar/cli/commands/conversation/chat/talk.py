@@ -95,9 +95,22 @@ class _Talk:
         show_earlier(entries)
         self._keyboard.remember(messages_of(entries))
         self._note(f"session {self._session}; /help says what can be said besides")
+        self._pending.extend(self._open_runs())
+        if self._pending:
+            self._note("a run goes on here:")
+
+    def _open_runs(self) -> list[str]:
+        """Return the runs of this session that have not ended; none of one in which nothing was said yet."""
+        try:
+            found = self._link.client().get(f"/v1/sessions/{quote(self._session, safe='')}")
+        except (click.ClickException, NotRunningError):
+            return []
+        return [str(each) for each in found["runs"]]
 
     def run(self) -> int:
         """Take line after line; return the exit code."""
+        while self._pending:
+            self._follow(self._pending.popleft())
         while True:
             try:
                 line = self._keyboard.ask(PROMPT)

@@ -1,0 +1,64 @@
+"""Commands and blocks on channels: one place for all of them, whatever the channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from memory import Memory
+from spar import Action, Agent, Perception
+from spar.ports.channel import ChannelLimits, ChannelSpec
+from spar.testing import MemoryChannel, VirtualClock
+
+TRUSTED = {"senders": ["chat:alice"], "trust": "trusted"}
+UNTRUSTED = {"senders": ["chat:bob"], "trust": "untrusted"}
+LONG = "\n\n".join(f"Paragraph {number}. " + "More of it. " * 20 for number in range(12))
+
+
+async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+    if not context.run:
+        return None
+    return Action(output=LONG if context.run.goal == "long" else f"you said {context.run.goal}")
+
+
+async def until(clock: VirtualClock, is_so: Any) -> None:
+    for _ in range(1_000):
+        if is_so():
+            return
+        await clock.sleep(0.1)
+    raise AssertionError("it did not come to be so")
+
+
+async def test_only_a_trusted_sender_commands(clock: VirtualClock, tmp_path: Path) -> None:
+    channel = MemoryChannel(ChannelLimits())
+    settings = {"sessions": {"commands": True}, "senders": {"allow": [TRUSTED, UNTRUSTED]}}
+    memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
+    agent = Agent(plan=plan, clock=clock, settings=settings, memory=memory)
+    agent.channels.take([ChannelSpec("chat", channel)])
+    async with agent:
+        channel.say("hello", "alice")
+        await until(clock, lambda: len(channel.texts("alice")) == 1)
+        channel.say("/new", "alice")
+        channel.say("/new", "bob")
+        await until(clock, lambda: len(channel.texts("alice")) == 2 and channel.texts("bob"))
+    assert channel.texts("alice")[1].startswith("A new conversation begins (chat:alice")
+    assert channel.texts("bob") == ["you said /new"]
+
+
+async def test_a_channel_that_cannot_edit_gets_blocks_and_the_final_once(clock: VirtualClock) -> None:
+    plain, edited = MemoryChannel(ChannelLimits()), MemoryChannel(ChannelLimits(text=10_000, can_edit=True))
+    settings = {
+        "runs": {"blocks": "message_end"},
+        "senders": {"allow": [TRUSTED, {"senders": ["other:alice"], "trust": "trusted"}]},
+    }
+    agent = Agent(plan=plan, clock=clock, settings=settings)
+    agent.channels.take([ChannelSpec("chat", plain), ChannelSpec("other", edited)])
+    async with agent:
+        plain.say("long")
+        edited.say("long")
+        await until(clock, lambda: sum(map(len, plain.texts())) >= len(LONG) * 0.95 and edited.sent)
+        await clock.sleep(10)
+    assert len(plain.sent) > 2
+    assert "\n\n".join(plain.texts()).split() == LONG.split()
+    assert edited.texts() == [LONG]
