@@ -6,12 +6,17 @@ import ctypes
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 
 import pytest
 
 from spar.health.relief import resident
 from spar.testing import VirtualClock
 from tests.offline import no_route_outside
+
+#: Tests of parts whose libraries are not installed here (`pip install 'spar-agent[test]'`); in CI all are.
+_HAS_MAIL = os.environ.get("CI") or (find_spec("imapclient") and find_spec("aiosmtpd"))
+collect_ignore = [] if _HAS_MAIL else ["channels/mail", "process/test_mail.py"]
 
 #: By how many bytes this process may grow before what was freed is given back to the system.
 GROWTH = 64 << 20
