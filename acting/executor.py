@@ -28,6 +28,7 @@ from acting.run.confirm import Confirm
 from acting.run.runtime import Limits, Runtime
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
+from acting.tooling.tool_context import SESSION
 from spar.clock import Clock, SystemClock
 from spar.data.blackboard import Board
 from spar.data.bounded import BoundedDict
@@ -307,6 +308,7 @@ class Executor:
         known: tuple[CallResult, ...] = (),
         earlier: Callable[[str], bool | None] = lambda id: None,
     ) -> ActionResult:
+        SESSION.set(scope.session)
         batch = Batch(self._runtime, board, confirm, scope, resume, known, earlier)
         is_streamed = calls is not action.calls
         batch.begin(replace(action, id=scope.key, calls=() if is_streamed else action.calls), is_streamed=is_streamed)

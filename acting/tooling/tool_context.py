@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
 
 from msgspec import Struct, field
 
 from spar.types import Call
+
+#: The session whose calls are carried out here: for what a tool is asked beside its attempts, which names none.
+SESSION: Final[ContextVar[str]] = ContextVar("session", default="main")
 
 
 class ToolContext(Struct, frozen=True):

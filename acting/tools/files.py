@@ -24,6 +24,7 @@ from acting.fs.atomic import copy_file, make_durable, move_entry, replace_file, 
 from acting.fs.protected import protected
 from acting.fs.rooted import RootedDir, file_kind, file_resource, look, open_file, split
 from acting.tooling.text import object_schema, visible
+from acting.tooling.tool_context import SESSION
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.protocols import Effect, Home, Host
@@ -99,7 +100,7 @@ class FilesTool:
         parts = _inside(self._workspace.path, os.path.join(self._workspace.path, root))  # noqa: PTH118
         if parts is None:
             raise ConfigError(f"root {root!r} must lie in the workspace {home.workspace!r}", path=("root",))
-        self._prefix, self._config = parts, home.config
+        self._root, self._config, self._home = parts, home.config, home
         self._sources: list[tuple[RootedDir, int]] = []
         _refuse_own(self._workspace.path, home, "root")
         for key, folders, right in (("movable", movable, _TAKE), ("readable", readable, _READ)):
@@ -108,6 +109,11 @@ class FilesTool:
                 _refuse_own(source.path, home, key)
                 self._sources.append((source, right))
         self._use(SystemClock())
+
+    @property
+    def _prefix(self) -> tuple[str, ...]:
+        """Return the names that lead from the workspace to what paths are relative to."""
+        return (*self._home.parts_of(SESSION.get()), *self._root)
 
     def attach(self, host: Host) -> None:
         """Let threads count as work on the agent's clock."""
@@ -172,6 +178,9 @@ class FilesTool:
         }
         try:
             self._workspace.make()
+            if own := self._home.parts_of(SESSION.get()):
+                with self._workspace.directory(own, make=True):
+                    pass
             return operations[op](place, **more)
         except OSError as error:
             reason = error.strerror.lower() if error.strerror else str(error)

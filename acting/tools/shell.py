@@ -23,7 +23,7 @@ from acting.process.program import Program, environment, find_program, hide_memo
 from acting.sandbox.command_fingerprint import file_digest, operands, why_not_standing
 from acting.sandbox.spec import SandboxSpec
 from acting.tooling.text import object_schema, text_of
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.tool_context import SESSION, ToolContext
 from acting.tools.skill_programs import SkillPrograms, without
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
@@ -89,9 +89,9 @@ class ShellTool:
         self._home, self._programs, self._limit = home, tuple(programs), timeout
         self._max_output, self._env, self._ok_exits = max_output, tuple(env), frozenset(ok_exits)
         self._sandbox, self._network, self._memory = sandbox, network, memory
-        self._workspace = os.path.realpath(home.workspace)
+        self._root = os.path.realpath(home.workspace)
         self._readable = tuple(os.path.realpath(os.path.join(home.config, each)) for each in readable)  # noqa: PTH118
-        _refuse_own(home, self._workspace, self._readable)
+        _refuse_own(home, self._root, self._readable)
         self._skills = SkillPrograms(skills, home)
         self._readable += (self._skills.folder,) if skills else ()
         self._grantable: Sequence[str] = GRANTABLE
@@ -118,6 +118,11 @@ class ShellTool:
             },
             "argv",
         )
+
+    @property
+    def _workspace(self) -> str:
+        """Return the folder that the programs of the session in hand work in."""
+        return os.path.join(self._root, *self._home.parts_of(SESSION.get()))  # noqa: PTH118
 
     def attach(self, host: Host) -> None:
         """Let running programs count as work on the agent's clock."""
@@ -209,7 +214,7 @@ class ShellTool:
         """
         words = _words(params.get("argv"))
         path = os.path.realpath(self._find(words[0], self._environment()))
-        return why_not_standing(path, words, self._workspace, self._grantable)
+        return why_not_standing(path, words, self._root, self._grantable)
 
     def allow_grants(self, programs: Sequence[str]) -> None:
         """Let calls of these programs be granted for a time, and of no others."""
@@ -225,7 +230,7 @@ class ShellTool:
 
     def _bwrap(self) -> str | None:
         found = find_program("bwrap", self._environment())
-        return None if found is None or Path(os.path.realpath(found)).is_relative_to(self._workspace) else found
+        return None if found is None or Path(os.path.realpath(found)).is_relative_to(self._root) else found
 
     async def _offered(self) -> SandboxCapability:
         if self._capability is None:

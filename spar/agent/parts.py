@@ -104,7 +104,7 @@ class AgentParts:
         self.stops = RunStops(parts, self.sessions)
         self.session_records = SessionRecords(core, self.agent_state, self.transcripts)
         self.resets = Resets(parts, self.sessions, self.session_records, self.stops, self.demand)
-        self.session_control = SessionControl(parts, self.sessions, self.session_records, self.resets)
+        self.session_control = SessionControl(parts, self.session_records, self.resets, home)
         self.commands = Commands(parts, self.session_records, self.session_control, self.resets, self.stops)
         self.submission = Submission(parts, self.sessions, self.lifecycle, self.stops, self.session_records,
                                      self.resets, self.commands)  # fmt: skip

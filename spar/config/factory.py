@@ -32,7 +32,8 @@ BUILT_FROM: dict[Phase, tuple[str, ...]] = {
 def home_of(loaded: Loaded) -> Home:
     """The folders of a service; relative ones start at the configuration file's."""
     service, folder = loaded.settings.service, loaded.folder
-    return Home(str(folder), str(folder / service.workspace), str(folder / service.state_dir))
+    is_split = loaded.settings.acting.workspace == "per-session"
+    return Home(str(folder), str(folder / service.workspace), str(folder / service.state_dir), is_split)
 
 
 def default_registry(folder: str = "") -> Registry:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol
+from hashlib import blake2b
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
@@ -14,6 +15,9 @@ from spar.records.journal import CallJournal
 from spar.records.session import id_of
 from spar.records.transcript import Transcripts
 from spar.types import Perception
+
+#: Characters of a session's key that its folder is known by.
+_KNOWN_BY: Final = 40
 
 
 class Notifier(Protocol):
@@ -30,16 +34,33 @@ class Publisher(Protocol):
     def publish(self, event: Any) -> None: ...
 
 
+def own_parts(session: str) -> tuple[str, ...]:
+    """Return the names that lead from the workspace to the folder of a session: at last some letters that people know
+    it by, and a digest of all of its key.
+
+    Whoever chooses a key can neither choose a path by it nor meet another session's folder.
+    """
+    plain = "".join(each if each.isascii() and each.isalnum() else "-" for each in session[:_KNOWN_BY]).strip("-")
+    mark = blake2b(session.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return "sessions", f"{plain.lower()}-{mark}" if plain else mark
+
+
 class Home(Struct, frozen=True):
     """Folders of the service. A part whose constructor has a parameter annotated `Home` is given it.
 
     `config` is the folder of the configuration file (relative paths in options start there),
-    `workspace` the only folder that tools may touch, `state` where the service keeps its own files.
+    `workspace` the only folder that tools may touch, `state` where the service keeps its own files. With `is_split`
+    each session has a folder of its own in the workspace, and tools touch that alone.
     """
 
     config: str
     workspace: str
     state: str
+    is_split: bool = False
+
+    def parts_of(self, session: str) -> tuple[str, ...]:
+        """Return the names that lead from the workspace to the folder of a session; none where all share it."""
+        return own_parts(session) if self.is_split else ()
 
 
 class ModelState(Struct, frozen=True):

@@ -236,6 +236,9 @@ class ActingSettings(Section):
     """How many calls may run at once; they mostly wait for others."""
     order: Literal["parallel", "plan"] = "parallel"
     """"plan": calls of one action that are not only reading run one after another, in the order of the plan."""
+    workspace: Literal["shared", "per-session"] = "shared"
+    """"per-session": each session has a folder of its own in the workspace, made when it is first used; the tools
+    `files` and `shell` see that one alone."""
     largest_result: Annotated[Whole, Ge(1024), Le(256 * 1024 * 1024)] = 16 * 1024 * 1024
     """Bytes of a result as JSON. The next call gets all of it; a call that returns more fails (`too_large`). Models and
     people are shown a short form."""

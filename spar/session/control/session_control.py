@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from spar.ports.optional import NamesModels, offers
+from spar.protocols.host import Home, own_parts
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
 from spar.runs.commands import is_command
@@ -19,7 +23,7 @@ from spar.session.control.option_checks import check_options
 from spar.session.control.resets import Resets
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
-from spar.session.sessions import Sessions
+from spar.threads import Threads
 
 #: Sessions on a page, usually and at most.
 USUAL_PAGE: Final = 50
@@ -53,10 +57,10 @@ class SessionPage(Struct, frozen=True):
 class SessionControl:
     """Control of the sessions of one agent."""
 
-    __slots__ = ("_parts", "_records", "_resets", "_sessions")
+    __slots__ = ("_home", "_parts", "_records", "_resets")
 
-    def __init__(self, parts: SessionParts, sessions: Sessions, records: SessionRecords, resets: Resets) -> None:
-        self._parts, self._sessions, self._records, self._resets = parts, sessions, records, resets
+    def __init__(self, parts: SessionParts, records: SessionRecords, resets: Resets, home: Home | None) -> None:
+        self._parts, self._records, self._resets, self._home = parts, records, resets, home
 
     async def list(self, limit: int = USUAL_PAGE, after: str = "") -> SessionPage:
         """Return sessions, the one that was used last first. Args: after: `next` of the page before.
@@ -102,6 +106,9 @@ class SessionControl:
         if self._view(record).runs:
             await self._resets.reset(key, by)
         parts, store = self._parts, self._parts.agent_state.sessions
+        if self._home is not None:  # also what was made while each had one
+            folder = Path(self._home.workspace, *own_parts(key))
+            await Threads("forgetting", parts.core.clock).run(_remove, folder)
         gone = 0 if store is None else await store.forget(parts.core.name, key)
         self._records.forget(key)
         parts.transcripts.forget(key)
@@ -121,7 +128,18 @@ class SessionControl:
             state = "running"
         return SessionView(record.key, record.id, record.ordinal, record.title, record.defaults.given, record.origin,
                            record.created_at, record.began_at, record.used_at, state,
-                           tuple(run.id for run in runs))  # fmt: skip
+                           tuple(run.id for run in runs), self._workspace(record.key))  # fmt: skip
+
+    def _workspace(self, key: str) -> str:
+        """Return the folder that is the session's own; "" where all share the workspace."""
+        parts = () if self._home is None else self._home.parts_of(key)
+        return str(Path(self._home.workspace, *parts)) if self._home is not None and parts else ""
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder with all that is in it; links are removed, not followed. Raises: OSError."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
 
 
 def _place(record: SessionRecord) -> str:
