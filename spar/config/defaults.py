@@ -99,7 +99,7 @@ def check_applicable(given: Mapping[str, Any] | Settings | None, act: Any) -> No
 def acting(settings: Settings) -> dict[str, Any]:
     """Return the settings that the built-in executor takes: the arguments `settings` and `approval_timeout`."""
     approval = settings.approval
-    given = {**settings.acting.model_dump(), "approval": approval.model_dump(exclude_none=True)}
+    given = {**settings.acting.model_dump(exclude={"workspace"}), "approval": approval.model_dump(exclude_none=True)}
     return {"settings": given, "approval_timeout": approval.expires}
 
 

@@ -56,6 +56,7 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     "rules": "live",
     "tools": "live",
     "acting": "live",
+    "acting.workspace": "restart",
     "approval": "live",
     "budgets": "live",
     "memory": "restart",
