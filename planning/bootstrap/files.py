@@ -147,11 +147,12 @@ class PromptFiles:
         self.version += told != self.told
         self.told = told
         self.missing = tuple(each.path for each in self._tables if known[each.path].is_missing and not each.required)
-        self.problems = {name: why for name, found in known.items() if (why := self._problem(found))}
-        for table in self._tables:
-            if table.required and known[table.path].is_missing:
-                self.problems[table.path] = "is required and not there any more"
-        self.problems |= {each.name: each.left_out for each in told if each.left_out and each.name not in self.problems}
+        required = [each.path for each in self._tables if each.required and known[each.path].is_missing]
+        self.problems = {  # made as a whole: other threads read it
+            **{each.name: each.left_out for each in told if each.left_out},
+            **{name: why for name, found in known.items() if (why := self._problem(found))},
+            **dict.fromkeys(required, "is required and not there any more"),
+        }
 
     def _problem(self, found: _Known) -> str:
         if not found.problem:

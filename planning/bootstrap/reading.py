@@ -83,7 +83,7 @@ def read_text(path: str, most: int, *, inside: str) -> Reading:
 
 def _read(path: str, most: int, inside: str) -> Reading | None:
     """Return the reading; None when the file changed meanwhile."""
-    is_named_inside = Path(path).is_relative_to(inside)
+    is_named_inside = _leads_through(path, inside)
     # Opening a device already acts on it, so look before.
     _refuse_special(os.stat(path, follow_symlinks=not is_named_inside))  # noqa: PTH116
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (os.O_NOFOLLOW if is_named_inside else 0)
@@ -107,6 +107,11 @@ def _read(path: str, most: int, inside: str) -> Reading | None:
     text = _text(content, is_end=is_end)
     is_whole = is_end and len(text) <= most
     return Reading(text[:most], real, is_inside, is_whole, before.st_size, len(text) if is_end else 0)
+
+
+def _leads_through(path: str, folder: str) -> bool:
+    """Return whether a path leads through a folder (its real one), however it is spelled and wherever it leads then."""
+    return any(Path(os.path.realpath(each)).is_relative_to(folder) for each in Path(path).parents)
 
 
 def _text(content: bytes, *, is_end: bool) -> str:

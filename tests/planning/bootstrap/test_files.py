@@ -72,6 +72,22 @@ def test_a_link_or_second_name_in_the_workspace_leads_to_no_secret(home: Home) -
     }
 
 
+def test_a_workspace_that_is_spelled_otherwise_is_the_workspace_all_the_same(home: Home) -> None:
+    write("secret", home.config, "token")
+    Path(home.config, "other").symlink_to(home.config)
+    spelled = Home(f"{home.config}/other", f"{home.config}/other/workspace/../workspace", home.state)
+    Path(home.workspace, "link.md").symlink_to(Path(home.config, "token"))
+    Path(home.workspace, "folder").symlink_to(home.config)
+    write("own", home.workspace, "own.md")
+    files = PromptFiles(["link.md", "workspace/link.md", "workspace/folder/token", "workspace/own.md"], spelled)
+
+    assert [(each.text, each.trust) for each in looked(files)] == [("own", "untrusted")]
+    link = "is a symbolic link, which is not followed in the workspace"
+    assert files.problems == {
+        "link.md": link, "workspace/link.md": link, "workspace/folder/token": "leads out of the workspace",
+    }  # fmt: skip
+
+
 def test_what_is_no_text_is_a_problem_and_not_told(home: Home) -> None:
     write(b"\xff\xd8\xff", home.config, "image")
     write(b"a\0b", home.config, "zero")
