@@ -279,7 +279,7 @@ class Lifespan:
                 raise
             _hand_on(old["plan"].part, new["plan"].part)
             self._enforce(new, openings)
-            self._health.forget_models({id(opening.part) for opening in openings})
+            self._health.models.forget({id(opening.part) for opening in openings})
             self._setup.steps = {phase: self._step(phase) for phase in PHASES}
         if left := [each for each in before if each not in openings]:
             users = self._holding.at_work()

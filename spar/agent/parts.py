@@ -303,8 +303,8 @@ class AgentParts:
         return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
                     sessions.resume, state.journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
                     self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_in_hand,
-                    partial(self.health.model, id(part)), self.runs.used, self.submission.accept,
-                    partial(self.health.problem, id(part)), self.session_records.conversation)  # fmt: skip
+                    partial(self.health.models.told, id(part)), self.runs.used, self.submission.accept,
+                    partial(self.health.models.problem, id(part)), self.session_records.conversation)  # fmt: skip
 
     def wake(self) -> None:
         """Begin the next cycle of the standing session at once; from any thread."""

@@ -6,6 +6,7 @@ error_reporting  reports errors of modules, hooks and handlers to the log, the e
 streaks          counts failures in a row by session and phase
 watched          finds from outside what is wrong with an agent
 watchdog         watches the event loop from a thread of its own
+models           knows how the planner's models are, and what is wrong with what they are told
 resources        measures the memory of the process and the room on its disk
 relief           sheds caches, drains or refuses work when memory or disk run short
 """

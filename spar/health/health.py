@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal, Protocol, cast
 
 from msgspec import Struct
 
 from spar.backoff import Backoff, Intensity
-from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, ModelStateChanged, RecoveryStep
+from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoveryStep
 from spar.health.alerts import Alert, Kind, Severity, key_of
+from spar.health.models import Models
 from spar.health.resources import CALM, Pressure
 from spar.health.streaks import Streak, Streaks
 from spar.ids import new_id
@@ -29,7 +30,6 @@ from spar.observe.logs import get_logger
 from spar.observe.stats import Stats
 from spar.ports.agent import AgentControl
 from spar.ports.optional import Degradable, Restorable, offers
-from spar.protocols import ModelState
 from spar.types import Fault, Phase, replace
 
 log = get_logger("spar.health")
@@ -97,7 +97,7 @@ class Health:
     """
 
     __slots__ = ("_agent", "_backoff", "_core", "_degraded_at", "_intensities", "_limits", "_looks_at_all",
-                 "_problems", "_sessions", "_setup", "_stats", "_steps", "_to_restart", "alerts",
+                 "_sessions", "_setup", "_stats", "_steps", "_to_restart", "alerts",
                  "counts", "models", "pressure", "restarted", "streaks")  # fmt: skip
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, agent: AgentControl,
@@ -111,10 +111,7 @@ class Health:
         #: How often each phase's module was restarted, for the standing session and for the others.
         self._intensities: dict[tuple[str, bool], Intensity] = {}
         self.streaks = Streaks()
-        #: The models that the planner may ask, by name: by which part, and how each is.
-        self.models: dict[str, tuple[int, ModelState]] = {}
-        #: What is wrong with what a model is told, by what it is about: by which part it was told.
-        self._problems: dict[str, int] = {}
+        self.models = Models(core, self)
         self.limits = HealthLimits()
         self._degraded_at: float | None = None
         #: By session, the phase whose module it has asked to be restarted.
@@ -204,67 +201,12 @@ class Health:
         if self.alerts:
             self.recovered("slow", session=session)
 
-    # -- models
-
-    def model(self, owner: int, told: ModelState) -> None:
-        """A part (`owner` is its id) tells of one of its models: that there is one, or whether it may be asked now."""
-        known = self.models.get(told.model)
-        self.models[told.model] = (owner, told)
-        if told.state == "closed":
-            if known is not None and known[1].state == "open":
-                log.info("model answers again", agent=self._core.name, model=told.model)
-                self._core.events.publish(ModelStateChanged(model=told.model, state="closed"))
-            self.recovered("provider", what=told.model)
-            return
-        wait = max(told.until - self._core.clock.monotonic(), 0.0)
-        log.warning("model left alone", agent=self._core.name, model=told.model, reason=told.fault,
-                    seconds=round(wait, 1))  # fmt: skip
-        self._core.events.publish(
-            ModelStateChanged(model=told.model, state="open", reason=told.fault, retry_after=wait)
-        )
-        is_last = all(state.state == "open" for _, state in self.models.values())
-        message = f"{told.fault}; no other model can be asked" if is_last else told.fault
-        self.alert("provider", message, severity="critical" if is_last else "warning", what=told.model)
-
-    def forget_models(self, owners: Container[int]) -> None:
-        """The models of all other parts are not asked any more, nor is what they were told."""
-        for about, owner in list(self._problems.items()):
-            if owner not in owners:
-                self.problem(owner, about, "")
-        for name, (owner, _) in list(self.models.items()):
-            if owner not in owners:
-                del self.models[name]
-                self.recovered("provider", what=name)
-
-    def problem(self, owner: int, about: str, why: str, *, is_note: bool = False) -> None:
-        """A part (`owner` is its id) tells what is wrong with what its model is told; "": nothing any more."""
-        if is_note:
-            log.info("prompt", agent=self._core.name, about=about, reason=why)
-        elif why:
-            self.recovered("prompt", what=about)  # another reason is told as well
-            self._problems[about] = owner
-            self.alert("prompt", f"{about} {why}", what=about)
-        elif self._problems.get(about) == owner:
-            del self._problems[about]
-            self.recovered("prompt", what=about)
-
-    def model_report(self) -> list[dict[str, Any]]:
-        """Each model: whether it may be asked, why not, and the seconds until it is tried; from any thread."""
-        now = self._core.clock.monotonic()
-        return [
-            {
-                "model": told.model,
-                "state": "half_open" if told.state == "open" and told.until <= now else told.state,
-                "reason": told.fault.removeprefix(f"{told.model} "),
-                "wait": max(told.until - now, 0.0),
-            }
-            for _, told in list(self.models.values())
-        ]
+    # -- as a whole
 
     @property
     def makes_do(self) -> bool:
         """Return whether the agent works with less than it has: without its planner, or without one of its models."""
-        return self.is_degraded or any(told.state == "open" for _, told in list(self.models.values()))
+        return self.is_degraded or self.models.is_any_open
 
     # -- after each cycle
 

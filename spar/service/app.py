@@ -223,7 +223,7 @@ def describe(agent: Measured) -> dict[str, Any]:
         "memory": snapshot_of(agent.memory),
         "budgets": agent.budgets.snapshot(),
         "recovery": agent.recovery.snapshot(),
-        "models": agent.health.model_report(),
+        "models": agent.health.models.report(),
         "waiting_for_models": sum(session.waits_for_model for session in list(agent.sessions.by_key.values())),
         "calls": agent.account.calls.totals(),
         "warnings": warnings_of(agent),

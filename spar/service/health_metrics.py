@@ -132,7 +132,7 @@ def _models(agent: Measured) -> Rows:
     """Return rows that say whether each model may be asked."""
     return [
         ([each["model"], state], float(each["state"] == state))
-        for each in agent.health.model_report()
+        for each in agent.health.models.report()
         for state in ("closed", "open", "half_open")
     ]
 
