@@ -23,7 +23,7 @@ from spar.bus.bus import Events
 from spar.channels.conversations import Channels
 from spar.channels.senders import Senders
 from spar.clock import Clock
-from spar.health.error_reporting import Reports
+from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
 from spar.health.resources import Pressure
 from spar.health.watched import Watched
@@ -77,7 +77,7 @@ class AgentParts:
         by_key: dict[str, Session] = {}
         health = self.health = Health(core, setup, account, self, by_key)
         self.session_accounts = SessionStats(health.streaks.worst_of)
-        reports = self.reports = Reports(core, setup, account, requests, health, self)
+        reports = self.reports = ErrorReporter(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
         restraint = Enforcement(core, setup, health, self)
         self.budgets = Budgets(settings.budgets.limits, clock, core.events, restraint)

@@ -9,7 +9,7 @@ from spar.agent.lifecycle import Lifecycle
 from spar.agent.lifespan import Lifespan
 from spar.agent.measured import Blockable, Measured
 from spar.agent.submission import Submission
-from spar.health.error_reporting import Reports
+from spar.health.error_reporting import ErrorReporter
 from spar.loop.tasks import Requests
 from spar.observe.stats import Snapshot
 from spar.records.run_options import RunOptions
@@ -86,7 +86,7 @@ class Served(AsksRuns, Measured, Startable, Pausable, Steppable, Exchangeable, P
     @property
     def requests(self) -> Requests: ...
     @property
-    def reports(self) -> Reports: ...
+    def reports(self) -> ErrorReporter: ...
     @property
     def lifecycle(self) -> Lifecycle: ...
     @property

@@ -25,7 +25,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
-class Reports:
+class ErrorReporter:
     """Tells of one agent's faults; asks its hooks what is about the agent itself, and of it what policies say."""
 
     __slots__ = ("_agent", "_core", "_health", "_requests", "_setup", "_stats", "_told")

@@ -14,7 +14,7 @@ import msgspec
 
 from spar.errors import SparError
 from spar.events import ErrorOccurred, ExperienceStored
-from spar.health.error_reporting import Reports
+from spar.health.error_reporting import ErrorReporter
 from spar.journal.background_writer import BackgroundWriter
 from spar.journal.closing import experiences_of
 from spar.loop.core import Core
@@ -94,7 +94,7 @@ class AgentState:
         "writer",
     )  # fmt: skip
 
-    def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: Reports,
+    def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: ErrorReporter,
                  agent: AgentControl) -> None:  # fmt: skip
         self._core, self.memory, self._stats = core, memory, stats
         self._requests, self._reports, self._agent = requests, reports, agent

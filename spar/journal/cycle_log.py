@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from spar.errors import FencedError, SparError
-from spar.health.error_reporting import Reports
+from spar.health.error_reporting import ErrorReporter
 from spar.journal.agent_state import AgentState
 from spar.journal.closing import begun, closing, experiences_of, left_over, undealt
 from spar.journal.recovery import Recovery
@@ -35,7 +35,7 @@ class CycleLog:
 
     __slots__ = ("_agent_state", "_core", "_is_strict", "_recovery", "_reports", "_runs", "_setup", "_work")
 
-    def __init__(self, core: Core, setup: Setup, recovery: Recovery, agent_state: AgentState, reports: Reports,
+    def __init__(self, core: Core, setup: Setup, recovery: Recovery, agent_state: AgentState, reports: ErrorReporter,
                  runs: Runs) -> None:  # fmt: skip
         self._core, self._setup, self._recovery, self._work = core, setup, recovery, recovery.work
         self._agent_state, self._reports, self._runs = agent_state, reports, runs

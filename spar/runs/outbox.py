@@ -10,7 +10,7 @@ from __future__ import annotations
 from spar.data.json_safe import plain
 from spar.data.reply import Reply, comparable, repeats
 from spar.events import MessageSent
-from spar.health.error_reporting import Reports
+from spar.health.error_reporting import ErrorReporter
 from spar.hooks import HookContext
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
@@ -28,7 +28,9 @@ class Outbox:
 
     __slots__ = ("_core", "_reports", "_requests", "_runs", "interim")
 
-    def __init__(self, core: Core, requests: Requests, reports: Reports, runs: Runs, state: HasModuleRows) -> None:
+    def __init__(
+        self, core: Core, requests: Requests, reports: ErrorReporter, runs: Runs, state: HasModuleRows
+    ) -> None:
         self._core, self._reports, self._requests, self._runs = core, reports, requests, runs
         self.interim = Interim(core, requests, runs, state, self)
 

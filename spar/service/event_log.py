@@ -19,7 +19,7 @@ from spar.events import (
     SensorRestored,
     TriggerMissed,
 )
-from spar.health.error_reporting import Reports
+from spar.health.error_reporting import ErrorReporter
 from spar.hooks import POINTS
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
@@ -83,7 +83,7 @@ def calls(results: Sequence[CallResult]) -> str:
 # -- sensors
 
 
-def log_sensors(core: Core, reports: Reports, module: str) -> None:
+def log_sensors(core: Core, reports: ErrorReporter, module: str) -> None:
     """Log failing, quarantined and restored sensors and missed triggers from now on.
 
     Args: module: the name of the sense module.
@@ -116,7 +116,7 @@ def log_sensors(core: Core, reports: Reports, module: str) -> None:
 # -- hooks
 
 
-def log_hooks(core: Core, reports: Reports) -> None:
+def log_hooks(core: Core, reports: ErrorReporter) -> None:
     """Log faults of hooks that a planner asks, from now on; those of all others are logged where they are asked."""
 
     def failed(event: ErrorOccurred) -> None:
@@ -130,7 +130,7 @@ def log_hooks(core: Core, reports: Reports) -> None:
 # -- tools
 
 
-def log_tools(core: Core, reports: Reports) -> None:
+def log_tools(core: Core, reports: ErrorReporter) -> None:
     """Log calls that fail by a mistake in their tool, servers that are lost and broken promises from now on."""
 
     def failed(event: ErrorOccurred) -> None:

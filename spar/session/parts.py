@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spar.budgets.budgets import Budgets
-from spar.health.error_reporting import Reports
+from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
 from spar.journal.agent_state import AgentState
 from spar.journal.cycle_log import CycleLog
@@ -38,7 +38,7 @@ class SessionParts(Struct, frozen=True, eq=False):
     transcripts: SessionTranscripts
     outbox: Outbox
     session_hooks: SessionHooks
-    reports: Reports
+    reports: ErrorReporter
     health: Health
     account: Stats
     session_accounts: SessionStats

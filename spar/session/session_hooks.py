@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from spar.clock import Timer
-from spar.health.error_reporting import Reports
+from spar.health.error_reporting import ErrorReporter
 from spar.hooks import HookContext
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
@@ -36,7 +36,7 @@ class SessionHooks:
 
     __slots__ = ("_begun", "_core", "_reports", "_requests", "_sessions", "_timer", "_transcripts", "_written")
 
-    def __init__(self, core: Core, requests: Requests, reports: Reports, transcripts: SessionTranscripts,
+    def __init__(self, core: Core, requests: Requests, reports: ErrorReporter, transcripts: SessionTranscripts,
                  sessions: Mapping[str, HookedSession]) -> None:  # fmt: skip
         self._core, self._requests, self._reports = core, requests, reports
         self._transcripts, self._sessions = transcripts, sessions
