@@ -56,6 +56,12 @@ def short(value: Any) -> str:
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), TEXT)
 
 
+def hook_line(did: dict[str, Any]) -> str:
+    """Return what a hook did to the prompt of a request."""
+    told = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in did.items() if key not in ("hook", "point")]
+    return f"hook {did['hook']} at {did['point']}: {'; '.join(told)}"
+
+
 def cycle_tree(cycle: dict[str, Any]) -> str:
     """Return a cycle as it is on the tape: noticed, decided, each call with what came of it, learnt, what failed."""
     lines = [f"cycle {cycle['cycle_id']}  session {cycle['session']}  {zoned(local(cycle['started_at']))}  "
@@ -68,7 +74,8 @@ def cycle_tree(cycle: dict[str, Any]) -> str:
         decided.append(f"put off: {action['deferred']}")
     if action.get("output") is not None:
         decided.append(f"answer: {short(action['output'])}")
-    _branch(lines, "decided", phases.get("plan"), decided)
+    did = [each for note in cycle.get("notes") or () if note.get("kind") == "hooks" for each in note["hooks"]]
+    _branch(lines, "decided", phases.get("plan"), [*[hook_line(each) for each in did], *decided])
     known = {each["call"]["id"] for each in result.get("results") or ()}
     results = [_result(each) for each in result.get("results") or ()]
     results += [

@@ -79,3 +79,10 @@ def test_a_cycle_that_was_cut_off_and_one_with_huge_values_are_shown_too() -> No
     assert "\n" not in bare
     assert len(long) < TEXT + 200
     assert "├─ failed" in long
+
+
+def test_a_cycle_shows_what_hooks_did_to_its_request() -> None:
+    did = {"point": "before_request", "hook": "night", "instructions": "9 characters appended", "left_out": ["shell"]}
+    shown = cycle_tree(cycle(notes=[{"kind": "advice", "advice": []}, {"kind": "hooks", "hooks": [did]}]))
+
+    assert 'hook night at before_request: instructions: 9 characters appended; left out: ["shell"]' in shown

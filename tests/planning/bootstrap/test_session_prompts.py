@@ -15,6 +15,7 @@ from spar.hooks import Decision, HookContext
 from spar.protocols import Home
 from spar.records.prompt import PromptFile
 from spar.testing import ScriptedModel, VirtualClock
+from spar.types import Call
 from tests.planning.bootstrap.written import remove, write
 from tests.planning.desk import Desk, context, decided, end, message, planned, user
 
@@ -173,3 +174,17 @@ async def test_two_requests_share_all_that_stands_before_what_is_new(clock: Virt
     assert planner.prompts.composed == 1
     assert planner.prompts.files is not None
     assert planner.prompts.files.reads == 2
+
+
+async def test_requests_on_the_way_are_told_none_of_it_and_not_shown_to_hooks(clock: VirtualClock, home: Home) -> None:
+    write("for plans", home.config, "a.md")
+    desk, asked = Desk(clock), list[str]()
+    for point in ("agent_bootstrap", "before_request"):
+        desk.hooks.add(point, lambda ctx: asked.append(ctx.point))
+    model = ScriptedModel([{"output": "thought"}])
+    planner = planner_of(desk, model, home, "a.md")
+
+    said = await planner.activities["_latent"](Call("think", {"of": "x"}), {"description": "Think."}, [])
+
+    assert (said, asked) == ("thought", [])
+    assert "for plans" not in model.requests[0].instructions

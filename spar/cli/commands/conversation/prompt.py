@@ -9,7 +9,7 @@ import click
 
 from spar.cli.client import service
 from spar.cli.context import Options, show
-from spar.cli.tables import table
+from spar.cli.tables import hook_line, table
 from spar.data.text import one_line, printable
 
 
@@ -41,7 +41,7 @@ def _told(found: dict[str, Any]) -> str:
     rows = [(each["part"], f"{each['chars']:,}", f"{each['tokens']:,}", _origin(each)) for each in parts]
     rows.append(("all", f"{found['chars']:,}", f"{found['tokens']:,}", _about(found)))
     told = [table(("part", ">chars", ">tokens", "origin"), rows)]
-    told += [one_line(f"hook {each['hook']}: {_did(each)}") for each in found["hooks"]]
+    told += [one_line(hook_line(each)) for each in found["hooks"]]
     told += [one_line(f"problem: {each}") for each in found["problems"]]
     for each in parts:
         if "text" in each:
@@ -55,7 +55,3 @@ def _about(found: dict[str, Any]) -> str:
 
 def _origin(part: dict[str, Any]) -> str:
     return f"{part['origin']} ({part['note']})" if part["note"] else str(part["origin"])
-
-
-def _did(hook: dict[str, Any]) -> str:
-    return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in hook.items() if key not in ("hook", "point"))
