@@ -10,10 +10,14 @@ from __future__ import annotations
 import gc
 import random
 import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+
+from spar.service.garbage import Collections
+from spar.threads import take_short_turns
 
 Batch = Callable[[int], Awaitable[int | None]]
 
@@ -137,6 +141,19 @@ async def compare(
                 itself.own.append(before)
                 itself.limit.append(after)
     return measured, itself
+
+
+@contextmanager
+def as_served() -> Iterator[None]:
+    """Let threads take turns and garbage be looked for as in the process of a service, which is never quiet here."""
+    before, collections = sys.getswitchinterval(), Collections(lambda: None)
+    take_short_turns()
+    collections.begin()
+    try:
+        yield
+    finally:
+        collections.end()
+        sys.setswitchinterval(before)
 
 
 @contextmanager

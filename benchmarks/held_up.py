@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from benchmarks.beat import Beat, beating
 from benchmarks.counted import Counted, counted
-from benchmarks.harness import Effort, frozen
+from benchmarks.harness import Effort, as_served, frozen
 from benchmarks.journalled import journalled
 from benchmarks.table import Line, amount, number
 
@@ -55,6 +55,11 @@ class Late:
 
 
 async def measure(effort: Effort) -> list[Line]:
+    with as_served():
+        return await _measured(effort)
+
+
+async def _measured(effort: Effort) -> list[Line]:
     lines: list[Line] = []
     idle = await idle_lateness(effort)
     for pace, title in ((PACE, f"{AGENTS / PACE:,.0f} cycles a second"), (0.0, "flat out")):

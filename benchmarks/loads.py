@@ -13,7 +13,6 @@ import hashlib
 import os
 import random
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,15 +24,13 @@ from acting import Executor
 from acting.process.launcher import run as run_program
 from acting.process.program import Program
 from benchmarks.beat import Beat, beating
-from benchmarks.harness import Effort
+from benchmarks.harness import Effort, as_served
 from benchmarks.table import Line, amount, number
 from memory import Memory
 from perception import Sense
 from perception.sensors.directory import DirectorySensor
 from spar import Action, Agent, Call, Perception, tool
 from spar.protocols import Home, SensorSpec
-from spar.service.garbage import Collections
-from spar.threads import take_short_turns
 
 #: Milliseconds by which a load may hold the loop up beyond an idle one's.
 HOLD_UP = 50.0
@@ -85,14 +82,8 @@ async def large() -> str:
 
 
 async def measure(effort: Effort) -> list[Line]:
-    before, collections = sys.getswitchinterval(), Collections(lambda: None)  # what goes on is never quiet
-    take_short_turns()  # as in the service, and so is when garbage is looked for
-    collections.begin()
-    try:
+    with as_served():
         return await _measured(effort)
-    finally:
-        collections.end()
-        sys.setswitchinterval(before)
 
 
 async def _measured(effort: Effort) -> list[Line]:
