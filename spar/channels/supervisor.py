@@ -24,15 +24,18 @@ R = TypeVar("R")
 
 #: Seconds that a call has, once cancelled, before it is left behind.
 GRACE = 0.5
-#: Seconds between attempts at a message.
+#: Seconds between attempts at a message, and between those of a channel that cannot send: people wait for what it has.
 ATTEMPTS = Backoff(1.0, 300.0)
 
 
 class Trouble:
-    """The trouble of one direction of a channel: failures in a row, back-off, quarantine."""
+    """The trouble of one direction of a channel: failures in a row, back-off, quarantine.
 
-    def __init__(self, spec: ChannelSpec, part: str, core: Core) -> None:
-        self.part, self._spec, self._core = part, spec, core
+    Args: probes: the seconds until it is tried again in quarantine, if those are less than `probe_after`.
+    """
+
+    def __init__(self, spec: ChannelSpec, part: str, core: Core, probes: Backoff | None = None) -> None:
+        self.part, self._spec, self._core, self._probes = part, spec, core, probes
         self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
         self.failures, self.last_error = 0, ""
         self._backoff, self._intensity = Backoff(), Intensity(max(spec.max_failures - 1, 0), spec.within)
@@ -53,7 +56,10 @@ class Trouble:
             events.publish(ChannelQuarantined(channel=spec.name, part=self.part, reason=reason))
         self.state = "quarantined" if is_quarantined else "backing_off"
         asked = asked_pause(error)
-        return self._spec.probe_after if is_quarantined else max(self._backoff.delay(self.failures), asked)
+        if not is_quarantined:
+            return max(self._backoff.delay(self.failures), asked)
+        probe = self._spec.probe_after
+        return max(probe if self._probes is None else min(probe, self._probes.delay(self.failures)), asked)
 
     def went_well(self) -> None:
         """Forget the failures before."""
@@ -84,7 +90,7 @@ class ChannelSupervisor:
         self.spec, self._core, self._clock = spec, core, core.clock
         self.deliveries, self._safe = deliveries, safe
         self._context = replace(context, ready=self._is_ready)
-        self.receiving, self.sending = Trouble(spec, "receive", core), Trouble(spec, "send", core)
+        self.receiving, self.sending = Trouble(spec, "receive", core), Trouble(spec, "send", core, ATTEMPTS)
         self.counts = dict.fromkeys(("accepted", "known", "refused", "sent", "failed"), 0)
         self.left_behind = 0
         #: Of answers that take the place of what is shown of them, what tells the reference of that.

@@ -522,3 +522,17 @@ async def test_an_answer_that_ended_with_its_process_is_gone_on_with_block_by_bl
         await until(clock, lambda: len(channel.texts("alice")) == 3)
 
     assert channel.texts("alice")[1:] == TALE[2:]
+
+
+async def test_a_line_that_was_down_is_tried_again_sooner_than_a_broken_channel(clock: VirtualClock) -> None:
+    channel = Death(PLAIN)
+    async with made(clock, ChannelSpec("chat", channel)) as agent:
+        quarantined = told(agent, ChannelQuarantined)
+        channel.say("one", "alice")
+        channel.say("two", "bob")
+        await until(clock, lambda: quarantined)
+        assert quarantined[0].part == "send"
+        channel.down = False
+        began = clock.monotonic()
+        await until(clock, lambda: channel.texts("alice") and channel.texts("bob"))
+        assert clock.monotonic() - began < 60  # and not probe_after, ten minutes
