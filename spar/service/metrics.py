@@ -259,6 +259,10 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Mea
      ["agent", "channel", "outcome"],
      lambda a: [([name, outcome], number) for name, each in list(a.channels.supervisors.items())
                 for outcome, number in list(each.counts.items())]),
+    (counter, "spar_channel_passed_over_total", "Messages that a channel did not hand over, by its reason",
+     ["agent", "channel", "reason"],
+     lambda a: [([name, reason], number) for name, shown in a.channels.snapshot().items()
+                for reason, number in shown.get("passed_over", {}).items()]),
     (gauge, "spar_channel_waiting", "Messages that wait to be sent", ["agent", "channel"],
      lambda a: [([name], len(each.deliveries.items)) for name, each in list(a.channels.supervisors.items())]),
     (gauge, "spar_channel_undelivered", "Messages that could not be sent and were put aside", ["agent", "channel"],

@@ -216,3 +216,19 @@ def test_two_agents_do_not_answer_each_other(
     finally:
         second.kill()
     assert first.stop() == 0
+
+
+def test_a_command_in_a_mail_counts_and_a_quoted_one_does_not(
+    spar: Spar, start: Callable[..., Service], host: MailHost
+) -> None:
+    configured(spar, host)
+    spar.edit("[senders]", "[sessions]\ncommands = true\n[senders]")
+    service = connected(start())
+    host.write(letter("hello", id="1@x"))
+    until(lambda: len(host.sent_to(ALICE)) == 1, "an answer")
+    host.write(letter("/new\n\n-- \nAlice", id="2@x", References="<1@x>", Subject="Re: a question"))
+    until(lambda: len(host.sent_to(ALICE)) == 2, "the command answered")
+    host.write(letter("> /new\n> /stop", id="3@x", References="<1@x>", Subject="Re: a question"))
+    until(lambda: len(host.sent_to(ALICE)) == 3, "a mail answered")
+    assert service.stop() == 0
+    assert [text.startswith("I heard you") for text in answers_to(host, ALICE)] == [True, False, True]
