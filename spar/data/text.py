@@ -93,7 +93,8 @@ def safe_line(text: object, limit: int = 500) -> str:
     if not plain.isprintable():  # as half of a sign is not
         plain = plain.encode("utf-8", "replace").decode("utf-8")
         plain = "".join(sign if sign.isprintable() else " " for sign in plain)
-    return one_line(plain, limit)
+    line = " ".join(plain.split())  # as `one_line` does: each cycle is told in several such lines
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def printable(text: str) -> str:
