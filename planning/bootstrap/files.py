@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Final
 
 from msgspec import Struct
@@ -182,9 +181,3 @@ def bounded(files: Sequence[PromptFile]) -> tuple[PromptFile, ...]:
         left -= len(each.text)
         found.append(each)
     return tuple(found)
-
-
-def shown_path(path: str, home: Home | None) -> str:
-    """Return a path as people know it: from the configuration's folder, where it lies there."""
-    base = Path(home.config).resolve() if home is not None else None
-    return str(Path(path).relative_to(base)) if base is not None and Path(path).is_relative_to(base) else path

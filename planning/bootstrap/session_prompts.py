@@ -79,7 +79,7 @@ class SessionPrompts:
             await self.files.look()
             files = self.files.told
         if self._host is not None and self._host.hooks is not None and POINT in self._host.hooks.used:
-            files = await self._asked(files, context, conversation)
+            files = await self._asked(files, context, conversation, keep=keep)
         skills = await self._skills(context, conversation, keep=keep)
         self._tell()
         key = (files, tuple(ListedSkill(each.name, each.description) for each in skills))
@@ -117,14 +117,15 @@ class SessionPrompts:
                 self._report(error, "sessions", context)
         return f"{context.session}#1"
 
-    async def _asked(self, files: _Files, context: Context, conversation: str) -> _Files:
+    async def _asked(self, files: _Files, context: Context, conversation: str, *, keep: bool) -> _Files:
         """Return what a conversation's hooks make of the files: asked once, and again when a file has changed."""
         known = self._rewritten.get(conversation)
         if known is not None and known[0] == files:
             return known[1]
         assert self._host is not None
         run_id = context.run.id if context.run is not None else None
-        asked = HookContext(POINT, context.agent, files, context.session, run_id, context.cycle_id)
+        reason = "" if keep else "preview"
+        asked = HookContext(POINT, context.agent, files, context.session, run_id, context.cycle_id, reason)
         did: list[dict[str, Any]] = []
 
         def accept(hook: str, before: _Files, after: _Files) -> _Files:
@@ -133,12 +134,13 @@ class SessionPrompts:
             return after
 
         outcome = await self._host.hooks.run(asked, accept)
-        if did:
+        if did and keep:
             self._host.note(context.cycle_id, lambda: {"kind": "hooks", "hooks": did})
         for fault in outcome.faults:
             self._publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=POINT))
         made = () if outcome.denied else bounded(tuple(outcome.value))
-        self._rewritten[conversation] = (files, made)
+        if keep:
+            self._rewritten[conversation] = (files, made)
         return made
 
     async def _skills(self, context: Context, conversation: str, *, keep: bool) -> tuple[Skill, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from planning.llm.planner import ModelPlanner
-from spar import Agent, Decision, HookContext
+from spar import Agent, Decision, HookContext, PromptFile
 from spar.errors import ConflictError
 from spar.records.run_options import RunOptions
 from spar.session.preview import prompt_of
@@ -65,3 +65,19 @@ async def test_the_options_of_the_session_count(clock: VirtualClock) -> None:
 
     (added,) = [each for each in found["parts"] if each["origin"] == "options of the run"]
     assert added["text"].endswith("speak French")
+
+
+async def test_a_preview_is_no_first_request_for_the_hooks_of_files(clock: VirtualClock) -> None:
+    agent, reasons = agent_of(clock, ScriptedModel([{"output": "yes"}])), list[str]()
+
+    @agent.hook("agent_bootstrap")
+    def add(ctx: HookContext) -> Decision:
+        reasons.append(ctx.reason)
+        return Decision.rewrite([PromptFile("a.md", "told", "trusted", "a plug-in")])
+
+    async with agent:
+        found = await prompt_of(agent, "alice", "hello")
+        await agent.wait((await agent.submit("hello", session="alice")).run_id)
+
+    assert ("file", "a plug-in") in [(each["part"], each["origin"]) for each in found["parts"]]
+    assert reasons == ["preview", ""]
