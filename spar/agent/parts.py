@@ -319,7 +319,8 @@ class AgentParts:
         try:
             await self.open()
             await self.recovery.begin()
-            self.requests.in_background(self.outbox.interim.forget_ended(), "blocks of earlier answers of")
+            if self.outbox.interim.has_earlier:
+                self.requests.in_background(self.outbox.interim.forget_ended(), "blocks of earlier answers of")
             await self.ask_hooks("service_start")
             await self.channels.open()
         except BaseException:

@@ -227,6 +227,36 @@ async def test_what_was_told_is_not_told_again_by_the_next_process(clock: Virtua
     assert left == {}
 
 
+@pytest.mark.parametrize("is_over_processes", [False, True])
+async def test_what_hooks_changed_before_stays_changed_when_it_is_written_again(
+    clock: VirtualClock, tmp_path: Path, is_over_processes: bool
+) -> None:
+    memory = f"sqlite:///{tmp_path / 'memory.db'}"
+    again = ["wait"] if is_over_processes else [RESET, TEXT]
+    writer = Writer([TEXT, *again, Action(output=TEXT)])
+    found: list[str] = []
+
+    def begin() -> Agent:
+        agent = agent_of(writer, clock, Memory(memory), blocks="text_end")
+        agent.hooks.add("message_sending", lambda ctx: Decision.rewrite("Censored.") if "one" in ctx.value else None)
+        agent.events.subscribe(MessageSent, lambda event: found.append(event.text))
+        return agent
+
+    if is_over_processes:
+        writer.gate.clear()
+    async with begin() as agent:
+        run_id = (await agent.submit("tell me")).run_id
+        await clock.sleep(1.0)
+        status = await agent.wait(run_id, 0 if is_over_processes else 30)
+    writer.gate.set()
+    if is_over_processes:
+        async with begin() as agent:
+            status = await agent.wait(run_id)
+
+    assert found == ["Censored.", SHOWN[1], SHOWN[2]]
+    assert status.reply == f"Censored.{TWO}\n\n{THREE}"
+
+
 # -- thoughts
 
 

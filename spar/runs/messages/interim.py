@@ -46,10 +46,14 @@ _CALL_ENDS: Final = (CallCompleted, CallFailed, CallSkipped)
 
 
 class Told(Struct):
-    """Block of the answer in hand, and the text that people were told in its place (None: hooks are against it)."""
+    """Block of the answer in hand, and the text that people are told in its place (None: hooks are against it).
+
+    `is_known`: they were told it before; hooks are asked again, since the answer is kept as they leave it.
+    """
 
     block: Block
     text: str | None = None
+    is_known: bool = False
 
 
 class _Flow(Struct):
@@ -98,7 +102,7 @@ class Interim:
         self._core, self._requests, self._runs, self._state, self._outbox = core, requests, runs, state, outbox
         self._flows: dict[str, _Flow] = {}
         self._kept: dict[str, dict[str, str]] = {}  # rows of an earlier process, by run
-        self._heard: set[type[Event]] = set()
+        self._heard: frozenset[type[Event]] = frozenset()
         #: Whether who is to read the answer of a run is told it in blocks.
         self.wants_blocks: Callable[[Run], bool] = lambda run: True
         runs.watch = self.watch
@@ -118,7 +122,7 @@ class Interim:
     def _listen(self, *kinds: type[Event]) -> None:
         for kind in kinds:
             if kind not in self._heard:
-                self._heard.add(kind)
+                self._heard |= {kind}
                 self._core.events.connect(kind, self._hear, only_keeps=True)
 
     def _hear(self, event: Any) -> None:
@@ -172,7 +176,8 @@ class Interim:
             digest = _digest(block.shown)
             if flow.former[digest] > 0:
                 flow.former[digest] -= 1
-            else:
+                told.is_known = True
+            if not told.is_known or self._outbox.is_guarded:
                 self._tell(run, flow, "answer", block.shown, told)
 
     # -- thoughts and calls
@@ -213,6 +218,8 @@ class Interim:
         asked = await self._outbox.asked(run.id, run.session, text, kind)
         if told is not None:
             told.text = asked
+            if told.is_known:
+                return
         if asked is not None and asked.strip():
             self._send(run, flow, kind, asked, told)
             await self._outbox.was_sent(run.id, run.session, asked)
@@ -293,6 +300,11 @@ class Interim:
         kept: Mapping[str, Any] = {} if rows is None else await rows.list()
         for key, value in kept.items():
             self._kept.setdefault(key.partition("/")[0], {})[key] = str(value)
+
+    @property
+    def has_earlier(self) -> bool:
+        """Return whether an earlier process told blocks of answers that nobody went on with."""
+        return bool(self._kept)
 
     async def forget_ended(self) -> None:
         """Forget what was told of runs that have ended since. Raises: what the journal raises."""
