@@ -1,6 +1,7 @@
 """Channels on which people talk with the agent: who is who there, what they say, and what they are told.
 
 conversations  the channels of one agent: what is received becomes runs, what people are told is sent
+messages       judges what a channel hands over, and finds its session; pure
 supervisor     runs one channel: receiving and sending, each with back-off and quarantine
 deliveries     the messages of one channel that wait to be sent, on disk, in order for each address
 owed           the answers that people are owed, by run

@@ -7,11 +7,11 @@ from; what belongs to no such run goes to the conversation that is named as its 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from hashlib import blake2b
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -19,15 +19,13 @@ import msgspec
 from spar.bus.subscriptions import Subscription
 from spar.channels.deliveries import Deliveries, Delivery
 from spar.channels.drafts import Drafts
+from spar.channels.messages import check_message, session_of, short_digest
 from spar.channels.owed import Owed, OwedAnswers, digest_of
 from spar.channels.supervisor import ChannelSupervisor
 from spar.errors import ConfigError, InboxFullError, SparError
 from spar.events import MessageSent, RunEnded
 from spar.loop.core import Core
 from spar.ports.channel import (
-    LONGEST_ADDRESS,
-    LONGEST_ID,
-    LONGEST_TEXT,
     Accepted,
     ChannelContext,
     ChannelSpec,
@@ -42,10 +40,6 @@ from spar.types import Perception, replace
 
 #: The owner of the rows.
 OWNER: Final = "channels"
-#: Characters of a session's name.
-LONGEST_SESSION: Final = 256
-#: Bytes of what a message wants back with its answer.
-LARGEST_REPLY: Final = 16_384
 
 
 class KnowsSenders(Protocol):
@@ -102,10 +96,7 @@ class Channels:
         self._owed.restore((value for key, value in kept.items() if key.startswith("run/")), self._core.clock.now())
         self._talks = {key[5:]: (value[0], value[1]) for key, value in kept.items() if key.startswith("talk/")}
         self.supervisors = {spec.name: self._made(spec, rows) for spec in self._specs}
-        for delivery in sorted((msgspec.convert(value, Delivery) for key, value in kept.items()
-                                if key.startswith("out/")), key=lambda each: (each.at, each.id)):  # fmt: skip
-            if (supervisor := self.supervisors.get(delivery.channel)) is not None:
-                supervisor.deliveries.restore(delivery)
+        self._restore(value for key, value in kept.items() if key.startswith("out/"))
         events = self._core.events
         self._subscriptions = (events.subscribe(MessageSent, self._told), events.subscribe(RunEnded, self._ended))
         self._drafts = Drafts(self._core, self._owed, self.supervisors)
@@ -113,6 +104,19 @@ class Channels:
         await self._catch_up()
         for supervisor in self.supervisors.values():
             supervisor.start()
+
+    def _restore(self, values: Iterable[Any]) -> None:
+        """Have what waits on disk sent, oldest first; what is for a channel that is not there now stays on disk."""
+        homeless: Counter[str] = Counter()
+        deliveries = [msgspec.convert(value, Delivery) for value in values]
+        for delivery in sorted(deliveries, key=lambda each: (each.at, each.id)):
+            if (supervisor := self.supervisors.get(delivery.channel)) is not None:
+                supervisor.deliveries.restore(delivery)
+            else:
+                homeless[delivery.channel] += 1
+        for channel, number in homeless.items():
+            self._core.log.warning("messages wait for a channel that is not configured", agent=self._core.name,
+                                   channel=channel, number=number)  # fmt: skip
 
     def _made(self, spec: ChannelSpec, rows: Any) -> ChannelSupervisor:
         own = self._state.rows_of(f"{OWNER}.{spec.name}")
@@ -132,8 +136,7 @@ class Channels:
             unsubscribe()
         if self._drafts is not None:
             await self._drafts.close()
-        for supervisor in self.supervisors.values():
-            await supervisor.close()
+        await asyncio.gather(*(supervisor.close() for supervisor in self.supervisors.values()))
         self._subscriptions, self._drafts, self.supervisors = (), None, {}
 
     def snapshot(self) -> dict[str, Any]:
@@ -156,7 +159,7 @@ class Channels:
         return accepted
 
     async def _accept(self, spec: ChannelSpec, message: Incoming, supervisor: ChannelSupervisor) -> Accepted:
-        _check(message)
+        check_message(message)
         admission = await self._senders.meet(spec.name, message.sender or message.address,
                                              is_verified=message.is_verified)  # fmt: skip
         if not admission.is_allowed:
@@ -164,15 +167,13 @@ class Channels:
                 self._deliver(supervisor, admission.answer, message.address, "note", reply=message.reply)
             return Accepted("refused", reason=f"its sender is {admission.verdict}")
         if message.refusal:  # told again after a crash it has the same id
-            id = f"refusal.{_digest(message.id)}"
+            id = f"refusal.{short_digest(message.id)}"
             self._deliver(supervisor, message.refusal, message.address, "note", id, message.reply)
             return Accepted("refused", reason=message.refusal)
         if supervisor.deliveries.is_full:
             raise InboxFullError(f"channel {spec.name!r} has too many messages to send; try again later")
-        key = f"channel:{spec.name}:{_digest(message.id)}"
-        session = spec.session or message.session or f"{spec.name}:{message.address}"
-        if len(session) > LONGEST_SESSION:
-            session = f"{session[:200]}…{_digest(session)}"
+        key = f"channel:{spec.name}:{short_digest(message.id)}"
+        session = session_of(spec, message)
         attributes = {**message.attributes, "channel": spec.name, "address": message.address,
                       "person": admission.person}  # fmt: skip
         perception = Perception(message.text, source=spec.name, kind="message", session=session, trust=admission.trust,
@@ -341,20 +342,3 @@ class Channels:
 def _is_same(owed: Owed, other: Owed | None) -> bool:
     """Return whether two answers go to the same people."""
     return other is not None and (owed.channel, owed.address) == (other.channel, other.address)
-
-
-def _digest(text: str) -> str:
-    return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
-
-
-def _check(message: Incoming) -> None:
-    """Raises: ValueError for a message that no channel may hand over."""
-    if not isinstance(message, Incoming):
-        raise ValueError(f"a channel must hand over an Incoming, found {message!r:.100}")
-    for name, value, most in (("id", message.id, LONGEST_ID), ("address", message.address, LONGEST_ADDRESS)):
-        if not isinstance(value, str) or not 0 < len(value) <= most:
-            raise ValueError(f"the {name} of a message has 1 to {most} characters, found {value!r:.60}")
-    if len(message.text) > LONGEST_TEXT:
-        raise ValueError(f"a message has at most {LONGEST_TEXT} characters, found {len(message.text)}")
-    if len(msgspec.json.encode((message.reply, message.attributes))) > LARGEST_REPLY:
-        raise ValueError(f"reply and attributes of a message take at most {LARGEST_REPLY} bytes")

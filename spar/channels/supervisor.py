@@ -22,6 +22,8 @@ from spar.types import Fault, replace
 
 R = TypeVar("R")
 
+#: Seconds that the message in hand has when the agent stops: cut off, it would be sent once more at the next start.
+CLOSE_WITHIN = 3.0
 #: Seconds that a call has, once cancelled, before it is left behind.
 GRACE = 0.5
 #: Seconds between attempts at a message, and between those of a channel that cannot send: people wait for what it has.
@@ -95,7 +97,9 @@ class ChannelSupervisor:
         self.left_behind = 0
         #: Of answers that take the place of what is shown of them, what tells the reference of that.
         self.shown: dict[str, Callable[[], Awaitable[str]]] = {}
-        self._news = asyncio.Event()
+        self._news, self._rests = asyncio.Event(), asyncio.Event()
+        self._rests.set()  # nothing is being sent
+        self._is_closing = False
         self._turn = asyncio.Lock()  # a channel is called for one thing at a time, but for receiving
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -107,12 +111,19 @@ class ChannelSupervisor:
         ]
 
     async def close(self) -> None:
-        """End everything; what was not sent waits for the next start."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        self._tasks = []
+        """End everything; the message that is being sent has a moment, what was not sent waits for the next start."""
+        self._is_closing = True
+        try:
+            for task in self._tasks[:1]:  # nothing more is received
+                task.cancel()
+            await asyncio.wait([asyncio.ensure_future(self._rests.wait())], timeout=CLOSE_WITHIN)
+        finally:
+            self._rests.set()
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            self._tasks = []
 
     def wake(self) -> None:
         """Look for messages that are to be sent."""
@@ -157,13 +168,17 @@ class ChannelSupervisor:
     # -- sending
 
     async def _send(self) -> None:
-        while True:
+        while not self._is_closing:
             self._news.clear()
             delivery, wait = self.deliveries.next(self._clock.monotonic())
             if delivery is None:
                 await self._wait(wait)
                 continue
-            pause = await self._deliver(delivery)
+            self._rests.clear()
+            try:
+                pause = await self._deliver(delivery)
+            finally:
+                self._rests.set()
             await self._clock.sleep(max(pause, self.spec.channel.limits.every))
 
     async def _wait(self, seconds: float) -> None:

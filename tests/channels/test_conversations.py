@@ -536,3 +536,28 @@ async def test_a_line_that_was_down_is_tried_again_sooner_than_a_broken_channel(
         began = clock.monotonic()
         await until(clock, lambda: channel.texts("alice") and channel.texts("bob"))
         assert clock.monotonic() - began < 60  # and not probe_after, ten minutes
+
+
+class Slow(MemoryChannel):
+    """Takes a second to send."""
+
+    async def send(self, message: Outgoing) -> str:
+        await asyncio.sleep(1)
+        return await super().send(message)
+
+
+async def test_a_stop_waits_for_the_message_that_is_being_sent(clock: VirtualClock, tmp_path: Path) -> None:
+    channel = Slow(PLAIN)
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
+        sent = told(agent, MessageSent)
+        channel.say("one")
+        await until(clock, lambda: sent)
+        await clock.sleep(0.3)
+        channel.say("two", "bob")
+        await until(clock, lambda: len(sent) == 2)
+    assert channel.texts("alice") == ["you said one"]
+    assert channel.attempts == 1
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)):
+        await until(clock, lambda: channel.texts("bob"))
+        await clock.sleep(10)
+    assert channel.attempts == 2
