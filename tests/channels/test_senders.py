@@ -254,3 +254,12 @@ async def test_http_lists_pairs_allows_denies_and_forgets() -> None:
             assert (await client.post("/v1/senders:allow", json={"sender": BOB, "trust": "root"})).status_code == 422
             assert (await client.get("/v1/senders", params={"status": "odd"})).status_code == 422
             assert (await client.get("/v1/senders")).json() == []
+
+
+async def test_a_reload_lets_in_and_shuts_out_at_once() -> None:
+    async with Agent(loop_interval="off") as agent:
+        assert not agent.senders.knows("mail", "alice@example.org")
+        agent.apply(from_mapping({"senders": {"allow": [{"senders": [ALICE]}]}}))
+        assert agent.senders.knows("mail", "alice@example.org")
+        agent.apply(from_mapping({"senders": {"deny": [ALICE]}}))
+        assert (await agent.senders.meet("mail", "alice@example.org")).verdict == "denied"

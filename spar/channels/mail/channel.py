@@ -41,6 +41,8 @@ OFFER_AGAIN: Final = 2.0
 SHORTEST_WAIT, LONGEST_WAIT = 0.25, 10.0
 #: Seconds that sending a mail may take.
 SEND_WITHIN: Final = 25.0
+#: Attempts at a mail over which the connection breaks; it then stays unseen, and the next ones are read.
+MOST_ATTEMPTS: Final = 5
 _CURSOR: Final = "cursor"
 MIB: Final = 1024 * 1024
 
@@ -116,6 +118,8 @@ class MailChannel:
         #: How many mails were not handed over, by reason.
         self._passed_over: Counter[str] = Counter()
         self._rates: SenderRates | None = None
+        #: The mail that was tried last, and how often in vain.
+        self._attempts = (0, 0)
 
     @property
     def limits(self) -> ChannelLimits:
@@ -169,7 +173,16 @@ class MailChannel:
 
     async def _take_new(self, reading: _Reading, cursor: Cursor) -> Cursor:
         for uid in await reading.threads.run(reading.box.uids_from, cursor.uid + 1):
-            await self._take(reading, uid)
+            try:
+                await self._take(reading, uid)
+            except TransientError as error:
+                self._attempts = (uid, self._attempts[1] + 1 if self._attempts[0] == uid else 1)
+                if self._attempts[1] < MOST_ATTEMPTS:
+                    raise
+                log.warning("mail left unread", channel=reading.context.name, uid=uid, reason=str(error))
+                self._passed_over["unreadable"] += 1
+                self._keep(reading.context, Cursor(cursor.validity, uid))
+                raise
             cursor = Cursor(cursor.validity, uid)
             self._keep(reading.context, cursor)
         return cursor
@@ -259,7 +272,10 @@ class MailChannel:
         """Read a mail and save its attachments; in a thread."""
         mail = read_mail(raw)
         limits = self._limits if workspace else AttachmentLimits(0)
-        return message_of(mail, save(mail.attachments, workspace, key, limits), original)
+        try:
+            return message_of(mail, save(mail.attachments, workspace, key, limits), original)
+        except Exception as error:  # one mail must not keep all that come after it from being read
+            raise UnreadableError(f"it cannot be read: {type(error).__name__}") from error
 
     async def _accept(self, context: ChannelContext, incoming: Incoming) -> Accepted:
         """Hand a mail over; one that cannot be taken now is offered again."""

@@ -304,3 +304,23 @@ async def test_a_channel_that_is_cancelled_leaves_no_thread_behind(reader: Reade
     async with reader.reading(open_channel(poll=1500)):
         await asyncio.sleep(0)
     await reader.until(lambda: not any("mail mail" in thread.name for thread in threading.enumerate()))
+
+
+async def test_a_mail_over_which_the_server_fails_each_time_does_not_stop_those_behind_it(
+    host: MailHost, reader: Reader, open_channel: Open
+) -> None:
+    channel, failures = open_channel(), 0
+    async with reader.reading(channel):
+        await reader.until(lambda: "cursor" in reader.rows.values)
+    host.write(letter("bad", id="1@x"))
+    [bad] = (host.home / "mail" / SPAR / "new").iterdir()
+    bad.chmod(0)
+    host.write(letter("good", id="2@x"))
+    while not reader.heard and failures < 10:
+        async with reader.reading(channel) as task:
+            await asyncio.wait([task, asyncio.create_task(reader.until(lambda: reader.heard))], timeout=30,
+                               return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
+            failures += task.done()
+    assert failures == 5
+    assert reader.heard[0].text.endswith("good")
+    assert channel.snapshot()["passed_over"] == {"unreadable": 1}
