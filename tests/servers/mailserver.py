@@ -11,6 +11,7 @@ import email
 import email.policy
 import email.utils
 import getpass
+import grp
 import itertools
 import os
 import pwd
@@ -110,8 +111,8 @@ class MailHost:
             os.chown(self.home / "mail", user.pw_uid, user.pw_gid)
             for folder in (self.home, *self.home.parents[:3]):
                 folder.chmod(folder.stat().st_mode | 0o055) if folder.owner() == "root" else None
-        me = getpass.getuser()
-        names = f"default_internal_user = {me}\ndefault_login_user = {me}\ndefault_internal_group = {user.pw_gid}"
+        me, group = getpass.getuser(), grp.getgrgid(user.pw_gid).gr_name
+        names = f"default_internal_user = {me}\ndefault_login_user = {me}\ndefault_internal_group = {group}"
         users = "" if is_root else names
         certificate = ""
         if self.certificate is not None:
