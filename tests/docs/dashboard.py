@@ -129,6 +129,14 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             (total("spar_inbox_waiting", "agent"), "{{agent}} waits for its cycle"),
             (total("spar_open_cycles", "agent"), "{{agent}} open cycles"),
         )),
+        Panel("Channels", "none", (
+            (total("spar_channel_waiting", "agent, channel"), "{{agent}} {{channel}} waits to be sent"),
+            (total("spar_channel_undelivered", "agent, channel"), "{{agent}} {{channel}} put aside"),
+            (f"{most('spar_channel_up', 'agent, channel, part')} == 0", "{{agent}} {{channel}} {{part}} fails"),
+        )),
+        Panel("Messages on channels", "ops", (
+            (rate("spar_channel_messages_total", "agent, channel, outcome"), "{{agent}} {{channel}} {{outcome}}"),
+        )),
         Panel("Open sessions", "none", ((total("spar_lanes", "agent"), "{{agent}}"),)),
         Panel("Put aside", "ops", ((rate("spar_dead_letter_total", "agent, kind"), "{{agent}} {{kind}}"),)),
         Panel("Sensors that are overdue", "s", (
@@ -150,6 +158,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Perceptions not kept", "ops", (
             (rate("spar_shed_total", "agent, sensor, reason"), "{{agent}} {{sensor}} {{reason}}"),
             (rate("spar_messages_unheard_total", "agent, channel, reason"), "{{agent}} {{channel}} {{reason}}"),
+            (rate("spar_channel_passed_over_total", "agent, channel, reason"), "{{agent}} {{channel}} {{reason}}"),
         )),
         Panel("Ticks missed", "ops", (
             (rate("spar_trigger_missed_total", "agent, trigger, reason"), "{{agent}} {{trigger}} {{reason}}"),
