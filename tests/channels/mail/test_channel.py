@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from spar.channels.mail.channel import MailChannel
 from spar.channels.mail.servers import read_server
 from spar.errors import ConfigError, InboxFullError, PermanentError, TransientError
 from spar.ports.channel import Outgoing
+from spar.testing import check_channel
 from tests.channels.mail.conftest import Reader
 from tests.channels.mail.letters import letter
 from tests.servers.mailserver import NAME, MailHost
@@ -324,3 +326,19 @@ async def test_a_mail_over_which_the_server_fails_each_time_does_not_stop_those_
     assert failures == 5
     assert reader.heard[0].text.endswith("good")
     assert channel.snapshot()["passed_over"] == {"unreadable": 1}
+
+
+async def test_mail_keeps_the_contract_of_channels(host: MailHost, open_channel: Open) -> None:
+    numbers = itertools.count()
+
+    def write(channel: Any, text: str) -> None:
+        host.write(letter(text, id=f"c{next(numbers)}@x", Subject=""))
+
+    await check_channel(
+        lambda: open_channel(first="unseen"),
+        address="alice@example.org",
+        provoke=write,
+        make_unreachable=lambda: open_channel(imap="imap://127.0.0.1:9", smtp="smtp://127.0.0.1:9"),
+        texts=["hello", "two\nlines", "Grüße"],
+        limit=30.0,
+    )
