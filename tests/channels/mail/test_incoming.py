@@ -98,6 +98,13 @@ def test_nesting_is_bounded() -> None:
     deep = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\r\n\r\n--b%d\r\n" % (n, n) for n in range(100))
     with pytest.raises(UnreadableError, match="nested 100 times"):
         read_mail(b"From: a@b.c\r\n" + deep)
+    folded = b"".join(
+        b"Content-Type: multipart/mixed; boundary*0\r\n =b%d\r\n\r\n--b%d\r\n" % (n, n) for n in range(40)
+    )
+    with pytest.raises(UnreadableError, match="nested 40 times"):
+        read_mail(b"From: a@b.c\r\n" + folded)
+    with pytest.raises(UnreadableError, match="more than 10000 parts"):
+        read_mail(b"Content-Type: multipart/mixed; boundary=b\r\n\r\n" + b"--b\r\n\r\nx\r\n" * 20_000)
     with pytest.raises(UnreadableError, match="headers"):
         read_mail(b"".join(b"X-%d: y\r\n" % n for n in range(5000)) + b"\r\nx")
 

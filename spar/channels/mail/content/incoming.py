@@ -20,8 +20,9 @@ from msgspec import Struct
 
 #: Characters of one header that are looked at; the rest of a longer one is not.
 LONGEST_HEADER: Final = 4096
-#: Parts within parts, and headers of all of them, that one mail may have.
-MOST_BOUNDARIES: Final = 60
+#: Parts within parts, lines that may begin a part, and headers of the whole that one mail may have.
+MOST_BOUNDARIES: Final = 30
+MOST_PARTS: Final = 10_000
 MOST_HEADERS: Final = 2000
 #: Ids of earlier mails that are looked at.
 MOST_REFERENCES: Final = 100
@@ -29,7 +30,7 @@ MOST_REFERENCES: Final = 100
 LONGEST_ID, LONGEST_SUBJECT = 250, 300
 
 _ID = re.compile(r"<([^<>\s]{1,250})>")
-_BOUNDARY = re.compile(rb"boundary[ \t]{0,9}=", re.IGNORECASE)
+_BOUNDARY = re.compile(rb"boundary[\s*0-9]{0,20}=", re.IGNORECASE)
 #: The texts that are decoded by their own name; others could be made to take any time, or are read as UTF-8.
 _CHARSETS: Final = (
     "|ascii|utf-8|utf-8-sig|utf-16|utf-16-le|utf-16-be|koi8-r|koi8-u|gb2312|gbk|gb18030|big5|big5hkscs|shift_jis|cp932"
@@ -101,6 +102,8 @@ def read_mail(raw: bytes) -> Mail:
     boundaries = sum(1 for _ in _BOUNDARY.finditer(raw))
     if boundaries > MOST_BOUNDARIES:
         raise UnreadableError(f"its parts are nested {boundaries} times, at most {MOST_BOUNDARIES} are read")
+    if raw.count(b"\n--") > MOST_PARTS:
+        raise UnreadableError(f"it has more than {MOST_PARTS} parts")
     try:
         message = email.message_from_bytes(raw, policy=_POLICY)
         assert isinstance(message, EmailMessage)
