@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -151,6 +153,44 @@ def test_nothing_is_lost_or_doubled_when_the_service_is_killed(spar: Spar, start
             chat.shows("/help")
             assert "> [hello] are you still there?\nhi" in chat.text
             assert STORY not in chat.text
+
+
+def test_in_a_pipe_nothing_is_said_of_a_death_but_that_it_was_waited_for(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
+    gate = threading.Event()
+    with talking(spar, start, {"story": lambda text: story(text, gate), "pay": payment}) as (talk, server):
+        command = [sys.executable, "-m", "spar", "chat"]
+        with subprocess.Popen(
+            command, cwd=spar.folder, env=spar.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        ) as chat:  # fmt: skip
+            assert chat.stdin is not None
+            chat.stdin.write("[story] tell me a story\n")
+            chat.stdin.flush()
+            until(lambda: server.requests and len(server.requests[-1].times) >= 5, "the beginning", PATIENCE)
+            time.sleep(0.5)  # it is on its way to the terminal
+            talk.service.kill()
+            gate.set()
+            talk.service = start().ready()
+            out, err = chat.communicate("", timeout=PATIENCE)
+        assert chat.returncode == 0
+        assert out.endswith(f"{STORY}\n")
+        assert set(err.splitlines()) <= {"the service does not answer; waiting for it", "it is written anew"}
+
+        with subprocess.Popen(
+            command, cwd=spar.folder, env=spar.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        ) as chat:  # fmt: skip
+            assert chat.stdin is not None
+            chat.stdin.write("[pay] pay the baker 30\n")
+            chat.stdin.flush()
+            [waiting] = until(lambda: talk.service.api("/v1/approvals").json(), "the question", PATIENCE)
+            answer = {"digest": waiting["digest"], "decision": "approve"}
+            assert talk.service.api(f"/v1/approvals/{waiting['id']}", "POST", json=answer).status_code == 200
+            out, err = chat.communicate("", timeout=PATIENCE)
+        assert (chat.returncode, out) == (0, "the baker is paid\n")
+        assert err == "pay waits for approval: spar approvals list\n"
 
 
 def test_ctrl_c_calls_the_run_off_and_twice_leaves(spar: Spar, start: Callable[..., Service]) -> None:

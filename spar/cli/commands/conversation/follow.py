@@ -100,13 +100,18 @@ class RunPrinter:
 
     def __init__(self, *, is_verbose: bool = True, shows_thoughts: bool = False) -> None:
         self._text = ""  # of the answer, since it was last begun
-        self._is_thinking = self.has_thought = False
+        self._is_thinking = self.has_thought = self._has_begun = False
         self._has_lines = False  # about calls, which the run's options ask for
         self.is_verbose, self.shows_thoughts = is_verbose, shows_thoughts
 
     def show(self, event: dict[str, Any]) -> None:
+        """Print an event."""
         data = event["data"]
-        match event["stream"]:
+        self._show(event["stream"], data)
+        self._has_begun = True
+
+    def _show(self, stream: str, data: dict[str, Any]) -> None:
+        match stream:
             case "assistant" if "text" in data:
                 self._write(data["text"], is_new=data["reset"])
             case "assistant" if not data["is_answer"] and data.get("kind") != "reasoning":
@@ -124,6 +129,8 @@ class RunPrinter:
                 self._has_lines = bool((data.get("options") or {}).get("verbose"))
             case "compaction" if data["phase"] == "start":
                 self._note("the conversation is summed up")
+            case "gap" if data["missed"] is None and self._has_begun:
+                pass  # the service was started anew: what it had written is written anew, which is said
             case "gap":
                 number = "some" if data["missed"] is None else data["missed"]
                 self._note(f"{number} earlier events are not kept any more")
@@ -170,7 +177,7 @@ class RunPrinter:
 
     def begin_anew(self) -> None:
         """Forget what was printed: another run is shown next."""
-        self._text = ""
+        self._text, self._has_begun = "", False
 
     def end_line(self) -> None:
         """End the line that is being written."""

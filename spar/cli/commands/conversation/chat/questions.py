@@ -30,18 +30,23 @@ class Questions:
 
     def look(self, run_id: str) -> None:
         """Find what a run asks, and show what is new."""
+        first = self._waiting[0]["id"] if self._waiting else ""
+        self.found(run_id)
+        if self.is_open and self._waiting[0]["id"] != first:
+            self._show()
+
+    def found(self, run_id: str) -> list[str]:
+        """Find what a run asks; return the tools of which it is new."""
         try:
             rows = self._link.client().get(APPROVALS.path, status="pending")
         except (NotRunningError, click.ClickException):
-            return  # it is asked again once the service is back
+            return []  # it is asked again once the service is back
         of_run = [each for each in reversed(rows) if each.get("run_id") == run_id]
         known = {each["id"] for each in self._waiting}
-        gone = known - {each["id"] for each in of_run}
-        was_open = self.is_open
-        self._waiting = [each for each in self._waiting if each["id"] not in gone]
-        self._waiting += [each for each in of_run if each["id"] not in known]
-        if self.is_open and (not was_open or gone):
-            self._show()
+        new = [each for each in of_run if each["id"] not in known]
+        ids = {each["id"] for each in of_run}
+        self._waiting = [*(each for each in self._waiting if each["id"] in ids), *new]
+        return [str(each["call"]["tool"]) for each in new]
 
     def forget(self) -> None:
         """Ask nothing more: the run is over."""

@@ -199,8 +199,9 @@ class _Talk:
         if self._keyboard.is_terminal and not self._options.as_json:
             self.printer.end_line()
             self._questions.look(run_id)
-        else:
-            self._note("a call waits for approval, or no more: spar approvals list")
+        elif not self._options.as_json:
+            for tool in self._questions.found(run_id):
+                self._note(f"{tool} waits for approval: spar approvals list")
 
     def _heard(self, line: str, run_id: str) -> None:
         """Take a line that was typed during a run."""
