@@ -302,4 +302,5 @@ class Submission:
         if OUTPUT in perception.attributes:
             said = {name: value for name, value in perception.attributes.items() if name != OUTPUT}
             perception = replace(perception, attributes=said)
-        return (await self.submit(perception, perception.session, "followup", key)).run_id
+        origin = Origin("sensor", perception.source[:LONGEST_NAME])
+        return (await self.submit(perception, perception.session, "followup", key, origin=origin)).run_id

@@ -1,7 +1,8 @@
 """One life of an agent whose session begins anew in the middle of a run, with more that waits; run as a process.
 
-`python life_with_resets.py FOLDER begin|end`: the first life says some things and resets; it is told by `SPAR_CRASH`
-where to die. The second one lets everything come to its end, and prints what is so.
+`python life_with_resets.py FOLDER begin|plan|end`: the first life says some things and resets, in the middle of a call
+or of a plan; it is told by `SPAR_CRASH` where to die. The second one lets everything come to its end, and prints what
+is so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from spar.failpoints import crashpoint
 RUNS = ("first", "long", "waiting", "steered", "other")
 
 
-async def life(folder: Path, *, is_first: bool) -> dict[str, Any]:
+def _lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+async def life(folder: Path, which: str) -> dict[str, Any]:
+    is_first = which != "end"
     planned: list[str] = []
 
     @tool(effect="once")
@@ -38,6 +44,8 @@ async def life(folder: Path, *, is_first: bool) -> dict[str, Any]:
         planned.append(context.run.goal)
         with (folder / "planned.txt").open("a") as file:
             file.write(f"{context.run.goal}\n")
+        if which == "plan" and context.run.goal == "long":
+            await asyncio.sleep(60)
         if context.run.messages or not context.run.goal.startswith("long"):
             return Action(output=f"heard {context.run.goal}")
         return Action((Call("work", {"what": context.run.goal}),))
@@ -48,7 +56,7 @@ async def life(folder: Path, *, is_first: bool) -> dict[str, Any]:
         if is_first:
             await agent.wait((await agent.submit("first", session="alice", idempotency_key="first")).run_id)
             await agent.submit("long", session="alice", idempotency_key="long")
-            while not (folder / "done.txt").exists():
+            while "long" not in (planned if which == "plan" else _lines(folder / "done.txt")):
                 await asyncio.sleep(0.005)
             await agent.submit("waiting", session="alice", idempotency_key="waiting")
             await agent.submit("steered", session="alice", idempotency_key="steered", mode="steer")
@@ -68,6 +76,7 @@ async def life(folder: Path, *, is_first: bool) -> dict[str, Any]:
         found["kinds"] = [entry.kind for entry in entries]
         found["read"] = [entry.body.get("text") for entry in await agent.transcripts.read("alice")
                          if entry.kind == "user"]  # fmt: skip
+        found["planned"] = _lines(folder / "planned.txt")
         found["open"] = agent.runs.open
         found["doubts"] = len(await agent.recovery.doubts.list())
         await agent.reset("alice")  # once more: also of what was never reset
@@ -77,4 +86,4 @@ async def life(folder: Path, *, is_first: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(life(Path(sys.argv[1]), is_first=sys.argv[2] == "begin"))))
+    sys.stdout.write(json.dumps(asyncio.run(life(Path(sys.argv[1]), sys.argv[2]))))

@@ -42,7 +42,7 @@ def end_of(folder: Path) -> dict[str, Any]:
     return found
 
 
-def check(found: dict[str, Any], *, is_reset: bool) -> None:
+def check(found: dict[str, Any], *, is_reset: bool, doubts: int = 1) -> None:
     """All of a reset has happened, or nothing of it."""
     assert found["verified"] == []
     assert found["open"] == 0
@@ -60,7 +60,7 @@ def check(found: dict[str, Any], *, is_reset: bool) -> None:
         assert found["ordinal"] == 1
         assert "reset" not in found["kinds"]
         assert found["read"][:2] == ["first", "long"]
-    assert found["doubts"] == 1  # nobody knows what became of the call that was cut off
+    assert found["doubts"] == doubts  # nobody knows what became of the call that was cut off
 
 
 def test_a_reset_that_was_promised_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -76,6 +76,16 @@ def test_a_process_that_is_killed_in_the_middle_of_a_reset_leaves_all_of_it_or_n
     assert live(tmp_path, "begin", SPAR_CRASH=f"{label}:1").returncode == KILLED
     assert not (tmp_path / "promised").exists()
     check(end_of(tmp_path), is_reset=is_reset)
+
+
+@pytest.mark.parametrize(("label", "is_reset"), DEATHS)
+def test_what_was_being_planned_when_a_process_is_killed_in_a_reset_is_planned_again_only_without_it(
+    tmp_path: Path, label: str, is_reset: bool
+) -> None:
+    assert live(tmp_path, "plan", SPAR_CRASH=f"{label}:1").returncode == KILLED
+    found = end_of(tmp_path)
+    assert found["planned"].count("long") == 1 if is_reset else found["planned"].count("long") > 1
+    check(found, is_reset=is_reset, doubts=0)
 
 
 def test_wherever_a_process_is_killed_from_the_reset_on_all_of_it_is_there_or_nothing(tmp_path: Path) -> None:

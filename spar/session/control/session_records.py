@@ -22,6 +22,8 @@ from spar.types import replace
 
 #: Sessions that are known without being read.
 KNOWN: Final = 10_000
+#: Sessions that are read at once; where there are fewer, one that is not known is new and need not be looked for.
+_FIRST: Final = 1_000
 #: Characters of a title.
 LONGEST_TITLE: Final = 200
 
@@ -39,12 +41,13 @@ class SessionRecords:
     Args: state: has the memory's sessions while its journal is open.
     """
 
-    __slots__ = ("_core", "_known", "_state", "_store", "_transcripts")
+    __slots__ = ("_are_all", "_core", "_known", "_state", "_store", "_transcripts")
 
     def __init__(self, core: Core, state: HasSessions, transcripts: SessionTranscripts) -> None:
         self._core, self._state, self._transcripts = core, state, transcripts
         self._known: BoundedDict[str, SessionRecord] | None = None
         self._store: SessionStore | None = None  # of which what is known was read
+        self._are_all: bool | None = None  # whether all that the store has are known; None before anybody has looked
 
     def begin(self) -> None:
         """Know nothing: the store was opened, and others may have used it before."""
@@ -56,7 +59,13 @@ class SessionRecords:
         """Return a session; None for one that nothing was said in. Raises: TransientError."""
         known, store = self._current()
         record = known.get(key)
-        if record is None and store is not None:
+        if record is None and store is not None and self._are_all is None:
+            self._are_all = False
+            for each in (found := await store.page(self._core.name, _FIRST)):
+                known.setdefault(each.key, each)
+            self._are_all = len(found) < _FIRST and known is self._known
+            record = known.get(key)
+        if record is None and store is not None and not (self._are_all and len(known) < KNOWN):
             record = await store.get(self._core.name, key)
             if record is not None and key not in known:  # nobody has used it meanwhile
                 known[key] = record
@@ -158,7 +167,7 @@ class SessionRecords:
         """Return what is known of the store that is open now, and that store."""
         store = self._state.sessions
         if self._known is None or store is not self._store:
-            self._known, self._store = BoundedDict(KNOWN), store
+            self._known, self._store, self._are_all = BoundedDict(KNOWN), store, None
         return self._known, store
 
 
