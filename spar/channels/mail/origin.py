@@ -14,7 +14,7 @@ from spar.channels.mail.content.incoming import Mail
 
 _COMMENT_ENDS: Final = {"(": 1, ")": -1}
 #: A result (`dmarc=pass`), or a property of one (`header.from=example.org`).
-_PAIR = re.compile(r"([a-z0-9.\-]{1,60})(?:/[0-9]{1,3})?[ ]?=[ ]?\"?([^\s;\"]{1,320})\"?", re.IGNORECASE)
+_PAIR = re.compile(r"([a-z0-9.\-]{1,60})(?:/[0-9]{1,3})?[ ]?=[ ]?([^\s;]+)", re.IGNORECASE)
 
 
 def failure_of(mail: Mail, trusted: str) -> str:
@@ -53,7 +53,7 @@ def results_of(mail: Mail, trusted: str) -> list[tuple[str, str, dict[str, str]]
             break
         if name != "authentication-results":
             continue
-        server, _, rest = _without_comments(value).partition(";")
+        server, _, rest = _plain(value).partition(";")
         words = server.split()
         if words and words[0].lower() == trusted.lower():
             has_begun = True
@@ -71,16 +71,29 @@ def _result(text: str) -> tuple[str, str, dict[str, str]] | None:
     return pairs[0][0], pairs[0][1].lower(), properties
 
 
-def _without_comments(text: str) -> str:
-    """Return a header without what stands in brackets; quoted text is no comment, and is left out of results."""
-    depth, is_quoted, kept = 0, False, []
+def _plain(text: str) -> str:
+    """Return a header without what stands in brackets and without quotes.
+
+    Of quoted text only what domains are made of is kept as it is: a server puts the address that a mail was sent from
+    into its results, and anybody may choose one like `"x@example.org"@evil.net`. A quote also holds inside of brackets,
+    where servers write addresses too.
+    """
+    depth, is_quoted, is_escaped, kept = 0, False, False, []
     for each in text:
-        if each == '"' and not depth:
+        is_sign = is_quoted and not (each.isalnum() or each in ".-")
+        if is_escaped:
+            is_escaped, is_sign = False, True
+        elif each == "\\" and (is_quoted or depth):
+            is_escaped = True
+            continue
+        elif each == '"':
             is_quoted = not is_quoted
-        if not is_quoted and each in _COMMENT_ENDS:
+            continue
+        elif not is_quoted and each in _COMMENT_ENDS:
             depth = max(depth + _COMMENT_ENDS[each], 0)
-        elif not depth:
-            kept.append(" " if is_quoted and each in ";=" else each)
+            continue
+        if not depth:
+            kept.append("_" if is_sign else each)
     return "".join(kept)
 
 

@@ -41,6 +41,11 @@ def test_a_mail_that_passed_is_its_senders(line: str) -> None:
     "mx.spar.test",
     "(mx.spar.test;) dmarc=pass",
     "",
+    'mx.spar.test; spf=pass smtp.mailfrom="x@example.org"@evil.net',
+    'mx.spar.test; spf=pass smtp.mailfrom="x\\"; dkim=pass header.d=example.org; y=\\""@evil.net',
+    'mx.spar.test; spf=pass (it sent "x); dkim=pass header.d=example.org; ("@evil.net) smtp.mailfrom=evil.net',
+    "mx.spar.test; spf=pass (it sent x\\); dkim=pass header.d=example.org) smtp.mailfrom=evil.net",
+    f"mx.spar.test; spf=pass smtp.mailfrom={'x' * 308}@example.org.evil.net",
 ])  # fmt: skip
 def test_a_mail_that_did_not_pass_is_forged(line: str) -> None:
     assert failure_of(mail(head=results(line)), OWN)
@@ -53,6 +58,14 @@ def test_a_result_that_came_with_the_mail_does_not_count() -> None:
     assert failure_of(mail(head=own + below + forged), OWN).startswith("dmarc=fail")
     assert failure_of(mail(head=own + forged), OWN).startswith("dmarc=fail")
     assert failure_of(mail(head=results("mx.spar.test; spf=none") + below + forged), OWN)
+
+
+def test_results_that_are_too_long_to_be_read_count_as_none() -> None:
+    """Cut where the header is cut, a domain could be another one."""
+    said, domain = "mx.spar.test; dkim=pass header.s=", " header.d=example.org"
+    for length in range(4090, 4100):
+        long = results(said + "x" * (length - len(said + domain)) + domain + ".evil.net")
+        assert failure_of(mail(head=long), OWN).startswith("no "), length
 
 
 def test_a_subdomain_is_covered_by_the_domain_above_it() -> None:
