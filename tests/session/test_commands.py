@@ -115,6 +115,18 @@ async def test_a_command_begins_a_conversation_anew_and_is_no_part_of_it(
         assert await agent.transcripts.read("alice") == []
         if "\n" in text:
             assert answer.reply.endswith("The other lines of the message were not read.")
+
+
+@pytest.mark.parametrize("name", ["new", "reset", "stop", "status"])
+async def test_words_behind_a_command_that_takes_none_are_said_not_to_be_read(clock: VirtualClock, name: str) -> None:
+    talker = Talker()
+    async with agent_of(clock, talker) as agent:
+        await say(agent, "hello")
+        answer = await say(agent, f"/{name} what is the load?")
+        assert answer.reply.endswith(f"\nThe words behind /{name} were not read.")
+        assert "not read" not in (await say(agent, f"/{name}")).reply
+    assert [goal for goal, _ in talker.asked] == ["hello"]
+
     assert talker.asked == [("hello", None)]
 
 

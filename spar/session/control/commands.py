@@ -24,6 +24,8 @@ from spar.types import Perception, replace
 
 #: Said of lines that follow a command.
 _REST: Final = "The other lines of the message were not read."
+#: Commands of the agent's own that read what stands behind them.
+_WITH_ARGUMENT: Final = ("model",)
 #: Names that take the choice of a model back.
 _USUAL: Final = ("default", "usual")
 
@@ -79,6 +81,8 @@ class Commands:
         try:
             answer = told.get("answer")
             text = str(answer) if answer is not None else await self._answers[command.name](run, command)
+            if answer is None and command.argument and command.name not in _WITH_ARGUMENT:
+                text = f"{text}\nThe words behind /{command.name} were not read."
             if command.rest:
                 text = f"{text}\n{_REST}"
             end = End("ok", output=text)
