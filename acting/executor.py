@@ -148,6 +148,11 @@ class Executor:
         if self._runtime.approvals is not None:
             await self._runtime.approvals.parked.abandon(run_id)
 
+    async def end_conversation(self, session: str) -> None:
+        """Nothing of this session's runs is to go on, whether they have ended or not."""
+        if self._runtime.approvals is not None:
+            await self._runtime.approvals.parked.end_conversation(session)
+
     def steer(self, run_id: str) -> None:
         """Somebody has said something new in a run: of its batch in hand, or else of its next one, nothing more starts.
 

@@ -202,6 +202,12 @@ class Parked:
             if approval.run_id == run_id:
                 await self._queue.void(approval.id, "its run was ended")
 
+    async def end_conversation(self, session: str) -> None:
+        """Nothing of this session's runs is to go on. Raises: TransientError."""
+        rows = self._rows.values.values()
+        for run_id in {row.run_id for row in rows if row.session == session and row.run_id is not None}:
+            await self.abandon(run_id)
+
     # -- inside
 
     async def _forget(self, row: ParkedCalls) -> None:

@@ -122,6 +122,8 @@ class Submission:
         session = perception.session
         origin = origin or _origin_of(perception)
         record, use = await self._records.use(session, origin, is_busy=self._is_busy(session))
+        if use.reset is not None:
+            await self._resets.make_void(session)
         chosen = await self._fitting(options, record)
         if (receipt := self._accepted(key)) is not None:  # time has passed
             return receipt

@@ -221,6 +221,14 @@ class Abandonable(Protocol):
 
 
 @runtime_checkable
+class EndsConversations(Protocol):
+    """An actor that holds calls back also beyond the end of their run."""
+
+    async def end_conversation(self, session: str) -> None:
+        """Forget what of this session's runs is still to come: the conversation is over."""
+
+
+@runtime_checkable
 class StatesJournal(Protocol):
     """An actor that writes its calls down in `Host.journal` itself, while `keeps_journal` is true."""
 

@@ -274,3 +274,29 @@ async def test_an_action_that_follows_from_untrusted_text_asks_for_tools_that_ar
         await asyncio.sleep(3.0)
         rows = await approver(agent).list()
     assert (did == ["x"], [row.trust for row in rows]) == (trust == "trusted", ["untrusted"] * (trust == "untrusted"))
+
+
+@pytest.mark.parametrize("how", ["asked for", "idle"])
+async def test_a_call_that_waits_is_void_once_its_conversation_is_over(
+    how: str, clock: VirtualClock, tmp_path: Path
+) -> None:
+    """It was planned from what was said before, and would run in a conversation that knows nothing of it."""
+    done, memory = Done(), Memory(f"sqlite:///{tmp_path / 'm.db'}", ballast=0)
+    settings = {"sessions": {"idle": 60.0}} if how == "idle" else None
+    async with agent_of(done, clock, memory=memory, settings=settings) as agent:
+        ended = [await agent.submit("transfer", session="alice"), await agent.submit("other", session="bob")]
+        for receipt in ended:
+            assert (await agent.wait(receipt.run_id, 600)).status != "timeout"
+        rows = {each.session: each for each in await asked(agent, 2)}
+        assert all(row.is_parked for row in rows.values())
+        if how == "idle":
+            await clock.sleep(120)
+            await agent.submit("hello", session="alice")
+        else:
+            await agent.reset("alice")
+        (left,) = [each for each in await approver(agent).list() if each.id in {row.id for row in rows.values()}]
+        assert left.session == "bob"
+        await approve(agent, left)
+        await clock.sleep(30)
+
+    assert done.did == ["other"]

@@ -3,7 +3,8 @@
 First it is told to the journal, in one piece: the runs of the session have ended, what the run in hand adds to the
 transcript, the entry of the reset, the number of the next conversation. Then the phase in hand is cut and people are
 told. If the process dies before that is on disk, nothing of it has happened; if it dies after, nothing of the old
-conversation goes on.
+conversation goes on. Calls that wait for a person beyond the end of their run are void before all that: an approval
+that comes later must not have them run in the next conversation.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from spar import events
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
 from spar.journal.closing import begun
+from spar.ports.optional import EndsConversations, offers
 from spar.records.journal import Unfinished
 from spar.records.session import Reset, SessionRecord
 from spar.records.transcript import Entry
@@ -73,6 +75,12 @@ class Resets:
             await asyncio.shield(told.settling)
         return told.record
 
+    async def make_void(self, key: str) -> None:
+        """Have the actor forget what runs of a session have left for later. Raises: what the actor raises."""
+        actor = self._parts.setup.modules["act"].part
+        if offers(actor, EndsConversations):
+            await actor.end_conversation(key)
+
     async def renewed(self, reset: Reset) -> None:
         """Say that a message has found its conversation over, and has begun a new one."""
         await self._say(reset, ())
@@ -84,6 +92,7 @@ class Resets:
         parts, record = self._parts, await self._records.get(key)
         if not self._runs(key) and not await parts.transcripts.has(key):
             return ToldReset(record)
+        await self.make_void(key)
         self._demand("reset a session")  # time has passed
         runs, journal = self._runs(key), parts.work.journal
         if journal is not None and parts.agent_state.sessions is None:
