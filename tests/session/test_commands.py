@@ -12,6 +12,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Context, Decision, Perception
 from spar.hooks import HookContext
+from spar.records.journal import Item
 from spar.records.run_options import RunOptions
 from spar.runs.commands import COMMAND, Command, command_of
 from spar.testing import VirtualClock
@@ -237,3 +238,27 @@ async def test_commands_do_not_wait_for_the_run_in_hand(clock: VirtualClock) -> 
         answers = await asyncio.gather(*[say(agent, "/status") for _ in range(3)])
         assert {each.status for each in answers} == {"ok"}
         assert (await agent.wait(long.run_id, 0)).status == "timeout"  # it goes on
+
+
+@pytest.mark.parametrize("name", ["new", "stop"])
+async def test_a_command_of_an_earlier_process_leaves_what_was_said_since(
+    name: str, clock: VirtualClock, tmp_path: Path
+) -> None:
+    """A process that is killed before the end of a command is on disk leaves it to the next one, done or not."""
+    async with agent_of(clock, Talker(), tmp_path) as agent:
+        await say(agent, "hello")
+        told = Perception(f"/{name}", source="messages", session="alice", trust="trusted",
+                          attributes={COMMAND: {"name": name, "argument": "", "rest": "", "answer": None}})  # fmt: skip
+        at = agent.clock.now()
+        await clock.sleep(1)
+        if name == "new":
+            await agent.reset("alice")  # as the command did
+        assert (await say(agent, "again")).status == "ok"
+        since = Perception("since", source="messages", kind="message", session="alice", trust="trusted")
+        for item in (Item("left", told, "run", "alice", at=at),
+                     Item("since", since, "run", "alice", at=agent.clock.now())):  # fmt: skip
+            await agent.memory.journal.accept(agent.name, item)
+    async with agent_of(clock, Talker(100), tmp_path) as agent:
+        assert (await agent.wait("left", 60)).status == "ok"
+        assert (await agent.wait("since", 600)).status == "ok"
+        assert (await agent.session_records.get("alice")).ordinal == (2 if name == "new" else 1)

@@ -97,13 +97,19 @@ class Commands:
         before = await self._records.find(run.session)
         if before is None:
             return "A new conversation begins."
+        if before.began_at > run.accepted_at:  # it did so before the process died, or was overtaken by another one
+            return f"A new conversation begins ({before.id})."
         record = await self._resets.reset(run.session, _speaker(run))
         has_begun = record.ordinal != before.ordinal
         return f"A new conversation begins ({record.id})." if has_begun else f"It has just begun ({record.id})."
 
     async def _stop(self, run: Run, command: Command) -> str:
-        """Call off what goes on and what waits, the newest first: what waits never begins."""
-        runs = [each for each in self._parts.runs.open_in(run.session) if not is_command(each.message)]
+        """Call off what goes on and what waits, the newest first: what waits never begins. What was said after the
+        command stays: a process may come to carry it out much later."""
+        runs = [
+            each for each in self._parts.runs.open_in(run.session)
+            if not is_command(each.message) and each.accepted_at <= run.accepted_at
+        ]  # fmt: skip
         begun = sum(each.started_at is not None for each in runs)
         for each in reversed(runs):
             await self._stops.abort(each)
