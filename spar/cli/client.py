@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlencode
 
+import click
+
 from spar.cli.context import Options, fail
+from spar.data.text import printable
 from spar.server.sockets import SOCKET_NAME, short_path
 from spar.service import exit_codes as exits
 
@@ -40,6 +43,10 @@ CODE_OF = {
 
 class NotRunningError(Exception):
     """No service answers in the state directory."""
+
+
+class AbsentError(click.ClickException):
+    """The service knows nothing of the name that was asked for."""
 
 
 @contextmanager
@@ -178,6 +185,8 @@ def _target(path: str, params: dict[str, Any]) -> str:
 
 def _refused(status: int, body: bytes) -> NoReturn:
     """End the command with the reason that the service gives."""
+    if status == HTTPStatus.NOT_FOUND:
+        raise AbsentError(printable(_detail(body)))
     fail(_detail(body), CODE_OF.get(status, exits.FAILED))
 
 

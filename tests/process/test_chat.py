@@ -246,6 +246,19 @@ def test_lines_of_a_pipe_are_messages_one_after_another(spar: Spar, start: Calla
     assert spar("chat", stdin=b"", timeout=30).code in (0, 69)
 
 
+def test_commands_of_a_pipe_say_what_they_did_not_read(spar: Spar, start: Callable[..., Service]) -> None:
+    with talking(spar, start, {"hello": hello}):
+        begun = spar("chat", "fresh", stdin=b"/new what is the load?\n")
+        assert begun.err.splitlines() == ["the words behind /new were not read", "the conversation begins anew"]
+        told = spar("chat", stdin=b"/model default\n/think default\n[hello] are you there?\n/reset\n/think much\n")
+        assert "hello" in told.out
+        assert told.err.splitlines() == [
+            "model: as configured", "thinking: as configured", "the conversation begins anew",
+            "/think much: must be off, low, medium, high, or default",
+        ]  # fmt: skip
+        assert "main#2 begins: reset by " in spar("transcript", "main").out
+
+
 def test_a_service_that_does_not_run_is_told_at_once(spar: Spar) -> None:
     told = spar("chat", stdin=b"hi\n")
     assert (told.code, told.err) == (69, f"Error: no service runs on {spar.state}; start it with: spar run\n")

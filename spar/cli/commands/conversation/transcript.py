@@ -67,7 +67,10 @@ def _said(kind: str, body: dict[str, Any]) -> str:
         done = [f"{each['call'].get('_tool', '?')}: {each.get('status', '?')}" for each in calls or ()
                 if isinstance(each, dict) and isinstance(each.get("call"), dict)]  # fmt: skip
         return "; ".join([*done, *([_text(body["output"])] if body.get("output") is not None else [])])
-    named = {"user": "text", "end": "reply", "compaction": "summary", "reset": "reason"}[kind]
+    if kind == "reset":
+        by = f" by {body['by']}" if body.get("by") else ""
+        return f"{body.get('begun', '')} begins: {body.get('reason', '')}{by}"
+    named = {"user": "text", "end": "reply", "compaction": "summary"}[kind]
     return _text(body.get("error") or body.get(named) or body.get("status") or "")
 
 

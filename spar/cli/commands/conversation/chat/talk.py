@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 import click
 
-from spar.cli.client import NotRunningError, service
+from spar.cli.client import AbsentError, NotRunningError, service
 from spar.cli.commands.conversation.chat.history import earlier, messages_of, show_earlier
 from spar.cli.commands.conversation.chat.keyboard import Keyboard
 from spar.cli.commands.conversation.chat.link import Follower, Link, LostError
 from spar.cli.commands.conversation.chat.questions import Questions
-from spar.cli.commands.conversation.chat.words import help_lines, status_lines
+from spar.cli.commands.conversation.chat.words import USUAL, WITHOUT_WORDS, help_lines, status_lines
 from spar.cli.commands.conversation.follow import RunPrinter, path_of
 from spar.cli.context import Options, fail, write
 from spar.data.text import printable
@@ -255,10 +256,11 @@ class _Talk:
         return True
 
     def _command(self, word: str, rest: str) -> None:
+        if rest and word in WITHOUT_WORDS:
+            self._note(f"the words behind {word} were not read")
         match word:
             case "/new" | "/reset":
-                self._post(f"/v1/sessions/{quote(self._session, safe='')}:reset")
-                self._note("the conversation begins anew")
+                self._begin_anew()
             case "/stop" if self._current:
                 self._abort()
             case "/stop":
@@ -268,10 +270,10 @@ class _Talk:
                     write(printable(line))
             case "/model":
                 self._choose("model", rest)
-            case "/think" if rest in ("", "-", *THINKING):
+            case "/think" if rest in ("", *USUAL, *THINKING):
                 self._choose("thinking", rest)
             case "/think":
-                self._note(f"/think {rest}: must be {', '.join(THINKING)}, or - for as configured")
+                self._note(f"/think {rest}: must be {', '.join(THINKING)}, or default")
             case "/verbose":
                 self.printer.is_verbose = not self.printer.is_verbose
                 self._note(f"calls are {'told' if self.printer.is_verbose else 'not told'}")
@@ -288,9 +290,14 @@ class _Talk:
             case _:
                 self._note(f"no command {word}; /help lists them (a message that begins with a slash: a space first)")
 
+    def _begin_anew(self) -> None:
+        with suppress(AbsentError):  # nothing was said yet
+            self._post(f"/v1/sessions/{quote(self._session, safe='')}:reset")
+        self._note("the conversation begins anew")
+
     def _choose(self, option: str, value: str) -> None:
         """Have further messages go with an option, or say which they go with."""
-        if value == "-":
+        if value in USUAL:
             self._given.pop(option, None)
         elif value:
             self._given[option] = value

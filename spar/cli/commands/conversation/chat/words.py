@@ -11,13 +11,17 @@ HELP: Final = {
     "/new, /reset": "begin the conversation anew: what was said before is not read any more",
     "/stop": "call the run in hand off (Ctrl-C does the same)",
     "/status": "what the agent is doing",
-    "/model [NAME]": "the model of this conversation's messages; without NAME: which, with -: as configured",
-    "/think [off|low|medium|high]": "how much the model thinks before it answers",
+    "/model [NAME]": "the model of this conversation's messages; without NAME: which, with default: as configured",
+    "/think [off|low|medium|high]": "how much the model thinks before it answers; with default: as configured",
     "/verbose": "tell what calls do, or no more",
     "/reasoning": "show what the model thinks, or no more (runs.reasoning)",
     "/help": "this list",
     "/quit": "leave; a run that goes on is not stopped (Ctrl-D does the same)",
 }
+#: Commands that read no words behind them.
+WITHOUT_WORDS: Final = ("/new", "/reset", "/stop", "/status", "/verbose", "/reasoning", "/help", "/quit", "/exit")
+#: Words that take a choice back.
+USUAL: Final = ("default", "usual", "-")
 
 
 def help_lines() -> list[str]:
