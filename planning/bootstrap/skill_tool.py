@@ -75,7 +75,7 @@ class SkillTool:
         """Return the beginning of a file in the skill's folder. Raises: PermanentError."""
         folder = os.path.realpath(skill.folder)
         path = os.path.realpath(os.path.join(folder, file)) if "\0" not in file else ""  # noqa: PTH118
-        if not Path(path).is_relative_to(folder):
+        if not Path(path).is_relative_to(folder) or _is_hidden(path, folder):
             raise PermanentError(f"{shorten(file)} does not lie in the folder of the skill {skill.name!r}")
         try:
             found = read_text(path, _LONGEST, inside=self._workspace)
@@ -83,6 +83,11 @@ class SkillTool:
             raise PermanentError(f"{shorten(file)} {error}") from error
         told: dict[str, Any] = {"file": file, "text": found.text}
         return told if found.is_whole else {**told, "left_out": f"all but the first {_LONGEST:,} characters"}
+
+
+def _is_hidden(path: str, folder: str) -> bool:
+    """Return whether a path leads over a name that begins with a dot: `.env`, `.git` are for programs."""
+    return any(part.startswith(".") for part in Path(path).relative_to(folder).parts)
 
 
 def _files(folder: str) -> Iterator[str]:

@@ -156,12 +156,12 @@ class Senders:
 
         Raises: LookupError when none that is good has this code; TransientError after too many wrong ones.
         """
-        now = self._core.clock.now()
-        self._tries = [at for at in self._tries if now - at < TRIES_WITHIN]
-        if len(self._tries) >= MOST_TRIES:
-            wait = (self._tries[0] + TRIES_WITHIN - now).total_seconds()
-            raise TransientError(f"{MOST_TRIES} wrong codes were tried; try again later", retry_after=wait)
-        async with self._lock:
+        async with self._lock:  # also for the count: tries that wait here together are tries
+            now = self._core.clock.now()
+            self._tries = [at for at in self._tries if now - at < TRIES_WITHIN]
+            if len(self._tries) >= MOST_TRIES:
+                wait = (self._tries[0] + TRIES_WITHIN - now).total_seconds()
+                raise TransientError(f"{MOST_TRIES} wrong codes were tried; try again later", retry_after=wait)
             same = [row for row in self._rows.values() if row.digest and is_same(row.digest, code, row.salt)]
             good = [row for row in same if row.expires_at is not None and now < row.expires_at]
             if not good:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -177,6 +178,14 @@ async def test_codes_cannot_be_tried_without_end(memory: Memory, clock: VirtualC
         await senders.pair(code)
     await clock.advance(refusal.value.retry_after or 0)
     assert (await senders.pair(code)).status == "allowed"
+
+
+async def test_codes_that_are_tried_at_once_count_one_by_one(memory: Memory, clock: VirtualClock) -> None:
+    senders = Senders(core(clock), memory)
+    tried = [senders.pair("AAAA-AAAA") for _ in range(MOST_TRIES * 3)]
+    found = await asyncio.gather(senders.meet("mail", "bob@example.net"), *tried, return_exceptions=True)
+    assert sum(isinstance(each, LookupError) for each in found) == MOST_TRIES
+    assert sum(isinstance(each, TransientError) for each in found) == MOST_TRIES * 2
 
 
 async def test_invented_senders_fill_neither_the_disk_nor_anybodys_mailbox(memory: Memory, clock: VirtualClock) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from spar.errors import ConflictError
 from spar.ports.optional import NamesModels, offers
 from spar.protocols.host import Home, own_parts
 from spar.records.run_options import RunOptions
@@ -100,7 +101,8 @@ class SessionControl:
         """End what goes on in a session and delete what is kept of it; return how many rows went.
 
         One that was cut off, by a kill say, is gone on with when it is asked for again.
-        Raises: LookupError for a session that nothing was said in; TransientError.
+        Raises: LookupError for a session that nothing was said in; ConflictError where a link stands in the place of
+        the folders of sessions; TransientError.
         """
         record = await self._records.get(key)
         if self._view(record).runs:
@@ -137,7 +139,9 @@ class SessionControl:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder with all that is in it; links are removed, not followed. Raises: OSError."""
+    """Remove a folder with all that is in it; links are removed, not followed. Raises: OSError, ConflictError."""
+    if folder.parent.is_symlink():  # put there by a tool: it may lead to the sessions of somebody else
+        raise ConflictError(f"{folder.parent} is a symbolic link, which is not followed: take it away first")
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
 

@@ -17,6 +17,7 @@ from acting.tools.files import FilesTool
 from acting.tools.shell import ShellTool
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception
+from spar.errors import ConflictError
 from spar.protocols.host import Home, own_parts
 from spar.testing import VirtualClock
 
@@ -86,6 +87,15 @@ async def test_each_session_reads_and_writes_files_of_its_own(tmp_path: Path) ->
             assert why in f"{refused.message} {refused.detail}"
     made = sorted(each.name for each in (tmp_path / "workspace" / "sessions").iterdir())
     assert made == sorted(names)
+
+
+def linked(home: Home, elsewhere: Path) -> Path:
+    """Put a link in the place of the folders of sessions; return the folder where it leads for alice."""
+    first, own = own_parts("alice")
+    (elsewhere / own).mkdir(parents=True)
+    Path(home.workspace).mkdir(exist_ok=True)
+    Path(home.workspace, first).symlink_to(elsewhere)
+    return elsewhere / own
 
 
 async def test_a_link_in_the_place_of_a_session_s_folder_is_not_followed(tmp_path: Path) -> None:
@@ -161,3 +171,20 @@ async def test_the_folder_is_shown_made_when_it_is_used_kept_over_a_reset_and_re
         await agent.session_control.forget("alice")
         assert not folder.exists()
         assert (tmp_path / "workspace" / "a" / "me.txt").exists() != is_split
+
+
+async def test_a_link_in_the_place_of_sessions_leads_to_no_folder_of_others(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    home = home_at(tmp_path, is_split=False)
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        return Action(output="done") if context.run is not None else None
+
+    agent = Agent(plan=plan, clock=clock, home=home, loop_interval=0.1)
+    theirs = linked(home, tmp_path / "other")
+    async with agent:
+        await agent.wait((await agent.submit("hello", session="alice")).run_id, 60)
+        with pytest.raises(ConflictError, match="symbolic link"):
+            await agent.session_control.forget("alice")
+    assert theirs.exists()

@@ -178,11 +178,16 @@ async def test_the_prompt_lists_names_and_descriptions_and_the_tool_brings_the_b
     assert await tool(name="weather", file="more.md") == {"file": "more.md", "text": "more"}
 
 
-@pytest.mark.parametrize("file", ["../../token", "/etc/passwd", "link", "none.md", "a\0b", "."])
+@pytest.mark.parametrize(
+    "file", ["../../token", "/etc/passwd", "link", "none.md", "a\0b", ".", ".env", "x/.git/config"]
+)
 async def test_the_tool_leads_nowhere_else(clock: VirtualClock, home: Home, file: str) -> None:
     write("secret", home.config, "token")
     own = skill(Path(home.config, "skills"), "weather")
     (own / "link").symlink_to(Path(home.config, "token"))
+    write("KEY=1", str(own), ".env")
+    (own / "x" / ".git").mkdir(parents=True)
+    write("secret", str(own / "x" / ".git"), "config")
     tool = tool_of(planner_of(Desk(clock), ScriptedModel([]), home))
 
     with pytest.raises(PermanentError):
