@@ -132,7 +132,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Channels", "none", (
             (total("spar_channel_waiting", "agent, channel"), "{{agent}} {{channel}} waits to be sent"),
             (total("spar_channel_undelivered", "agent, channel"), "{{agent}} {{channel}} put aside"),
-            (f"{most('spar_channel_up', 'agent, channel, part')} == 0", "{{agent}} {{channel}} {{part}} fails"),
+            (f"1 - {most('spar_channel_up', 'agent, channel, part')}", "{{agent}} {{channel}} {{part}} fails"),
         )),
         Panel("Messages on channels", "ops", (
             (rate("spar_channel_messages_total", "agent, channel, outcome"), "{{agent}} {{channel}} {{outcome}}"),

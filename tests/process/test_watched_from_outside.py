@@ -18,6 +18,7 @@ import pytest
 from spar.observe.shipped import shipped
 from tests.process.conftest import Service, Spar, until
 from tests.process.conversation import PATIENCE, Talk, configured, note, question_of
+from tests.process.test_channels import CHANNEL
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply, refuses, says
 from tests.servers.llm_requests import Asked
@@ -45,11 +46,21 @@ options = { cron = "0 8 * * *", timezone = "local", text = "a new day" }
 [[tools]]
 use = "shell"
 
+[[channels]]
+use = "line:FolderChannel"
+name = "folder"
+options = { path = "line" }
+
 [budgets]
 day = { calls = 1000, money = 5 }
 """
 #: Panels with nothing to show in a service that is well: what they count has not happened, under no name.
-EMPTY_WHEN_WELL = {"spar_dead_letter_total", "spar_call_longest_running_seconds", "spar_messages_unheard_total"}
+EMPTY_WHEN_WELL = {
+    "spar_dead_letter_total",
+    "spar_call_longest_running_seconds",
+    "spar_messages_unheard_total",
+    "spar_channel_passed_over_total",
+}
 
 
 class Watcher:
@@ -146,6 +157,8 @@ def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
     spar: Spar, start: Any, watch: Callable[[Service], Watcher]
 ) -> None:
     with served(errand) as model:
+        (spar.folder / "line.py").write_text(CHANNEL)
+        (spar.folder / "line").mkdir()
         configured(spar, model.url, more=MORE)
         talk = Talk(spar, start().ready())
         watcher = watch(talk.service)
