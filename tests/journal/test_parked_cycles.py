@@ -276,7 +276,7 @@ async def test_an_action_that_follows_from_untrusted_text_asks_for_tools_that_ar
     assert (did == ["x"], [row.trust for row in rows]) == (trust == "trusted", ["untrusted"] * (trust == "untrusted"))
 
 
-@pytest.mark.parametrize("how", ["asked for", "idle"])
+@pytest.mark.parametrize("how", ["asked for", "idle", "forgotten"])
 async def test_a_call_that_waits_is_void_once_its_conversation_is_over(
     how: str, clock: VirtualClock, tmp_path: Path
 ) -> None:
@@ -292,6 +292,8 @@ async def test_a_call_that_waits_is_void_once_its_conversation_is_over(
         if how == "idle":
             await clock.sleep(120)
             await agent.submit("hello", session="alice")
+        elif how == "forgotten":
+            await agent.session_control.forget("alice")
         else:
             await agent.reset("alice")
         (left,) = [each for each in await approver(agent).list() if each.id in {row.id for row in rows.values()}]

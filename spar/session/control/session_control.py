@@ -107,6 +107,7 @@ class SessionControl:
         record = await self._records.get(key)
         if self._view(record).runs:
             await self._resets.reset(key, by)
+        await self._resets.make_void(key)
         parts, store = self._parts, self._parts.agent_state.sessions
         if self._home is not None:  # also what was made while each had one
             folder = Path(self._home.workspace, *own_parts(key))
