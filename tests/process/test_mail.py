@@ -148,6 +148,7 @@ def test_a_stranger_is_told_a_code_and_heard_once_the_owner_says_so(
     host.write(letter("still here?", id="5@x", From="bob@example.net"), sender="bob@example.net")
     until(lambda: answers_to(host, "bob@example.net")[-1].endswith("still here?"), "an answer of the next process")
     assert spar("senders", "deny", "mail:bob@example.net").code == 0
+    assert spar("senders", "list", "--status", "waiting").out == "no sender is waiting\n"
     host.write(letter("and now?", id="6@x", From="bob@example.net"), sender="bob@example.net")
     unheard = {**row_of(spar), "messages": 4}
     until(lambda: row_of(spar) == unheard, f"it counted: {row_of(spar)} {again.err}")

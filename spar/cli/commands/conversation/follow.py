@@ -101,6 +101,7 @@ class RunPrinter:
     def __init__(self, *, is_verbose: bool = True, shows_thoughts: bool = False) -> None:
         self._text = ""  # of the answer, since it was last begun
         self._is_thinking = self.has_thought = self._has_begun = False
+        self._is_void = False  # whether what was printed is taken back
         self._has_lines = False  # about calls, which the run's options ask for
         self.is_verbose, self.shows_thoughts = is_verbose, shows_thoughts
 
@@ -143,6 +144,7 @@ class RunPrinter:
                 self._note(f"the run failed: {data['error']}")
 
     def _think(self, text: str) -> None:
+        self._tell_void()
         self.end_line()
         self._is_thinking = self.has_thought = True
         click.echo(printable(text), nl=False, err=True)
@@ -150,13 +152,22 @@ class RunPrinter:
     def _write(self, text: str, *, is_new: bool) -> None:
         self._end_thoughts()
         if is_new and self._text:
-            self._note("it is written anew")
-            self._text = ""
+            self.end_line()
+            self._text, self._is_void = "", True
+        if text:
+            self._tell_void()
         self._text += text
         write(printable(text), end="")
 
+    def _tell_void(self) -> None:
+        """Say that what was printed is void, now that more comes: a run that was called off writes nothing anew."""
+        if self._is_void:
+            self._is_void = False
+            self._note("it is written anew")
+
     def _answer(self, output: Any) -> None:
         """Print the answer in full, if it was not written piece by piece."""
+        self._tell_void()
         whole = output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False)
         if output is None and not self._text:
             whole = NO_ANSWER
@@ -177,7 +188,7 @@ class RunPrinter:
 
     def begin_anew(self) -> None:
         """Forget what was printed: another run is shown next."""
-        self._text, self._has_begun = "", False
+        self._text, self._has_begun, self._is_void = "", False, False
 
     def end_line(self) -> None:
         """End the line that is being written."""

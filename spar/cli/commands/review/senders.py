@@ -35,7 +35,8 @@ def list_senders(options: Options, status: str | None) -> None:
         rows = client.get("/v1/senders", **({"status": status} if status else {}))
     heads = ("sender", "status", "person", "trust", "from", ">unheard", zoned("last"))
     cells = [_cells(row) for row in rows]
-    show(options, rows, table(heads, cells) if rows else "nobody has written yet, and the configuration names nobody")
+    none = f"no sender is {status}" if status else "nobody has written yet, and the configuration names nobody"
+    show(options, rows, table(heads, cells) if rows else none)
 
 
 @senders.command("pair")
