@@ -97,10 +97,19 @@ class ModelTables:
         return main, Models(compaction, clock=clock, budgets=budgets) if compaction else None
 
     def check(self) -> None:
-        """Raises: ConfigError for a setting that its model does not take; imports the library where any is set."""
+        """Raises: ConfigError for a model of an unknown provider, and for a setting that its model does not take.
+
+        Imports the library, which blocks.
+        """
         for table, path in self._each():
-            own = self._own(table)
-            found = _too_large(own) or self._model(table, SystemClock(), path).refusal()
+            own, model = self._own(table), self._model(table, SystemClock(), path)
+            if model.is_unknown:
+                raise ConfigError(
+                    f"model {table.name!r}: no such provider is known; expected PROVIDER:MODEL, such as 'openai:gpt-5' "
+                    "or 'anthropic:claude-sonnet-5'; for a server of your own add base_url",
+                    path=path,
+                )
+            found = _too_large(own) or model.refusal()
             if found is not None:
                 place = tuple(found.setting.split("."))
                 value: Any = own

@@ -29,7 +29,7 @@ def made(
     clock: VirtualClock, script: list[Any], *rules: dict[str, Any], **options: Any
 ) -> tuple[Assistant, ScriptedModel]:
     """An assistant whose model is a script."""
-    assistant = Assistant("test:m", rules=rules, **options)
+    assistant = Assistant("openai:m", rules=rules, **options)
     assistant.attach(Desk(clock).host)
     model = ScriptedModel(script)
     planner = next(each for each in assistant.planners if isinstance(each, ModelPlanner))
@@ -231,21 +231,21 @@ def test_it_is_built_from_options_as_they_stand_in_a_file(tmp_path: Path) -> Non
         ({}, "model"),
         ({"model": ""}, "needs a name"),
         ({"model": []}, "at least one model"),
-        ({"model": "test:m", "modle": 1}, "modle"),
-        ({"model": "test:m", "mode": "loud"}, "mode"),
-        ({"model": "test:m", "rules_are": "last"}, "rules_are"),
-        ({"model": "test:m", "idle": 0}, "idle"),
-        ({"model": "test:m", "context_tokens": 10}, "1000 or more"),
-        ({"model": "test:m", "max_tokens": 3}, "16 or more"),
-        ({"model": "test:m", "max_tokens": 900, "context_tokens": 1_000}, "too little"),
-        ({"model": "test:m", "recall": 51}, "50 or less"),
-        ({"model": "test:m", "recall": -1}, "0 or more"),
-        ({"model": "test:m", "compaction_timeout": 0}, "more than 0"),
-        ({"model": "test:m", "prices": {"in": 1}}, "prices"),
-        ({"model": [{"name": "test:m", "base": "x"}]}, "base"),
-        ({"model": [{"name": "test:m", "idle": -1}]}, "idle"),
-        ({"model": "test:m", "output": {"type": "no such type"}}, "output"),
-        ({"model": "test:m", "instructions": "@none.md"}, "none.md"),
+        ({"model": "openai:m", "modle": 1}, "modle"),
+        ({"model": "openai:m", "mode": "loud"}, "mode"),
+        ({"model": "openai:m", "rules_are": "last"}, "rules_are"),
+        ({"model": "openai:m", "idle": 0}, "idle"),
+        ({"model": "openai:m", "context_tokens": 10}, "1000 or more"),
+        ({"model": "openai:m", "max_tokens": 3}, "16 or more"),
+        ({"model": "openai:m", "max_tokens": 900, "context_tokens": 1_000}, "too little"),
+        ({"model": "openai:m", "recall": 51}, "50 or less"),
+        ({"model": "openai:m", "recall": -1}, "0 or more"),
+        ({"model": "openai:m", "compaction_timeout": 0}, "more than 0"),
+        ({"model": "openai:m", "prices": {"in": 1}}, "prices"),
+        ({"model": [{"name": "openai:m", "base": "x"}]}, "base"),
+        ({"model": [{"name": "openai:m", "idle": -1}]}, "idle"),
+        ({"model": "openai:m", "output": {"type": "no such type"}}, "output"),
+        ({"model": "openai:m", "instructions": "@none.md"}, "none.md"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_refused_with_its_place(
@@ -262,7 +262,7 @@ def test_an_option_that_cannot_be_used_is_refused_with_its_place(
 
 def test_a_rule_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        build({"model": "test:m"}, rules=({"name": "x", "when": {"kinds": 1}},))
+        build({"model": "openai:m"}, rules=({"name": "x", "when": {"kinds": 1}},))
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * 300_000])
@@ -270,11 +270,11 @@ def test_instructions_that_are_no_text_or_endless_are_refused(tmp_path: Path, co
     (tmp_path / "me.md").write_bytes(content)
 
     with pytest.raises(ConfigError, match=r"me\.md"):
-        build({"model": "test:m", "instructions": "@me.md"}, Home(str(tmp_path), str(tmp_path), str(tmp_path)))
+        build({"model": "openai:m", "instructions": "@me.md"}, Home(str(tmp_path), str(tmp_path), str(tmp_path)))
 
 
 def test_its_models_go_by_the_agents_clock_and_budgets(clock: VirtualClock) -> None:
-    assistant = Assistant("test:m")
+    assistant = Assistant("openai:m")
     before = assistant.planners[0].model
 
     assistant.attach(Desk(clock).host)
@@ -290,7 +290,7 @@ def test_without_the_library_the_configuration_is_refused_with_how_to_install_it
 ) -> None:
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
     with pytest.raises(ConfigError, match=r"plan\.options\.model: .*pip install 'spar-agent\[llm\]'"):
-        build({"model": "test:m"})
+        build({"model": "openai:m"})
 
 
 async def test_an_agent_works_with_a_server_that_speaks_the_real_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +302,7 @@ async def test_an_agent_works_with_a_server_that_speaks_the_real_protocol(monkey
     seen: list[str] = []
     monkeypatch.setenv("SOME_KEY", "secret")
     async with LlmServer([says("", ToolCall("look", {"at": "disk"})), says("It is 3")]) as server:
-        part = build({"model": "test:m", "base_url": server.url, "key_env": "SOME_KEY"}, rules=(REST,))
+        part = build({"model": "openai:m", "base_url": server.url, "key_env": "SOME_KEY"}, rules=(REST,))
         agent = Agent(plan=part, act=Executor([look]))
         agent.events.subscribe(AssistantDelta, lambda event: seen.append(event.text))
         async with agent:

@@ -43,6 +43,17 @@ def planner_of(**options: Any) -> PlannerState:
 # -- what the configuration says
 
 
+@pytest.mark.parametrize(
+    ("option", "given"), [("model", "opnai:x"), ("compaction_model", "opnai:x"), ("allowed_models", ["opnai:x"])]
+)
+def test_a_model_of_a_provider_that_nobody_knows_is_refused_at_the_start(option: str, given: Any) -> None:
+    with pytest.raises(ConfigError, match="'opnai:x': no such provider is known; expected PROVIDER:MODEL") as wrong:
+        build(**{"model": SMALL, option: given})
+    assert option in wrong.value.path
+    build(model=[{**SMALL, "name": "opnai:x"}])  # on a server of one's own any name will do
+    build(model="groq:llama")  # its library may be missing: it is known all the same
+
+
 def test_each_model_has_a_window_of_its_own() -> None:
     planner = planner_of(model=[LARGE, SMALL, {"name": "other", "base_url": HERE}], context_tokens=20_000)
 

@@ -149,7 +149,7 @@ def test_what_is_wrong_with_a_file_is_an_alert_and_the_runs_go_on(spar: Spar, st
     ],
 )
 def test_wrong_options_are_refused_at_the_start(spar: Spar, option: str, sentence: str) -> None:
-    spar.write(f'[plan]\nuse = "llm"\n[plan.options]\nmodel = "test:m"\nbase_url = "http://127.0.0.1:1"\n{option}\n')
+    spar.write(f'[plan]\nuse = "llm"\n[plan.options]\nmodel = "openai:m"\nbase_url = "http://127.0.0.1:1"\n{option}\n')
     checked = spar("config", "check")
 
     assert checked.code == 78

@@ -112,6 +112,22 @@ def model_without_key(name: str, base_url: str | None, *, thinks: bool = False) 
         return None
 
 
+def is_unknown(name: str) -> bool:
+    """Return whether the library knows no provider of a model's name; one whose own library is missing is known.
+
+    Imports the library, which blocks.
+    """
+    from pydantic_ai.providers import infer_provider_class
+
+    try:
+        infer_provider_class(name.partition(":")[0])
+    except ImportError:
+        return False
+    except ValueError:
+        return True
+    return False
+
+
 def _let_think(model: Model) -> None:
     """Have a model of a server of one's own be told how much to think, in the words of the protocol."""
     profile: Any = model.profile

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from planning.llm.provider.client import model_without_key, open_model
+from planning.llm.provider.client import is_unknown, model_without_key, open_model
 from planning.llm.provider.messages import MODES, Mode, absorb, functions_of, messages_of, parameters_of, texts_of
 from planning.llm.provider.native_tools import Calls
 from planning.llm.provider.prices import checked, cost_of, usage_of
@@ -152,6 +152,11 @@ class ProviderModel:
         """Return how it is set, for a status; nothing of what is as its provider has it."""
         values = {"context_tokens": self._context_tokens, **self._generation._asdict()}
         return {name: value for name, value in values.items() if value}
+
+    @property
+    def is_unknown(self) -> bool:
+        """Return whether nobody knows a provider of its name. Imports the library, which blocks."""
+        return isinstance(self._given, str) and self._base_url is None and is_unknown(self._given)
 
     def refusal(self) -> Refusal | None:
         """Return the first of its settings that it does not take; None for none, and where that is not known yet.
