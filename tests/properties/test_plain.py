@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.data import json_safe as plain_module
 from spar.data.json_safe import NotJsonError, copied, plain, shortened, whole
+from spar.data.json_safe.copier import Copier
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(min_size=250, max_size=300)
@@ -45,7 +45,7 @@ def test_what_is_plain_stays_as_it_is(value: Any) -> None:
 
 @given(values(SCALARS, st.text()))
 def test_the_short_way_gives_what_the_long_one_gives(value: Any) -> None:
-    long = plain_module._Copier(1 << 20, 1 << 20, 1 << 20, MAX_DEPTH).copy(value, 0)
+    long = Copier(1 << 20, 1 << 20, 1 << 20, MAX_DEPTH).copy(value, 0)
 
     assert typed(plain(value)) == typed(long)
 
