@@ -85,6 +85,23 @@ async def test_a_title_and_defaults_are_set_and_taken_back(clock: VirtualClock, 
             await control.change("new one", title="x" * 201)
 
 
+async def test_no_conversation_is_taken_for_one_before_it(clock: VirtualClock, folder: Path | None) -> None:
+    """What modules keep by its id, as the skills that it began with, ends with it."""
+    async with agent_of(clock, folder) as agent:
+        seen = []
+        for step in (None, agent.reset, agent.session_control.forget):
+            if step is not None:
+                await step("alice")
+            await say(agent, "hello", "alice")
+            seen.append(await agent.session_records.conversation("alice"))
+            await clock.sleep(1)
+            assert await agent.session_records.conversation("alice") == seen[-1]
+    assert len(set(seen)) == 3
+    if folder is not None:
+        async with agent_of(clock, folder) as again:
+            assert await again.session_records.conversation("alice") == seen[-1]
+
+
 async def test_forgetting_ends_what_goes_on_and_leaves_nothing(clock: VirtualClock, folder: Path | None) -> None:
     async with agent_of(clock, folder, 60) as agent:
         done = await say(agent, "one", "alice")

@@ -73,9 +73,10 @@ class SessionRecords:
         return record
 
     async def conversation(self, key: str) -> str:
-        """Return the id of the conversation that goes on in a session, or will begin there. Raises: TransientError."""
+        """Return an id of the conversation that goes on in a session, or will begin there, which no other one of that
+        key has or had, also before the session was forgotten. Raises: TransientError."""
         record = await self.find(key)
-        return id_of(key, 1) if record is None else record.id
+        return id_of(key, 1) if record is None else f"{record.id} {record.began_at:%Y-%m-%dT%H:%M:%SZ}"
 
     async def get(self, key: str) -> SessionRecord:
         """Return a session. Raises: LookupError for one that nothing was said in; TransientError."""
