@@ -50,7 +50,8 @@ class Terminal:
     def start(self) -> None:
         self.service = subprocess.Popen(["spar", "run"], cwd=self.folder, env=self.environ, stderr=subprocess.DEVNULL)
         until = time.monotonic() + PATIENCE
-        while not self.says("spar status").startswith("spar "):
+        # Sensors are opened beside the agent: the folder is there a moment after the service answers.
+        while not (self.says("spar status").startswith("spar ") and (self.folder / "inbox").is_dir()):
             assert time.monotonic() < until, "the service did not start"
 
     def says(self, command: str) -> str:
