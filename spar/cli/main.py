@@ -127,7 +127,7 @@ def _code(arguments: list[str] | None) -> int:
             hoisted(sys.argv[1:] if arguments is None else arguments), prog_name="spar", standalone_mode=False
         )
     except click.exceptions.Abort:
-        return 130
+        return exits.INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return exits.USAGE
@@ -138,5 +138,5 @@ def _code(arguments: list[str] | None) -> int:
         error.show()
         return error.exit_code
     except KeyboardInterrupt:
-        return 130
+        return exits.INTERRUPTED
     return code if isinstance(code, int) else exits.OK

@@ -13,6 +13,7 @@ UNFINISHED = 75
 NO_PERMISSION = 77
 CONFIG = 78
 TIMED_OUT = 124
+INTERRUPTED = 130
 
 #: The meaning of each code, for people.
 MEANINGS = {
@@ -27,4 +28,5 @@ MEANINGS = {
     NO_PERMISSION: "The operation is not permitted.",
     CONFIG: "The configuration cannot be used.",
     TIMED_OUT: "The time to wait was over before there was an answer.",
+    INTERRUPTED: "Ctrl-C ended the command; or it asks a question and nobody is there to answer.",
 }

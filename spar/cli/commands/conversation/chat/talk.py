@@ -25,8 +25,6 @@ from spar.records.run_options import THINKING
 from spar.service import exit_codes as exits
 
 PROMPT: Final = "> "
-#: The exit code of who leaves by Ctrl-C, as a shell has it.
-INTERRUPTED: Final = 130
 #: Outcomes of a message that has become a part of another run, which tells the answer.
 ABSORBED: Final = ("steered", "collected")
 
@@ -69,7 +67,7 @@ def chat(options: Options, session: str, history: int, mode: str, model: str | N
     except LostError as error:
         fail(f"the service does not come back: {error}", exits.UNAVAILABLE)
     except (_Left, KeyboardInterrupt) as left:
-        return left.args[0] if isinstance(left, _Left) else INTERRUPTED
+        return left.args[0] if isinstance(left, _Left) else exits.INTERRUPTED
     finally:
         keyboard.close()
 
@@ -120,7 +118,7 @@ class _Talk:
                 self._interrupts += 1
                 write("")
                 if self._interrupts > 1:
-                    return INTERRUPTED
+                    return exits.INTERRUPTED
                 self._note("Ctrl-C again leaves")
                 continue
             self._interrupts = 0
@@ -218,7 +216,7 @@ class _Talk:
         """Call the run in hand off; who says so twice leaves."""
         self._interrupts += 1
         if self._interrupts > 1:
-            raise _Left(INTERRUPTED)
+            raise _Left(exits.INTERRUPTED)
         self.printer.end_line()
         self._note("calling it off; Ctrl-C again leaves")
         self._abort()
