@@ -1,4 +1,4 @@
-"""One HTTP exchange with hosts that are judged before they are connected to; for the `http` tool and webhooks.
+"""One HTTP exchange with hosts that are judged before they are connected to; for tools, sensors and notifiers.
 
 A name is resolved once, every address it leads to is judged (`addresses`), and exactly the judged address is
 connected to, while the `Host` header and the TLS name stay. Redirects are followed here, because each leads
@@ -25,11 +25,11 @@ import anyio
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from acting.net.addresses import Guard
-from acting.net.resolve import CONNECT, permitted
-from acting.tooling.text import visible
 from spar.clock import Clock
+from spar.data.text import disarmed
 from spar.errors import PermanentError, TransientError
+from spar.net.addresses import Guard
+from spar.net.resolve import CONNECT, permitted
 from spar.threads import Threads
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _PASSING = (408, 425, 429)  # statuses of 4xx after which a later try may succee
 _LONGEST_WAIT = 3600.0  # seconds
 
 
-class Outgoing(Struct, frozen=True):
+class HttpRequest(Struct, frozen=True):
     """A request. Header names are lower case."""
 
     method: str
@@ -54,7 +54,7 @@ class Outgoing(Struct, frozen=True):
     body: bytes = b""
 
 
-class Answer(Struct, frozen=True):
+class HttpAnswer(Struct, frozen=True):
     """An answer. `url` is where it came from in the end; header names are lower case."""
 
     status: int
@@ -101,7 +101,7 @@ class Exchange:
             self._ssl = await self._threads.run(_loaded)
             self._is_loaded = True
 
-    async def send(self, outgoing: Outgoing, timeout: float) -> Answer:
+    async def send(self, outgoing: HttpRequest, timeout: float) -> HttpAnswer:
         """The answer, whatever its status. `timeout` bounds everything together, in seconds.
 
         Raises: ValueError for what is no URL; PermanentError for what must not be connected to, too many redirects and
@@ -119,7 +119,7 @@ class Exchange:
             raise TimeoutError(f"{outgoing.method} {outgoing.url} was not over after {timeout:g} s") from None
         raise PermanentError(f"more than {self._redirects} redirects, the last one to {outgoing.url!r}")
 
-    async def _once(self, outgoing: Outgoing) -> Answer:
+    async def _once(self, outgoing: HttpRequest) -> HttpAnswer:
         import httpx  # loaded before: a service without http need not spend the time
 
         url = _parsed(outgoing.url)
@@ -150,7 +150,7 @@ class Exchange:
         except UnicodeError:
             raise ValueError(f"{host!r} is no host name") from None
 
-    async def _at(self, address: str, url: httpx.URL, outgoing: Outgoing) -> Answer:
+    async def _at(self, address: str, url: httpx.URL, outgoing: HttpRequest) -> HttpAnswer:
         import httpx
 
         request = httpx.Request(
@@ -168,7 +168,7 @@ class Exchange:
             finally:
                 await response.aclose()
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(response.status_code, str(url), headers, body, is_cut)
+        return HttpAnswer(response.status_code, str(url), headers, body, is_cut)
 
     async def _body(self, response: httpx.Response) -> tuple[bytes, bool]:
         encoding = response.headers.get("content-encoding", "").strip().lower()
@@ -227,7 +227,7 @@ def _port(url: httpx.URL) -> int:
     return (443 if url.scheme == "https" else 80) if url.port is None else url.port
 
 
-def _followed(outgoing: Outgoing, answer: Answer) -> Outgoing:
+def _followed(outgoing: HttpRequest, answer: HttpAnswer) -> HttpRequest:
     """The request that a redirect asks for (RFC 9110, 15.4)."""
     import httpx
 
@@ -259,9 +259,9 @@ def _is_about_trust(error: BaseException | None) -> bool:
     return False
 
 
-def failure(method: str, answer: Answer, now: datetime) -> PermanentError | TransientError:
+def failure(method: str, answer: HttpAnswer, now: datetime) -> PermanentError | TransientError:
     """The exception that an answer of 400 and more, or one that was not wanted, means."""
-    said = visible(answer.body[:300].decode("utf-8", "replace")).strip()
+    said = disarmed(answer.body[:300].decode("utf-8", "replace")).strip()
     try:
         phrase = f" {HTTPStatus(answer.status).phrase}"
     except ValueError:

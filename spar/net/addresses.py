@@ -126,25 +126,28 @@ class Guard(Struct, frozen=True):
 
     With no entries every public host may be reached, on ports 80 and 443; with entries only the hosts that match one.
     An entry other than `*` also permits local addresses, on the entry's port or, without one, on any. An entry that
-    is itself an address permits exactly that, whatever it is. `private` permits local addresses and any port.
+    is itself an address permits exactly that, whatever it is. `private` permits local addresses and any port. `public`
+    are hosts whose ports are permitted, and none of their local addresses.
     """
 
     entries: tuple[AllowedHost, ...] = ()
     private: bool = False
+    public: tuple[AllowedHost, ...] = ()
 
     @classmethod
-    def of(cls, allow: Sequence[str], *, private: bool = False) -> Guard:
+    def of(cls, allow: Sequence[str], *, private: bool = False, public: Sequence[str] = ()) -> Guard:
         """Raises: ValueError naming the entry that cannot be read."""
-        return cls(tuple(AllowedHost.parse(text) for text in allow), private)
+        return cls(tuple(map(AllowedHost.parse, allow)), private, tuple(map(AllowedHost.parse, public)))
 
     def against(self, host: str, port: int, addresses: Sequence[str]) -> str | None:
         """Why this must not be connected to, as a sentence, or None. One bad address among several refuses all."""
         matching = [entry for entry in self.entries if entry.matches(host, port)]
         named = [entry for entry in matching if entry.host != "*"]
-        if self.entries and not matching:
+        is_public = any(entry.matches(host, port) for entry in self.public)
+        if self.entries and not matching and not is_public:
             known = ", ".join(_shown(entry) for entry in self.entries)
             return f"host {host!r} on port {port} is not allowed; allowed: {known}"
-        if not named and not self.private and port not in _WEB_PORTS:
+        if not named and not self.private and not is_public and port not in _WEB_PORTS:
             return f"port {port} of {host!r} is not allowed: only 80 and 443, or list '{host}:{port}' under allow"
         if not addresses:
             return f"host {host!r} has no address"
@@ -153,8 +156,18 @@ class Guard(Struct, frozen=True):
             if found is None or any(entry.host == _plain(address) for entry in named):
                 continue
             if found.kind == "forbidden" or not (named or self.private):
-                return f"host {host!r} leads to {address}, {found.reason}, which is not allowed"
+                remedy = " without private = true" if is_public and found.kind == "local" else ""
+                return f"host {host!r} leads to {address}, {found.reason}, which is not allowed{remedy}"
         return None
+
+
+def is_address(host: str) -> bool:
+    """Return whether a host is an address, not a name."""
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def _plain(host: str) -> str:

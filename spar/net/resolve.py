@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from acting.net.addresses import Guard
 from spar.errors import PermanentError
+from spar.net.addresses import Guard
 from spar.threads import Threads
 
 CONNECT: Final = 5.0  # seconds for one address, so that a silent one leaves time for the next
