@@ -4,9 +4,12 @@
 and runs the pipeline. Both are imported when first asked for, so importing the package costs nothing.
 
     sense       the standard module: keeps the sensors, runs the pipeline
-    pipeline    dedup, classify, intent, priority, fuse: ordered and bounded
+    pipeline    templates, dedup, classify, intent, priority, fuse, incidents: ordered and bounded
+    pipeline_rows  writes what the pipeline remembers with the cycle, and takes it up again
+    examining   shows what the pipeline makes of perceptions
     processing  takes batches through the pipeline, large ones in a thread
 
+    incidents/    what belongs to one trouble, across batches
     stages/       the stages of the pipeline; pure
     supervision/  the supervision of single sensors
     sensors/      the built-in sensors

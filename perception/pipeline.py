@@ -1,5 +1,6 @@
-"""Perceptions in, what matters out: dedup → classify → intent → priority → fuse, ordered and bounded.
+"""The pipeline: templates → anomaly → dedup → classify → intent → priority → fuse → entities → incidents.
 
+Ordered and bounded.
 Each stage is a function of its own file, with its own settings and switch; the `Pipeline` carries what must be
 remembered between two batches (the windows, the counts, what was taken out). Nothing here looks at a clock: time
 is what the perceptions say, so a recorded batch gives the same result again. It waits for nothing, starts
@@ -8,6 +9,7 @@ nothing, and is meant for one thread at a time.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,13 +20,21 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from perception.incidents.entities import lasting
+from perception.incidents.register import IncidentRegister
+from perception.incidents.settings import IncidentSettings
+from perception.learning.examples import LabelSettings, LearningSettings
+from perception.learning.learner import Learnt
+from perception.stages.anomaly.judge import AnomalySettings, SeriesWindow, judge
 from perception.stages.classify import ClassifyRule, ClassifySettings, classify, decode
-from perception.stages.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, StageResult, dedup
+from perception.stages.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, StageResult, dedup, with_attributes
 from perception.stages.fuse import FuseSettings, FuseWindow, fuse
 from perception.stages.intent import IntentRule, IntentSettings, recognise
-from perception.stages.priority import PriorityRule, PrioritySettings, Scale, prioritise
+from perception.stages.priority import PriorityRule, PrioritySettings, PriorityWeights, Scale, prioritise
+from perception.stages.templates.collapse import TemplateSettings, TemplateWindow, collapse
 from spar.checks import misfit
 from spar.errors import ConfigError
+from spar.records.abilities import MOST_ENTITIES
 from spar.types import Perception, replace
 
 REMEMBERED = 1_000  # what was taken out last
@@ -52,16 +62,24 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[perception]`: at most `limit` perceptions come out of one batch."""
 
     limit: Annotated[int, Meta(ge=1)] = 1_000
+    templates: TemplateSettings = TemplateSettings()
+    anomaly: AnomalySettings = AnomalySettings()
     dedup: DedupSettings = DedupSettings()
     classify: ClassifySettings = ClassifySettings()
     intent: IntentSettings = IntentSettings()
     priority: PrioritySettings = PrioritySettings()
     fuse: FuseSettings = FuseSettings()
+    incidents: IncidentSettings = IncidentSettings()
+    learning: LearningSettings = LearningSettings()
+    intents: dict[str, LabelSettings] = {}
+    kinds: dict[str, LabelSettings] = {}
 
 
 #: The tables of the configuration, for naming what is known in them.
 TABLES: dict[str, type[Struct]] = {
     "": Settings,
+    "templates": TemplateSettings,
+    "anomaly": AnomalySettings,
     "dedup": DedupSettings,
     "classify": ClassifySettings,
     "classify.rules": ClassifyRule,
@@ -69,7 +87,12 @@ TABLES: dict[str, type[Struct]] = {
     "intent.rules": IntentRule,
     "priority": PrioritySettings,
     "priority.rules": PriorityRule,
+    "priority.weights": PriorityWeights,
     "fuse": FuseSettings,
+    "incidents": IncidentSettings,
+    "learning": LearningSettings,
+    "intents": LabelSettings,
+    "kinds": LabelSettings,
 }
 
 #: What msgspec calls things → what they are called in a configuration.
@@ -93,15 +116,27 @@ class Pipeline:
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         self.settings = read_settings({} if settings is None else settings)
         of = self.settings
+        #: What was learnt from examples; whoever learns puts it in, from the event loop.
+        self.learnt: Learnt = {}
         self._window = DedupWindow()
+        self._templates, self._series = TemplateWindow(of.templates), SeriesWindow(of.anomaly)
+        self._unsaved: dict[str, Any] = {}
+        self._is_kept = False  # nobody has taken up rows, so nobody writes them
+        self._lock = threading.Lock()  # rows are asked for while a thread works on a batch
+        self.incidents = IncidentRegister(of.incidents)
+        self.incidents.is_heard = False  # until a sense module keeps them
         self._stages: tuple[tuple[str, bool, str, Callable[[Sequence[Perception]], StageResult]], ...] = (
             ("intake", True, "dropped", intake),
+            ("templates", of.templates.enabled, "dropped", partial(collapse, self._templates, of.templates)),
+            ("anomaly", of.anomaly.enabled, "dropped", partial(judge, self._series, of.anomaly)),
             ("dedup", of.dedup.enabled, "dropped", partial(dedup, self._window, of.dedup)),
-            ("classify", of.classify.enabled, "", partial(classify, of.classify)),
-            ("intent", of.intent.enabled, "", partial(recognise, of.intent)),
+            ("classify", of.classify.enabled, "", partial(classify, of.classify, learnt=self.learnt)),
+            ("intent", of.intent.enabled, "", partial(recognise, of.intent, learnt=self.learnt)),
             ("priority", of.priority.enabled, "", partial(prioritise, Scale(of.priority))),
             ("fuse", of.fuse.enabled, "merged", partial(fuse, FuseWindow(), of.fuse)),
             ("limit", True, "cut", partial(cut, of.limit)),
+            ("entities", True, "", about),
+            ("incidents", of.incidents.enabled, "merged", self.incidents.fold),
         )
         self._counts = {
             name: {"in": 0, "touched": 0} | ({fate: 0} if fate else {}) for name, _, fate, _ in self._stages
@@ -124,21 +159,63 @@ class Pipeline:
             sifted = stage(batch)
             batch = sifted.kept
             counts["touched"] += sifted.touched
+            if sifted.added:
+                batch = [*batch, *sifted.added]
+                counts["added"] = counts.get("added", 0) + len(sifted.added)
+            for note, number in sifted.notes.items():
+                counts[note] = counts.get(note, 0) + number
             if sifted.decisions:
                 counts[fate] += len(sifted.decisions)
                 self._dropped.extend(sifted.decisions)
+        self._keep_rows()
         return list(batch)
+
+    def unsaved(self) -> dict[str, Any]:
+        """Return the rows to be written, by key, None for one to be deleted; they are not given twice. From any
+        thread."""
+        with self._lock:
+            rows, self._unsaved = self._unsaved, {}
+        return rows
+
+    def restore(self, rows: Mapping[str, Any]) -> None:
+        """Take up the rows that were written, before the first batch; from now on `unsaved` has what changes."""
+        self._is_kept = True
+        windows: tuple[tuple[str, TemplateWindow | SeriesWindow], ...] = (
+            ("template/", self._templates),
+            ("series/", self._series),
+        )
+        for prefix, window in windows:
+            window.restore({key[len(prefix) :]: row for key, row in rows.items() if key.startswith(prefix)})
+
+    def settle(self) -> None:
+        """Have all that is remembered of series of numbers written; it is otherwise once in an hour."""
+        self._series.settle()
+        self._keep_rows()
+
+    def _keep_rows(self) -> None:
+        if not self._is_kept:
+            self._templates.changed.clear()
+            self._series.changed.clear()
+            return
+        rows = {f"template/{key}": row for key, row in self._templates.unsaved()}
+        rows |= {f"series/{key}": row for key, row in self._series.unsaved()}
+        if rows:
+            with self._lock:
+                self._unsaved |= rows
 
     def shed(self) -> int:
         """Give up what is remembered for convenience, for want of memory; how many entries that were."""
         decisions = len(self._dropped)
         self._dropped.clear()
-        return decisions + self._window.shed(self.settings.dedup)
+        lines, numbers = self._templates.tree.shed(), self._series.shed()
+        self._templates.forget()
+        return decisions + lines + numbers + self._window.shed(self.settings.dedup)
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
         """By stage, since the beginning: how many went `in`, were `touched` (given something), and were `dropped`,
-        `merged` or `cut`. What went in and is in none of these came out."""
+        `merged`, `cut` or `measured` (an ordinary reading). What went in or was `added` and is in none of these came
+        out."""
         return {name: dict(counts) for name, counts in self._counts.items()}
 
     @property
@@ -177,9 +254,34 @@ def cut(limit: int, perceptions: Sequence[Perception]) -> StageResult:
     return StageResult(kept, decisions)
 
 
+def about(perceptions: Sequence[Perception]) -> StageResult:
+    """Give each perception the names of what it is about, by which like situations are known; a sensor's own stay."""
+    kept = list(perceptions)
+    touched = 0
+    for place, perception in enumerate(kept):
+        if perception.kind == MESSAGE or "entities" in perception.attributes:
+            continue
+        if names := lasting(perception):
+            kept[place] = with_attributes(perception, entities=sorted(names[:MOST_ENTITIES]))
+            touched += 1
+    return StageResult(kept, touched=touched)
+
+
 def _misshapen(perception: object) -> str:
     if not isinstance(perception, Perception):
         return f"a perception is needed, found {type(perception).__name__}"
+    if (  # nearly all are: told at once
+        type(perception.at) is datetime
+        and type(perception.confidence) is float
+        and (perception.priority is None or type(perception.priority) is float)
+        and type(perception.attributes) is dict
+        and type(perception.evidence) is tuple
+        and type(perception.id) is type(perception.source) is type(perception.kind) is str
+        and type(perception.session) is type(perception.intent) is type(perception.trust) is str
+        and (perception.key is None or type(perception.key) is str)
+        and (perception.subject is None or type(perception.subject) is str)
+    ):
+        return ""
     for name, kind, words in SHAPE:
         value = getattr(perception, name)
         if not isinstance(value, kind):
@@ -222,7 +324,7 @@ def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
     """Turn msgspec's error into a sentence with the value found and those known."""
     wrong, found, path = misfit(error), settings, list[str | int]()
     for step in wrong.steps:
-        path.append(_culprit(found) if step is ... else step)
+        path.append(_culprit(found, path) if step is ... else step)
         found = found[path[-1]]
     where = "perception" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     table = ".".join(step for step in wrong.steps if isinstance(step, str))
@@ -241,11 +343,21 @@ def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
     return ConfigError(sentence, path=("perception", *path))
 
 
-def _culprit(weights: Mapping[str, Any]) -> str:
-    """Return the key of a table of numbers whose value is not one in the range of them all (-1..1 or 0..1)."""
+def _culprit(values: Mapping[str, Any], path: Sequence[str | int]) -> str:
+    """Return the key of the value in a table that is no table of a label, or no number in the range of them all."""
+    if path[:1] in (["intents"], ["kinds"]):
+        return next(key for key, value in values.items() if not _is_label(value))
 
     def is_fine(value: object) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and -1 <= value <= 1
 
-    strange = [key for key, value in weights.items() if not is_fine(value)]
-    return strange[0] if strange else next(key for key, value in weights.items() if value < 0)
+    strange = [key for key, value in values.items() if not is_fine(value)]
+    return strange[0] if strange else next(key for key, value in values.items() if value < 0)
+
+
+def _is_label(value: object) -> bool:
+    try:
+        msgspec.convert(value, LabelSettings)
+    except msgspec.ValidationError:
+        return False
+    return True

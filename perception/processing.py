@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from perception.supervision.buffer import size_of
+from perception.supervision.sensor_task import ended
 from spar.clock import Clock
 from spar.threads import Threads
 from spar.types import Perception
@@ -25,11 +26,14 @@ Batch = asyncio.Future[list[Perception]]
 class Processing:
     """The batches of one pipeline.
 
-    Args: process: the pipeline's work, which raises nothing.
+    Args: process: the pipeline's work, which raises nothing; inline: perceptions that go through it in the event loop.
     """
 
-    def __init__(self, process: Callable[[Sequence[Perception]], list[Perception]], clock: Clock) -> None:
-        self._process = process
+    def __init__(
+        self, process: Callable[[Sequence[Perception]], list[Perception]], clock: Clock, inline: int = INLINE
+    ) -> None:
+        self._process, self._inline = process, inline
+        self._clock = clock
         self._threads = Threads("perception", clock, limit=1)
         self._last: Batch | None = None
 
@@ -42,7 +46,7 @@ class Processing:
     def begin(self, batch: Sequence[Perception]) -> Batch:
         """Begin with a batch, after those that were begun before; call in the event loop."""
         loop = asyncio.get_running_loop()
-        if not self.is_busy and _is_small(batch):
+        if not self.is_busy and self._is_small(batch):
             done: Batch = loop.create_future()
             done.set_result(self._process(batch))
             return done
@@ -57,10 +61,19 @@ class Processing:
         self._last.add_done_callback(lambda _: work())
         return 0
 
+    async def rest(self, patience: float) -> bool:
+        """Wait for the batches under way; return whether there are none any more after at most so many seconds."""
+        if self.is_busy and self._last is not None:
+            await ended(self._last, patience, self._clock)
+        return not self.is_busy
+
     async def _in_turn(self, batch: Sequence[Perception], before: Batch | None) -> list[Perception]:
         if before is not None:
             await asyncio.wait([before])
-        return self._process(batch) if _is_small(batch) else await self._threads.run(self._process, batch)
+        return self._process(batch) if self._is_small(batch) else await self._threads.run(self._process, batch)
+
+    def _is_small(self, batch: Sequence[Perception]) -> bool:
+        return len(batch) <= self._inline and sum(map(size_of, batch)) <= INLINE_BYTES
 
 
 async def finished(batch: Batch) -> list[Perception]:
@@ -68,7 +81,3 @@ async def finished(batch: Batch) -> list[Perception]:
     if not batch.done():
         await asyncio.wait([batch])
     return batch.result()
-
-
-def _is_small(batch: Sequence[Perception]) -> bool:
-    return len(batch) <= INLINE and sum(map(size_of, batch)) <= INLINE_BYTES

@@ -20,16 +20,27 @@ import anyio
 from annotated_types import Ge
 
 import spar.events
+from perception.examining import examined
+from perception.incidents.keeping import Incidents
+from perception.learning.examples import written
+from perception.learning.teachable import Teachable
+from perception.learning.teaching import Teaching
 from perception.pipeline import Pipeline
-from perception.processing import Batch, Processing, finished
+from perception.pipeline_rows import PipelineRows
+from perception.processing import INLINE, Batch, Processing, finished
 from perception.supervision.sensor_supervisor import NEVER, SensorSupervisor
 from perception.supervision.sensor_task import ended
+from perception.supervision.sharing import most_important
 from spar.clock import SystemClock, Timer
 from spar.errors import ConfigError
 from spar.events import Event
 from spar.hooks import Hooks
-from spar.protocols import Context, Host, SensorSpec
+from spar.ports.embedder import Embedder
+from spar.ports.optional import offers
+from spar.ports.webhook import Webhook
+from spar.protocols import Context, Home, Host, SensorSpec
 from spar.records.journal import RowChange
+from spar.records.perceived.examined import Examined
 from spar.types import Perception
 
 STRAGGLERS = 0.05  # seconds that perceptions wait for polls that are still running
@@ -48,11 +59,12 @@ class _Unheard:
         return None
 
 
-class Sense:
+class Sense(Teachable):
     """Senses through any number of supervised sensors.
 
     Args: sensors: each with how it is kept; pipeline: settings as in the table `[perception]`; buffer: how many
-    perceptions of one sensor may wait to be sensed, the next one is refused.
+    perceptions of one sensor may wait to be sensed, the next one is refused; home: where files of examples are;
+    embedder: has it learn by vectors, too.
     Raises: ConfigError for two sensors of one name or settings that cannot be used.
     """
 
@@ -62,11 +74,19 @@ class Sense:
         *,
         pipeline: Mapping[str, Any] | None = None,
         buffer: Annotated[int, Ge(1)] = BUFFER,
+        home: Home | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         names = Counter(spec.name for spec in sensors)
         if twice := [name for name, count in names.items() if count > 1]:
             raise ConfigError(f"two sensors are named {twice[0]!r}; each needs a name of its own", path=("sensors",))
         self.pipeline = Pipeline(pipeline)
+        self._register = self.pipeline.incidents
+        of = self.pipeline.settings
+        self._embedder, self._examples = (
+            embedder,
+            written({"intent": of.intents, "kind": of.kinds}, of.learning.files, home),
+        )
         self._specs, self._buffer = tuple(sensors), buffer
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -74,6 +94,7 @@ class Sense:
         self._stirred: asyncio.Future[None] | None = None
         self._supervisors: tuple[SensorSupervisor, ...] = ()
         self._sensed: Batch | None = None  # what was taken and no cycle has got yet
+        self._untold: list[Perception] = []  # notices of incidents of batches that nobody waited for to the end
         self._beat: Timer | None = None
         self._closing: set[asyncio.Task[None]] = set()  # kept here also when nobody waits for them any more
         self.attach(Host("", SystemClock(), _Unheard(), Hooks(), lambda: None))
@@ -81,7 +102,12 @@ class Sense:
     def attach(self, host: Host) -> None:
         """Join an agent; before it is opened."""
         self._host, self._clock = host, host.clock
-        self._processing = Processing(lambda batch: self.pipeline.process(batch), host.clock)
+        self._teaching = Teaching(
+            self.pipeline.learnt, self.pipeline.settings.learning, self._examples, host, self._embedder
+        )
+        self.incidents = Incidents(self._register, lambda batch: self.pipeline.process(batch), host)
+        self._processing = Processing(self.incidents.process, host.clock, inline=0 if self._embedder else INLINE)
+        self._rows = PipelineRows(self.pipeline, host)
         self._supervisors = tuple(
             SensorSupervisor(
                 spec, host, limit=self._buffer, arrived=self._arrived, changed=self._turned, report=self._report
@@ -93,11 +119,16 @@ class Sense:
     async def __aenter__(self) -> Sense:
         """Begin to open every sensor; waits a moment, and never for one that hangs. Raises nothing."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        await self.incidents.load()
         if self._sensed is not None and self._sensed.get_loop() is not self._loop:
             self._sensed = None  # nothing comes of it any more; what sensors keep a cursor of comes again
+            self.incidents.rescue()
+        await self._rows.load()
         for supervisor in self._supervisors:
             supervisor.start()
         try:
+            if (training := await self._teaching.open()) is not None:
+                await ended(training, PATIENCE, self._clock)
             await self._gather(set(self._supervisors), PATIENCE)
         except BaseException:  # who is not entered is not left either
             with anyio.CancelScope(shield=True):
@@ -111,6 +142,7 @@ class Sense:
         Cancelled, it closes the rest at once: none is left open, and none keeps a task.
         """
         loop = asyncio.get_running_loop()
+        self.incidents.close()
         if self._beat is not None:
             self._beat.cancel()
         waiting = list(self._supervisors)
@@ -129,6 +161,9 @@ class Sense:
                 await ended(closing[-1], CLOSING, self._clock)
             if closing:
                 await asyncio.wait(closing)
+            is_at_rest = await self._processing.rest(CLOSING)
+            if not self._is_ahead:
+                await self._rows.close(is_at_rest=is_at_rest)
         except asyncio.CancelledError:
             while waiting:
                 begin()
@@ -150,10 +185,9 @@ class Sense:
             await self._gather({each for each in active if each.is_busy and now - each.began < PATIENCE}, PATIENCE)
         if self._sensed is None:
             news = [supervisor for supervisor in self._supervisors if supervisor.buffer.has_news]
-            if not news:
+            if not news and not self._untold and not self.incidents.is_due:
                 return []
-            share, most_bytes = max(BATCH // len(news), 1), BATCH_BYTES // len(news)
-            batch = [item for supervisor in news for item in supervisor.buffer.take(share, most_bytes)]
+            batch = most_important([supervisor.buffer for supervisor in news], BATCH, BATCH_BYTES)
             self._sensed = self._processing.begin(batch)
         try:
             perceptions = await finished(self._sensed)
@@ -165,13 +199,38 @@ class Sense:
             supervisor.buffer.release()
         if any(supervisor.buffer.waiting for supervisor in self._supervisors):
             self._host.wake()
+        self.incidents.passed(perceptions, context.cycle_id)
+        if self._untold:
+            perceptions, self._untold = [*self._untold, *perceptions], []
         if not perceptions:  # no cycle will come of it, so there is no end of one to wait for
+            self.incidents.write(context.cycle_id)
             await self.settled()
         return perceptions
 
     async def perceive(self, pushed: Sequence[Perception], context: Context) -> list[Perception]:
-        """Process perceptions that came in through the agent itself."""
-        return await finished(self._processing.begin(pushed))
+        """Process perceptions that came in through the agent itself.
+
+        Cancelled while a thread works on them, what they have changed in incidents is kept and told all the same.
+        """
+        batch = self._processing.begin(pushed)
+        try:
+            perceptions = await finished(batch)
+        except asyncio.CancelledError:
+            batch.add_done_callback(self._left)
+            raise
+        self.incidents.passed(perceptions, context.cycle_id)
+        return perceptions
+
+    def _left(self, batch: Batch) -> None:
+        """See to the incidents of a batch that nobody waits for any more; their notices come with the next one."""
+        if batch.cancelled() or batch.exception() is not None:
+            return
+        perceptions = batch.result()
+        self.incidents.passed(perceptions, "")
+        self.incidents.write("")
+        if untold := [each for each in perceptions if each.kind.startswith("incident.")]:
+            self._untold += untold
+            self._host.wake()
 
     def hear(self, text: str, session: str) -> Perception:
         """Return the perception that a message is, on the terms of the sensor that hears messages, if one is
@@ -185,18 +244,53 @@ class Sense:
                 return heard
         return Perception(text, source="message", kind="message", session=session, trust="trusted")
 
+    def webhook(self, name: str) -> Webhook | None:
+        """Return the sensor of this name that is posted to; None if there is none. From any thread.
+
+        Raises: NotReadyError while it is not open.
+        """
+        for supervisor in self._supervisors:
+            if supervisor.name == name and offers(hook := supervisor.spec.sensor, Webhook):
+                supervisor.demand_open()
+                return hook
+        return None
+
+    def examine(self, batch: Sequence[Perception]) -> list[Examined]:
+        """Return what the pipeline makes of each perception, in order; times are what they say."""
+        self._register.now, self._register.is_heard = None, False
+        self._teaching.learn_at_once()
+        return examined(self.pipeline, batch)
+
+    def stage_counts(self) -> dict[str, dict[str, int]]:
+        """Return the counts of the pipeline, by stage."""
+        return self.pipeline.counts
+
     def cursors(self) -> dict[str, Any]:
         """Return the cursors behind what cycles have taken, by key; the caller saves them."""
         return {key: value for supervisor in self._supervisors for key, value in supervisor.kept.unsaved().items()}
 
     def row_changes(self) -> list[RowChange]:
-        """Return the changes of sensors' rows behind what cycles have taken; the caller writes them."""
-        return [change for supervisor in self._supervisors for change in supervisor.rows.unsaved()]
+        """Return the changes of the rows of sensors and pipeline behind what cycles have taken; the caller writes
+        them."""
+        of_sensors = [change for supervisor in self._supervisors for change in supervisor.rows.unsaved()]
+        return [*of_sensors, *(() if self._is_ahead else self._rows.changes())]
+
+    def cycle_rows(self, cycle_id: str) -> list[RowChange]:
+        """Return the changes of rows that a cycle's perceptions have made, once; the caller writes them with it."""
+        return self.incidents.rows_of(cycle_id)
 
     async def settled(self) -> None:
         """A cycle that had perceptions has ended: save the cursors of what it took. Raises no error."""
         for supervisor in self._supervisors:
             await supervisor.kept.save()
+        if not self._is_ahead:
+            await self._rows.save()
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Return whether the pipeline may know of a batch already that no cycle has got: written now, its rows would
+        stand without it after a crash, and the batch that comes again would be taken for told."""
+        return self._sensed is not None or self._processing.is_busy
 
     def next_due(self) -> float | None:
         """Return when the earliest sensor with a rhythm of its own is to be polled, monotonic seconds; None: no time
@@ -223,6 +317,8 @@ class Sense:
         return {
             "sensors": {supervisor.name: supervisor.snapshot() for supervisor in self._supervisors},
             "pipeline": dict(self.pipeline.counts),
+            "incidents": self.incidents.figures(),
+            "learning": self._teaching.snapshot(),
         }
 
     # -- while a cycle goes on

@@ -42,7 +42,8 @@ class HostSensor:
 
     Args: every: seconds between two looks; load_high, memory_high, disk_high: where high begins; disks: paths on the
     file systems to watch; hysteresis: how far below that normal begins; remind: seconds between two reminders while
-    high, 0 for none; read: measures instead of psutil, called with a kind and a disk's path (else "").
+    high, 0 for none; readings: hand over each measurement too, so that the pipeline tells what is rare at its hour,
+    below the thresholds as well; read: measures instead of psutil, called with a kind and a disk's path (else "").
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class HostSensor:
         disks: Sequence[str] = ("/",),
         hysteresis: Annotated[float, Ge(0)] = 0.05,
         remind: Annotated[float, Ge(0)] = 300.0,
+        readings: bool = False,
         read: Callable[[str, str], float] | None = None,
     ) -> None:
         lowest = min(load_high, memory_high, disk_high)
@@ -62,6 +64,7 @@ class HostSensor:
             message = f"hysteresis must be smaller than every threshold, found {hysteresis!r}; the lowest is {lowest!r}"
             raise ConfigError(message, path=("hysteresis",))
         self.every, self._hysteresis, self._remind = every, hysteresis, remind
+        self._has_readings = readings
         reader = read or measured
         self._measures = (
             Measure("host.load", "host.load", "load", load_high, "per cpu", lambda: reader("host.load", "")),
@@ -90,11 +93,25 @@ class HostSensor:
                 self._tell_once(last, error)
                 continue
             last.is_unreadable = False
+            if self._has_readings:
+                noticed.append(self._reading(measure, value))
             if (perception := self._judged(measure, last, value)) is not None:
                 noticed.append(perception)
         if len(failures) == len(self._measures):
             raise failures[0]
         return noticed
+
+    def _reading(self, measure: Measure, value: float) -> Perception:
+        """Return a measurement as a point of its series, which the pipeline alone looks at."""
+        assert self._ctx is not None
+        return Perception(
+            source=self._ctx.name,
+            kind=measure.kind,
+            at=self._ctx.clock.now(),
+            subject=measure.subject,
+            trust="trusted",
+            attributes={"value": value, "series": measure.noun, "reading": True, "unit": measure.unit},
+        )
 
     def _judged(self, measure: Measure, last: _Last, value: float) -> Perception | None:
         assert self._ctx is not None

@@ -1,4 +1,6 @@
-"""Stage 2: what kind of thing it is. A kind that the sensor has set stays.
+"""Stage 2: what kind of thing it is. A kind that the sensor has set stays, but "log", a line of a log and no more,
+becomes `log.error` and so on by its level, and what was learnt of lines of logs from examples (`perception.learning`)
+says more than `log.*`. An intent has no say in it.
 
 Here is also how a rule of any stage says what it is about, in the same words everywhere: `source`, `kind` and
 `intent` are shell patterns (`"host.*"`, or a list of them), `pattern` is a regular expression (`spar.data.patterns`)
@@ -16,10 +18,13 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from msgspec import Struct
 
+from perception.learning.learner import Learnt
 from perception.stages.dedup import StageResult
 from spar.data.patterns import Pattern, glob, is_open
 from spar.types import Perception, replace
 
+LOG = "log."  # kinds of lines of logs begin so
+BARE = "log"  # kind of a line of a log whose level its sensor has not looked for
 TEXT_LIMIT = 10_000  # characters: a regular expression must not cost more because a text is longer
 
 #: Used after the rules of the configuration; written as they are. The first that fits decides.
@@ -101,24 +106,44 @@ class ClassifySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 @cache
-def _built_in() -> tuple[ClassifyRule, ...]:
-    return read_rules(BUILT_IN, ClassifyRule)
+def _built_in(*, is_line: bool = False) -> tuple[ClassifyRule, ...]:
+    """Return the built-in rules; of a line of a log only those that say its level: it is no alert by its words."""
+    return read_rules([row for row in BUILT_IN if not is_line or row["kind"].startswith(LOG)], ClassifyRule)
 
 
-def classify(settings: ClassifySettings, perceptions: Sequence[Perception]) -> StageResult:
-    """Give a kind to each perception that has none; one that no rule fits stays without."""
-    rules = (*settings.rules, *_built_in())
+def classify(
+    settings: ClassifySettings, perceptions: Sequence[Perception], learnt: Learnt | None = None
+) -> StageResult:
+    """Give a kind to each perception that has none, or only "log"; one that no rule fits stays as it is.
+
+    Args: learnt: what was learnt from examples.
+    """
+    labels = learnt.get("kind") if learnt else None
     kept: list[Perception] = []
     touched = 0
     for perception in perceptions:
-        if not perception.kind:
+        kind, text = perception.kind, ""
+        if is_bare := kind == BARE:
+            kind = ""
+        if not kind:
             text = text_of(perception)
-            kind = next((rule.kind for rule in rules if rule.find(perception, text) is not None), "")
-            if kind:
-                perception = replace(perception, kind=kind)
-                touched += 1
+            kind = _first(settings.rules, perception, text)
+        reading = None
+        if labels is not None and (not kind or (perception.kind == kind and kind.startswith(LOG))):
+            reading = labels.read(text or text_of(perception))
+        if reading is not None and reading.label is not None:
+            sure = {"kind_confidence": round(reading.confidence, 3), "kind_why": reading.why}
+            perception = replace(perception, kind=reading.label, attributes={**perception.attributes, **sure})
+            touched += 1
+        elif kind := kind or _first(_built_in(is_line=is_bare), perception, text) or perception.kind:
+            touched += kind != perception.kind
+            perception = perception if kind == perception.kind else replace(perception, kind=kind)
         kept.append(perception)
     return StageResult(kept, touched=touched)
+
+
+def _first(rules: Sequence[ClassifyRule], perception: Perception, text: str) -> str:
+    return next((rule.kind for rule in rules if rule.find(perception, text) is not None), "")
 
 
 def text_of(perception: Perception) -> str:

@@ -1,11 +1,11 @@
 """Stage 1: the same thing noticed again is counted, not passed on; a different thing and a state that returns are.
 
-Sameness is decided by `key` if there is one, else by the content (with source, kind and subject), else, for
-lines of logs and prose without a kind, by how much of its wording is shared. Data is never *nearly* the same, also
-where it is written as text: there one word or number is the meaning. Nor are texts that differ in more than plain
-words: in a number, a name, a path, a word that turns the meaning round, or the last line of a traceback. A person's
-message is only ever the same by its key, for someone may say "yes" twice. Different sessions never meet here, and an
-untrusted copy never stands in the way of a trusted one.
+Sameness is decided by `key` if there is one (untrusted sources have each their own keys), else by the content (with
+source, kind and subject), else, for lines of logs and prose without a kind, by how much of its wording is shared. Data
+is never *nearly* the same, also where it is written as text: there one word or number is the meaning. Nor are texts
+that differ in more than plain words: in a number, a name, a path, a word that turns the meaning round, or the last line
+of a traceback. A person's message is only ever the same by its key, for someone may say "yes" twice. Different sessions
+never meet here, and an untrusted copy never stands in the way of a trusted one.
 
 What a source says of one subject are states of one thing: another content ends the memory of the former one, so that
 down, up, down come out as three. Without a subject the words that name the thing stand for it.
@@ -17,7 +17,7 @@ one perception are bounded, so a flood costs no more each.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -40,7 +40,7 @@ class DedupSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     enabled: bool = True
     window: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     seconds: Annotated[float, Meta(ge=0, le=31_536_000)] = 300.0
-    similarity: Annotated[float, Meta(ge=0, le=1)] = 0.9
+    similarity: Annotated[float, Meta(ge=0, le=1)] = 0.95
 
 
 class Decision(Struct, frozen=True):
@@ -58,11 +58,16 @@ class Decision(Struct, frozen=True):
 
 
 class StageResult(Struct, frozen=True):
-    """The result of a stage: perceptions kept, perceptions taken out, and the number of those enriched."""
+    """The result of a stage: perceptions kept, perceptions taken out, and the number of those enriched.
+
+    `added` are perceptions that the stage has made and that go on behind those kept; `notes` is what else it counts.
+    """
 
     kept: list[Perception]
     decisions: list[Decision] = []
     touched: int = 0
+    added: list[Perception] = []
+    notes: Mapping[str, int] = {}
 
 
 class _Thing:
@@ -223,9 +228,11 @@ def _dropped(perception: Perception, reason: str, into: str) -> Decision:
 def _identity(perception: Perception, text: str) -> bytes | None:
     """Return the digest by which it equals another; None if it has none."""
     if perception.key is not None:
-        what: tuple[object, ...] = (perception.key,)
-    elif perception.kind == MESSAGE:
-        return None
+        # Trusted sources may mean one thing by one key; a stranger who knows a key hides nothing of another source.
+        whose = () if perception.trust == "trusted" else (perception.source,)
+        what: tuple[object, ...] = ("key", *whose, perception.key)
+    elif perception.kind == MESSAGE or "template_id" in perception.attributes:
+        return None  # lines of one template have been counted already
     else:
         what = (perception.source, perception.kind, perception.subject, text)
     return wording.digest((perception.session, perception.trust, *what), 16)

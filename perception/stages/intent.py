@@ -1,11 +1,12 @@
 """Stage 3: what is asked or implied, how sure that is, and what it is about. A given intent stays.
 
-The rules are read in order and the first that fits decides: those of the configuration, then the level that a
-sensor itself states, then the built-in ones. These know English, and only turns of phrase that are cheap and
-hard to mistake; whatever fits nothing informs. What the named groups of a pattern captured goes to
-`attributes["slots"]`, how sure the reading is (0..1) to `attributes["intent_confidence"]`;
-`Perception.confidence` remains the sensor's own. An intent describes what a text wants, it grants nothing:
-whether the text may steer the agent is said by `trust`.
+The first that knows decides: the rules of the configuration, the level that a sensor itself states, short words such
+as "yes", what was learnt from examples (`perception.learning`), the built-in rules. These know English, and only
+turns of phrase that are cheap and hard to mistake; whatever fits nothing informs, or is `unknown` where intents were
+learnt. What the named groups of a pattern captured and what learnt texts name goes to `attributes["slots"]`, how sure
+the reading is (0..1) to `attributes["intent_confidence"]`, what learning says to `attributes["intent_why"]`;
+`Perception.confidence` remains the sensor's own. An intent describes what a text wants, it grants nothing: whether
+the text may steer the agent is said by `trust`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
+from perception.learning.classifier import Reading
+from perception.learning.learner import Labels, Learnt
 from perception.stages.classify import Glob, Rule, read_rules, text_of
-from perception.stages.dedup import MESSAGE, StageResult
+from perception.stages.dedup import StageResult
+from perception.stages.phrases import BUILT_IN, SAYS, SHORT
 from spar.types import Perception, replace
 
-SAYS = [MESSAGE, ""]  # the kinds in which somebody may be speaking
 FALLBACK = ("inform", 0.3)
+UNKNOWN = ("unknown", 0.5)  # none of the learnt intents, and no rule fits
 
 #: What the `level` in a sensor's attributes means; it needs no reading.
 LEVELS: dict[str, tuple[str, float]] = {
@@ -33,108 +37,6 @@ LEVELS: dict[str, tuple[str, float]] = {
     "ok": ("report_recovered", 0.95),
     "resolved": ("report_recovered", 0.95),
 }
-
-_VERBS = (
-    "add|analy[sz]e|archive|backup|block|build|call|check|clean|close|compare|copy|create|delete|deploy|disable|"
-    "download|draft|enable|explain|extend|fetch|file|find|fix|forward|get|give|install|kill|list|look up|make|"
-    "monitor|move|notify|open|post|print|read|reboot|remind|remove|rename|reply|report|reset|restart|restore|retry|"
-    "roll back|rotate|run|save|schedule|search|send|set|show|shut down|start|stop|summari[sz]e|sync|tell|test|"
-    "translate|turn off|turn on|uninstall|update|upgrade|upload|verify|wait|watch|write"
-)
-# Up to the end of the line or a question mark, without the politeness and the full stop.
-_OBJECT = r"(?P<what>[^\n?]{1,1000}?)(?:,? please)?(?=[.!\s]{0,3}(?:[?\n]|\Z))"
-# "restart failed" is no order to restart something.
-_NOT_AN_OBJECT = (
-    "(?:is|are|was|were|has|have|had|did|does|failed|fails|completed|succeeded|finished|timed|aborted|error)"
-)
-# Whoever adds to these two: the letters that they may begin with stand before them in the rule, which is then
-# three times as fast.
-_TROUBLE = (
-    "errors?|fail(?:s|ed|ing|ures?)?|crash(?:ed|es|ing)?|outage|unreachable|time(?:d |-)?outs?|exhausted|firing|broken|"
-    "(?:connection|access) refused|not (?:working|responding|reachable|available)|(?:doesn|isn)['’]t work(?:ing)?|"
-    "does not work|panic(?:ked)?|exception|traceback|corrupt(?:ed|ion)?|overload(?:ed)?|out of (?:memory|disk|space)|"
-    "no space left|(?:is|are|was|went|goes|gone) (?:down|offline|full|dead)|(?:almost|nearly) full|segmentation fault"
-)
-_RECOVERY = (
-    "recovered|resolved|back (?:to normal|online|up)|(?:up|works|working|healthy|reachable) again|restored|"
-    "has been fixed|is fixed|no longer (?:failing|firing|down)"
-)
-_YES = "y|yes|yep|yeah|ok|okay|sure|correct|agreed|approved?|confirm(?:ed)?|go ahead|do it|sounds good|please do"
-_NO = "n|no|nope|nah|never|no way|not now|don['’]t|do not|den(?:y|ied)|reject(?:ed)?|declined?"
-
-#: Used after the rules of the configuration; written as they are. The first that fits decides.
-BUILT_IN: tuple[dict[str, Any], ...] = (
-    {"intent": "inform", "confidence": 0.9, "kind": ["file.*", "schedule.tick"]},
-    {
-        "intent": "greeting",
-        "confidence": 0.9,
-        "kind": SAYS,
-        "pattern": r"(?i)\A\W{0,3}(?:hi|hello|hey|greetings|good (?:morning|afternoon|evening|day))"
-        r"(?: (?:there|all|everyone|everybody|team|again|folks))?\W{0,5}\Z",
-    },
-    {
-        "intent": "confirm",
-        "confidence": 0.9,
-        "kind": SAYS,
-        "pattern": rf"(?i)\A\W{{0,3}}(?:{_YES})"
-        r"(?:[ ,]{1,2}(?:please|thanks|thank you|go ahead|do it|sure|of course))?[\s.!]{0,5}\Z",
-    },
-    {
-        "intent": "deny",
-        "confidence": 0.9,
-        "kind": SAYS,
-        "pattern": rf"(?i)\A\W{{0,3}}(?:{_NO})"
-        r"(?:[ ,]{1,2}(?:please|thanks|thank you|don['’]t|do not|do that|do it|not now)){0,2}[\s.!]{0,5}\Z",
-    },
-    {
-        "intent": "question",
-        "confidence": 0.9,
-        "kind": SAYS,
-        "pattern": r"(?i)\A\W{0,3}(?:who|whom|whose|what|when|where|why|which|how)(?:['’]s|['’]re)?\b[^\n]{0,300}\?",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.85,
-        "kind": SAYS,
-        "pattern": rf"(?i)\b(?:c(?:an|ould)|w(?:ould|ill)) you (?:please |kindly )?(?P<verb>\w{{1,30}})(?: {_OBJECT})?",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.85,
-        "kind": SAYS,
-        "pattern": rf"(?i)\bI(?: need| want| would like|['’]d like) you to (?P<verb>\w{{1,30}})(?: {_OBJECT})?",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.85,
-        "kind": SAYS,
-        "pattern": rf"(?i)\A\W{{0,3}}please,? (?P<verb>\w{{1,30}})(?: {_OBJECT})?",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.75,
-        "kind": SAYS,
-        "pattern": rf"(?i)\A\W{{0,3}}(?P<verb>{_VERBS}) (?!{_NOT_AN_OBJECT}\b)(?:{_OBJECT})?",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.75,
-        "kind": SAYS,
-        "pattern": r"(?i)\A\W{0,3}(?P<verb>stop|cancel|abort|pause|resume|continue|retry|undo|help|status)\W{0,5}\Z",
-    },
-    {"intent": "question", "confidence": 0.8, "kind": SAYS, "pattern": r"\?[\s)\"'!?]{0,5}\Z"},
-    {
-        "intent": "report_recovered",
-        "confidence": 0.75,
-        "pattern": rf"(?i)\b(?=[bhinruw])(?<!not )(?<!yet )(?<!be )(?<!never )(?:{_RECOVERY})\b",
-    },
-    {
-        "intent": "report_problem",
-        "confidence": 0.7,
-        "pattern": rf"(?i)\b(?=[a-gin-pstuw])(?<!no )(?<!\b0 )(?<!zero )(?<!without )(?<!not )(?:{_TROUBLE})\b",
-    },
-    {"intent": "report_problem", "confidence": 0.7, "kind": ["log.error", "alert"]},
-)
 
 
 class IntentRule(Rule, frozen=True, kw_only=True):
@@ -153,9 +55,9 @@ class IntentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rules: tuple[IntentRule, ...] = ()
 
 
-def recognise(settings: IntentSettings, perceptions: Sequence[Perception]) -> StageResult:
-    """Give an intent to each perception that has none."""
-    built_in = _built_in()
+def recognise(settings: IntentSettings, perceptions: Sequence[Perception], learnt: Learnt | None = None) -> StageResult:
+    """Give an intent to each perception that has none. Args: learnt: what was learnt from examples."""
+    labels = learnt.get("intent") if learnt else None
     kept: list[Perception] = []
     touched = 0
     for perception in perceptions:
@@ -164,12 +66,30 @@ def recognise(settings: IntentSettings, perceptions: Sequence[Perception]) -> St
             perception = (
                 _read(perception, text, settings.rules)
                 or _stated(perception)
-                or _read(perception, text, built_in)
+                or _read(perception, text, _built_in(is_short=True))
+                or (_learnt(labels, perception, text) if labels and perception.kind in SAYS else None)
+                or _read(perception, text, _built_in())
                 or _given(perception, *FALLBACK)
             )
             touched += 1
         kept.append(perception)
     return StageResult(kept, touched=touched)
+
+
+def _learnt(labels: Labels, perception: Perception, text: str) -> Perception | None:
+    """Return the perception with a learnt intent; without one, as the built-in rules know it, or as unknown."""
+    reading = labels.read(text)
+    if reading is None:
+        return None
+    if reading.label is not None:
+        known = _given(perception, reading.label, round(reading.confidence, 3), labels.slots(reading.label, text))
+    else:
+        known = _read(perception, text, _built_in()) or _given(perception, *UNKNOWN)
+    return _explained(known, reading)
+
+
+def _explained(perception: Perception, reading: Reading) -> Perception:
+    return replace(perception, attributes={**perception.attributes, "intent_why": reading.why})
 
 
 def _read(perception: Perception, text: str, rules: Sequence[IntentRule]) -> Perception | None:
@@ -195,5 +115,5 @@ def _given(perception: Perception, intent: str, confidence: float, slots: dict[s
 
 
 @cache
-def _built_in() -> tuple[IntentRule, ...]:
-    return read_rules(BUILT_IN, IntentRule)
+def _built_in(*, is_short: bool = False) -> tuple[IntentRule, ...]:
+    return read_rules(SHORT if is_short else BUILT_IN, IntentRule)

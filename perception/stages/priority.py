@@ -1,8 +1,9 @@
 """Stage 4: how much it matters, 0..1, and why. A priority that somebody has set stays.
 
-A score is a sum that can be read: what its kind is worth, what the words, the rules, repetition, trust and age
-add or take, and how sure the sensor was. Every summand leaves a sentence in `attributes["why"]`. Age is counted
-from the newest perception of the batch, so the same batch always gets the same scores.
+A score is a sum that can be read: what its kind is worth, what the words, the rules, its intent, its source,
+severity, deadline, novelty, repetition, trust and age add or take, and how sure the sensor was. Every summand
+leaves a sentence in `attributes["why"]`. Age is counted from the newest perception of the batch, so the same batch
+always gets the same scores.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from msgspec import Meta, Struct
 
 from perception.stages.classify import Glob, Rule, read_rules, text_of
 from perception.stages.dedup import MESSAGE, StageResult, count_of, with_attributes
+from perception.stages.urgency import Summand, age, deadline, novelty, severity
 from spar.data.patterns import is_open
 from spar.types import Perception, replace
 
@@ -68,13 +70,6 @@ KEYWORDS: dict[str, float] = {
     "whenever you have time": -0.15,
 }
 
-#: Older than the newest of the batch by more than so many seconds → what that takes. The oldest first.
-AGES: tuple[tuple[float, float, str], ...] = (
-    (86_400.0, -0.15, "more than a day"),
-    (3_600.0, -0.1, "more than an hour"),
-    (600.0, -0.05, "more than ten minutes"),
-)
-
 #: Used together with the rules of the configuration; written as they are. All that fit add up.
 BUILT_IN: tuple[dict[str, Any], ...] = (
     {"intent": "report_problem", "add": 0.15, "because": "it reports a problem"},
@@ -87,7 +82,7 @@ BUILT_IN: tuple[dict[str, Any], ...] = (
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Change = Annotated[float, Meta(ge=-1, le=1)]
-Summand = tuple[float, str]
+Weight = Annotated[float, Meta(ge=0, le=5)]
 
 
 class PriorityRule(Rule, frozen=True, kw_only=True):
@@ -100,12 +95,26 @@ class PriorityRule(Rule, frozen=True, kw_only=True):
     intent: Glob | None = None
 
 
+class PriorityWeights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[perception.priority.weights]`: how much each term counts; 0 turns it off, 2 doubles it."""
+
+    severity: Weight = 1.0
+    intent: Weight = 1.0
+    source: Weight = 1.0
+    age: Weight = 1.0
+    deadline: Weight = 1.0
+    novelty: Weight = 1.0
+
+
 class PrioritySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.priority]`: `base` and `keywords` go over the built-in ones key by key (0 turns a word off)."""
+    """`[perception.priority]`: `base` and `keywords` go over the built-in ones key by key (0 turns a word off);
+    `sources` says what sources add, by their name or a shell pattern, the first that fits."""
 
     enabled: bool = True
     base: dict[str, Share] = {}
     keywords: dict[str, Change] = {}
+    sources: dict[str, Change] = {}
+    weights: PriorityWeights = PriorityWeights()
     rules: tuple[PriorityRule, ...] = ()
 
 
@@ -116,7 +125,9 @@ class Scale:
         worth = {**settings.base, **{kind: base for kind, base in BASE.items() if kind not in settings.base}}
         self.worth: Mapping[str, float] = worth
         self.globs = [(Glob(kind), base) for kind, base in worth.items() if is_open(kind)]
-        self.rules = (*settings.rules, *_built_in())
+        self.rules, self.of_intent = settings.rules, _built_in()
+        self.weights_of = settings.weights
+        self.sources = [(Glob(source), change) for source, change in settings.sources.items()]
         self.weights = {word.casefold(): weight for word, weight in {**KEYWORDS, **settings.keywords}.items() if word}
         longest_first = sorted(self.weights, key=len, reverse=True)
         self.words = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)", re.IGNORECASE)
@@ -145,20 +156,32 @@ def _summands(scale: Scale, perception: Perception, newest: datetime) -> Iterato
     yield base, f"{kind or 'a perception without a kind'} starts at {base:g}"
     text = text_of(perception)
     yield from _wording(scale, text)
+    of = scale.weights_of
     for rule in scale.rules:
         if rule.find(perception, text) is not None:
             yield rule.add, rule.because
+    for rule in scale.of_intent:
+        if rule.find(perception, text) is not None:
+            yield rule.add * of.intent, rule.because
+    for glob, change in scale.sources:
+        if glob.fits(perception.source):
+            yield change * of.source, f"it comes from {perception.source!r}"
+            break
+    terms = (
+        (of.severity, severity(perception)),
+        (of.deadline, deadline(perception, newest)),
+        (of.novelty, novelty(perception)),
+        (of.age, age(perception, newest)),
+    )
+    for weight, found in terms:
+        for change, because in found:
+            yield change * weight, because
     count = count_of(perception)
     if count > 1:
         step, most = REPEATED
         yield min(most, step * log2(count)), f"it was seen {count} times"
     if perception.trust == "trusted":
         yield TRUSTED, "its source is trusted"
-    age = (newest - perception.at).total_seconds()
-    for seconds, change, words in AGES:
-        if age > seconds:
-            yield change, f"it is {words} older than the newest"
-            break
 
 
 def _wording(scale: Scale, text: str) -> Iterator[Summand]:

@@ -94,6 +94,8 @@ def is_comparable(perception: Perception) -> bool:
     # A key says what is the same, so two keys say what is not; so do two words of an alert, or of a mail.
     if perception.key is not None or not (perception.kind == "" or perception.kind.startswith("log.")):
         return False
+    if "template" in perception.attributes:  # another template is another thing
+        return False
     return isinstance(perception.content, str) and not _is_data(perception.content)
 
 

@@ -12,11 +12,12 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import nsmallest
+from math import inf
 from typing import Any
 
 import msgspec
 
+from perception.stages.severity import IMPORTANT, severity
 from perception.supervision.sensor_rows import SensorRows
 from spar.errors import ContractError
 from spar.protocols import SensorSpec
@@ -29,9 +30,13 @@ NOTHING: Any = object()  # a cursor may be anything, None too
 MOST_BYTES = 64 * 1024 * 1024
 #: Values within a perception that is no JSON that are looked at one by one to tell its size; what one counts for.
 MOST_VALUES, VALUE_BYTES = 10_000, 16
+#: How many times as much may wait if what comes is important: a flood of the ordinary leaves it room.
+RESERVE = 2
+#: Seconds after which who has not looked yet is told again that something waits.
+TOLD_AGAIN = 0.1
 #: Why a perception was not kept: there was no room for it, a newer one of its key came, older ones made room for newer
-#: ones, a flood was thinned out.
-REASONS = ("refused", "replaced", "oldest", "sampled")
+#: ones, a flood was thinned out, more important ones had the room.
+REASONS = ("refused", "replaced", "oldest", "sampled", "outranked")
 
 
 class SensorBuffer:
@@ -39,14 +44,15 @@ class SensorBuffer:
 
     `when_full` says what becomes of a push into a full one. "refuse": it is refused, and the sensor told so. "latest":
     it takes the place of the waiting one of its key, else of the oldest. "sample": of those that wait every second one
-    goes, so that what is kept is spread over the flood. `shed` counts what was not kept by `REASONS`.
+    goes, so that what is kept is spread over the flood. `shed` counts what was not kept by `REASONS`. What probably
+    matters (`perception.stages.severity`) has room of its own, `RESERVE`, and is shed last.
 
     `waiting` tells the sensor how much of its own nobody has sensed yet. A cursor is held back until everything handed
     over before it has been taken by a cycle or was shed; `release` lets it go.
 
-    Args: limit: how many perceptions may wait; arrived: called after a push, from its thread; rejected: called with
-    whatever was pushed that is no perception, from its thread; now: monotonic seconds; rows: the sensor's, whose
-    changes are held back as its cursor is.
+    Args: limit: how many perceptions may wait; arrived: called from the thread of the first push since `best`, and of a
+    later one after `TOLD_AGAIN` seconds; rejected: called with whatever was pushed that is no perception, from its
+    thread; now: monotonic seconds; rows: the sensor's, whose changes are held back as its cursor is.
     """
 
     def __init__(
@@ -59,14 +65,15 @@ class SensorBuffer:
         rows: SensorRows | None = None,
     ) -> None:
         self._spec, self._limit, self._arrived, self._rejected, self._now = spec, limit, arrived, rejected, now
-        # By their number, the oldest first, with the time at which they came and their size.
-        self._items: OrderedDict[int, tuple[float, int, Perception]] = OrderedDict()
+        # By their number, the oldest first, with the time at which they came, their size and their level.
+        self._items: OrderedDict[int, tuple[float, int, Perception, int]] = OrderedDict()
+        self._levels: dict[int, OrderedDict[int, None]] = {}  # the numbers of each level of severity
         self._of_key: dict[str, int] = {}  # of those that wait, under "latest"
         self._bytes = 0
         self._lock = threading.Lock()
         self._cursors: deque[tuple[int, Any]] = deque()  # that wait until what came before this number is taken
         self._of_poll: Any = NOTHING  # the cursor that the poll in hand has set
-        self._is_polling = False
+        self._is_polling, self._told_at = False, -inf
         self.cursor: Any = None  # the latest, for opening the sensor again
         self.unsaved: Any = NOTHING  # the one whose perceptions a cycle has taken
         self.rows = rows or SensorRows("", None)
@@ -82,8 +89,11 @@ class SensorBuffer:
             if not self.is_open:
                 self.shed["refused"] += 1
                 return False
-            is_kept = self._keep(self.signed(perception))
-        if is_kept:
+            is_kept = self._keep(perception)
+            is_news = is_kept and self._now() - self._told_at >= TOLD_AGAIN
+            if is_news:
+                self._told_at = self._now()
+        if is_news:  # to wake a loop from a thread costs more than all the rest
             self._arrived()
         return is_kept
 
@@ -123,7 +133,7 @@ class SensorBuffer:
         """
         items, wrong = _perceptions_of(product)
         with self._lock:
-            kept = sum([self._keep(self.signed(item)) for item in items])
+            kept = sum([self._keep(item) for item in items])
             self._poll_ended()
         name = self._spec.name
         if wrong:
@@ -136,22 +146,24 @@ class SensorBuffer:
     @property
     def is_full(self) -> bool:
         """Return whether nothing more can be kept, so that what a poll returned would be lost."""
-        return self._spec.when_full == "refuse" and self._is_full(0)
+        return self._spec.when_full == "refuse" and self._is_full(0, 0)
 
-    def take(self, at_most: int, most_bytes: int = MOST_BYTES) -> list[Perception]:
-        """Take the most important that wait, of equal ones the oldest, one of them however large; in the order they
-        came."""
+    def best(self, at_most: int) -> list[tuple[int, int, int, int]]:
+        """Return the most important that wait, of equal ones the oldest first: level, rank within it, number, size."""
         with self._lock:
-            numbers: Iterable[int] = self._items
-            if len(self._items) > at_most:
-                numbers = nsmallest(at_most, numbers, key=lambda number: (-self._items[number][2].importance, number))
-            chosen: list[int] = []
-            for number in numbers:
-                most_bytes -= self._items[number][1]
-                if chosen and most_bytes < 0:
+            self._told_at = -inf
+            offers: list[tuple[int, int, int, int]] = []
+            for level in sorted(self._levels, reverse=True):
+                numbers = itertools.islice(self._levels[level], at_most - len(offers))
+                offers += [(level, rank, number, self._items[number][1]) for rank, number in enumerate(numbers)]
+                if len(offers) >= at_most:
                     break
-                chosen.append(number)
-            return [self._pop(number) for number in sorted(chosen)]
+            return offers
+
+    def take(self, numbers: Iterable[int]) -> list[Perception]:
+        """Take these, in the order in which they came; those that were shed meanwhile are left out."""
+        with self._lock:
+            return [self._pop(number) for number in sorted(numbers) if number in self._items]
 
     def release(self) -> None:
         """Note that a cycle holds what was taken: a cursor that waited for it may be saved, and rows written."""
@@ -196,18 +208,25 @@ class SensorBuffer:
         """Keep one more as the policy has it; False if it was refused."""
         size = size_of(perception)
         policy, key = self._spec.when_full, perception.key
-        if self._is_full(size):
+        level = round(severity(perception) * 100)
+        if self._is_full(size, level):
             if policy == "refuse" or size > MOST_BYTES:
                 self.shed["refused"] += 1
                 return False
             if policy == "latest" and key is not None and (number := self._of_key.get(key)) is not None:
                 self._shed(number, "replaced")
-            elif policy == "sample":
-                for number in list(self._items)[::2]:
+            elif policy == "sample" and (lowest := min(self._levels, default=0)) <= level:
+                matters = IMPORTANT * 100
+                for number in [n for n, item in self._items.items() if item[3] < matters or lowest >= matters][::2]:
                     self._shed(number, "sampled")
-            while self._is_full(size):
-                self._shed(next(iter(self._items)), "oldest")
-        self._items[self.handed_over] = self._now(), size, perception
+            while self._is_full(size, level):
+                lowest = min(self._levels)
+                if lowest > level:
+                    self.shed["outranked"] += 1
+                    return True  # as the policy has it
+                self._shed(next(iter(self._levels[lowest])), "oldest" if lowest == level else "outranked")
+        self._items[self.handed_over] = self._now(), size, self.signed(perception), level
+        self._levels.setdefault(level, OrderedDict())[self.handed_over] = None
         if policy == "latest" and key is not None:
             self._of_key[key] = self.handed_over
         self._bytes += size
@@ -215,15 +234,20 @@ class SensorBuffer:
         self.rows.next = self.handed_over
         return True
 
-    def _is_full(self, size: int) -> bool:
-        return len(self._items) >= self._limit or self._bytes + size > MOST_BYTES
+    def _is_full(self, size: int, level: int) -> bool:
+        room = RESERVE if level >= IMPORTANT * 100 else 1
+        return len(self._items) >= self._limit * room or self._bytes + size > MOST_BYTES * room
 
     def _shed(self, number: int, reason: str) -> None:
         self._pop(number)
         self.shed[reason] += 1
 
     def _pop(self, number: int) -> Perception:
-        _, size, perception = self._items.pop(number)
+        _, size, perception, level = self._items.pop(number)
+        of_level = self._levels[level]
+        del of_level[number]
+        if not of_level:
+            del self._levels[level]
         self._bytes -= size
         if perception.key is not None and self._of_key.get(perception.key) == number:
             del self._of_key[perception.key]
@@ -240,14 +264,18 @@ class SensorBuffer:
 
 
 def size_of(perception: Perception) -> int:
-    """Return about the bytes that its content takes: of a text its length, of all else that of its JSON."""
+    """Return about the bytes that its content and attributes take: of a text its length, of all else that of its
+    JSON."""
     content = perception.content
-    if isinstance(content, (str, bytes, bytearray)):
-        return len(content)
+    size = len(content) if isinstance(content, (str, bytes, bytearray)) else _size_of(content)
+    return size + _size_of(perception.attributes) if perception.attributes else size
+
+
+def _size_of(value: object) -> int:
     try:
-        return len(_ENCODER.encode(content))
+        return len(_ENCODER.encode(value))
     except Exception:  # not JSON-able, or with a lone surrogate
-        return _walked(content)
+        return _walked(value)
 
 
 def _walked(content: object) -> int:

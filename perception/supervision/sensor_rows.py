@@ -84,7 +84,8 @@ class SensorRows:
     def unsaved(self) -> Sequence[RowChange]:
         """Return the changes to be written now, in order. The caller writes them: they are not given twice."""
         with self._lock:
-            changes, self._released = self._released, []
+            changes = self._latest()
+            self._released = []
         if self._store is None:
             changed(self._passing, changes)
             return ()
@@ -99,6 +100,11 @@ class SensorRows:
                 with self._lock:
                     self._released = [*changes, *self._released]
                 raise
+
+    def _latest(self) -> Sequence[RowChange]:
+        """Return the last change of each row: a file's row moves with each of its lines, and is written once."""
+        latest = {change.key: change for change in self._released}
+        return tuple(latest.values())
 
     def _hold(self, change: RowChange) -> None:
         with self._lock:

@@ -23,9 +23,11 @@ from perception.supervision.sensor_rows import SensorRows
 from perception.supervision.sensor_state import SensorState, rows_key
 from spar.backoff import Backoff, Intensity
 from spar.clock import Timer
-from spar.errors import ContractError, PhaseTimeoutError, TransientError
+from spar.errors import ContractError, NotReadyError, PhaseTimeoutError, TransientError
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
+from spar.ports.optional import offers
 from spar.ports.small_rows import rows_of
+from spar.ports.webhook import Webhook
 from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.types import Fault, Perception
 
@@ -84,6 +86,11 @@ class SensorSupervisor:
         """Return whether the sensor is due at times of its own; one without is polled whenever there is a cycle."""
         return self._every > 0 or self.state != "ok"
 
+    def demand_open(self) -> None:
+        """Raises: NotReadyError while the sensor is not open."""
+        if not self._is_open:
+            raise NotReadyError(f"sensor {self.name!r} is not open ({self.state}); try again later")
+
     def start(self) -> None:
         """Begin to open the sensor; call in the event loop."""
         self._loop = asyncio.get_running_loop()
@@ -138,6 +145,7 @@ class SensorSupervisor:
             "restarts": self.restarts,
             "left_behind": self._calls.left_behind,
             "missed": self.missed.snapshot(),
+            **({"requests": dict(hook.requests)} if offers(hook := self.spec.sensor, Webhook) else {}),
         }
 
     # -- one turn

@@ -7,5 +7,7 @@ compaction  the plan of a compaction, as hooks may change it
 run_options the options of runs and of sessions
 session     the values of a session, of its use by a message, and of its reset
 senders     the names of senders of messages, and the row of one
-abilities   the names of tasks, and the ability of a tool at one
+audit       the values of the audit log, and the entry that is being made
+perceived/  incidents, and perceptions that were examined
+abilities   the names of situations, and the ability of a tool at one
 """

@@ -1,21 +1,41 @@
-"""Names of kinds of tasks, from the exact to the general, and the known ability of a tool at one.
+"""Names of situations, from the exact to the general, and the known ability of a tool at one.
 
-A task is named by the kind of what was noticed, its intent, and the rule that deals with it: `alert.disk/report#clean`.
-What is learnt is learnt for each of its names, so that a rule's own experience counts as soon as there is enough of it,
-and until then that of all tasks of this kind and intent, or of this kind.
+A situation is named by the kind of what was noticed, its intent, what it is about, and the rule that deals with it:
+`alert.disk/report[nginx,web1]#clean`. What is learnt is learnt for each of its names, so that experience with these
+very things counts as soon as there is enough of it, and until then that of the rule with any, of all tasks of this kind
+and intent, or of this kind. Abilities, cases and lessons go by the same names.
+
+An `Ability` is a Beta posterior: on top of a prior that does not fade stands the evidence, of which half is gone after
+each half-life.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
+from typing import Any
 
-from spar.types import Ability
+from spar.clock import Clock
+from spar.types import Ability, Perception, replace
 
 #: From so many trials on the experience with a more exact name counts alone.
 ENOUGH_TRIALS = 5
 #: Characters of one part of a name; of a longer one the beginning and a digest.
 _LONGEST = 80
+#: What a situation is about, at most, and characters of each.
+MOST_ENTITIES = 4
+_LONGEST_ENTITY = 60
+#: The kind of what people say: it is about anything, and whom it is from says nothing of what it is about.
+_MESSAGE = "message"
+#: A prior weighs as much as two trials: with a prior of 0.5 it is the flat Beta(1, 1).
+PRIOR_WEIGHT = 2.0
+#: Evidence of fewer trials than this is none: it need not fade, and be written, any further.
+NOTHING = 0.01
+_WORD = re.compile(r"\w+")
+#: Signs that part a name, in the place of which another one stands in its parts.
+_APART = str.maketrans("[]#,", "()._")
 
 
 def ability_key(tool: str, task: str) -> str:
@@ -23,22 +43,77 @@ def ability_key(tool: str, task: str) -> str:
     return f"{tool}|{task}"
 
 
-def task_name(kind: str, intent: str = "", rule: str = "") -> str:
-    """The most exact name of a task."""
-    name = "/".join([_part(part) for part in (kind, intent) if part])
+def situation_of(perception: Perception, rule: str = "") -> str:
+    """The most exact name of the situation that a perception tells of, for the rule that deals with it."""
+    return task_name(kind_told(perception), perception.intent, rule, entities_told(perception))
+
+
+def task_name(kind: str, intent: str = "", rule: str = "", entities: Sequence[str] = ()) -> str:
+    """The most exact name of a task. Of the entities the first `MOST_ENTITIES` are named, in the order of letters."""
+    name = "/".join([_part(part).translate(_APART) for part in (kind, intent) if part])
+    if things := sorted({_part(each, _LONGEST_ENTITY).translate(_APART) for each in entities[:MOST_ENTITIES]} - {""}):
+        name = f"{name}[{','.join(things)}]"
     return f"{name}#{_part(rule)}" if rule else name
 
 
+def kind_told(perception: Perception) -> str:
+    """Return the kind of what a perception tells of; the notice of an incident tells of what caused it, by its id."""
+    return _told(perception).kind
+
+
+def entities_told(perception: Perception) -> Sequence[str]:
+    """Return what a perception tells of is about: the `entities` of its attributes, else its subject if it is a name.
+
+    A subject is a name if it is one short word. The path of a file or the address of a page is another one each time,
+    and so would every situation be.
+    """
+    told = _told(perception)
+    if told.kind == _MESSAGE:
+        return ()
+    if found := tuple(_texts(told.attributes.get("entities"))):
+        return found
+    subject = told.subject or ""
+    is_name = 0 < len(subject) <= _LONGEST_ENTITY and len(subject.split()) == 1 and "/" not in subject
+    return (subject,) if is_name and not told.kind.startswith("log.") else ()
+
+
 def kind_of_task(task: str) -> str:
-    """The name of a task without the rule."""
-    return task.rpartition("#")[0] if "#" in task else task
+    """The name of a task by kind and intent: without the rule, and without what it is about."""
+    name = task.partition("#")[0]
+    return name.rpartition("[")[0] if name.endswith("]") and "[" in name else name
 
 
 def names_of(task: str) -> Sequence[str]:
-    """The names of a task, the most exact first: with its rule, without, and by its kind alone."""
-    name = kind_of_task(task)
-    names = (task,) if name == task else (task, name)
-    return (*names, name.partition("/")[0]) if "/" in name else names
+    """The names of a task, the most exact first: in full, without entities, without its rule, and by its kind alone."""
+    general, rule = kind_of_task(task), task[len(task.partition("#")[0]) :]
+    return tuple(dict.fromkeys((task, f"{general}{rule}", general, general.partition("/")[0])))
+
+
+def is_exact(task: str) -> bool:
+    """Return whether a name of a task says what it is about: of such names there is no end."""
+    return "[" in task.partition("#")[0]
+
+
+class AgedAbilities(Mapping[str, Ability]):
+    """Abilities as they are believed now: what time has taken is left out when one is looked at."""
+
+    __slots__ = ("_clock", "_known")
+
+    def __init__(self, known: Mapping[str, Ability], clock: Clock) -> None:
+        self._known, self._clock = known, clock
+
+    def __getitem__(self, key: str) -> Ability:
+        return aged(self._known[key], self._clock.now().timestamp())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        known = self._known.get(key)
+        return default if known is None else aged(known, self._clock.now().timestamp())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 def known_of(tool: str, task: str, abilities: Mapping[str, Ability]) -> Ability | None:
@@ -47,14 +122,79 @@ def known_of(tool: str, task: str, abilities: Mapping[str, Ability]) -> Ability 
     None when it was never tried at anything of the kind.
     """
     found = [known for name in names_of(task) if (known := abilities.get(ability_key(tool, name))) is not None]
-    for known in found:
-        if known.trials >= ENOUGH_TRIALS:
-            return known
-    return max(found, key=lambda known: known.trials, default=None)
+    enough = (known for known in found if known.trials >= ENOUGH_TRIALS)
+    return next(enough, None) or max(found, key=lambda known: known.trials, default=None)
 
 
-def _part(text: str) -> str:
-    plain = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 4 * _LONGEST]).split())
-    if len(text) <= _LONGEST:
+def wording(text: str) -> str:
+    """Return the words of a text as situations are compared by them: in small letters, and of what holds a digit, which
+    is another one each time, only that it stands there."""
+    words = (word.casefold() for word in _WORD.findall(text))
+    return " ".join("#" if any(sign.isdigit() for sign in word) else word for word in words)
+
+
+# -- posteriors: mean m and standard deviation s of a Beta distribution give its weight, m(1-m)/s² - 1
+
+
+def mean_of(alpha: float, beta: float) -> float:
+    return alpha / (alpha + beta)
+
+
+def deviation_of(alpha: float, beta: float) -> float:
+    weight = alpha + beta
+    return math.sqrt(alpha * beta / (weight * weight * (weight + 1)))
+
+
+def evidence_of(ability: Ability | None, prior: float = 0.5, longest: float = math.inf) -> tuple[float, float]:
+    """Return the successes and failures behind an ability, at least 0 and together at most `longest`. Never raises:
+    numbers that cannot be a posterior count as no evidence."""
+    if ability is None or not (0 < ability.estimate < 1 and 0 < ability.uncertainty < 0.5):
+        return 0.0, 0.0
+    # A deviation below a millionth is no discounted posterior of ours; its square would be no number to divide by.
+    weight = ability.estimate * (1 - ability.estimate) / max(ability.uncertainty, 1e-6) ** 2 - 1
+    good = max(0.0, ability.estimate * weight - PRIOR_WEIGHT * prior)
+    bad = max(0.0, (1 - ability.estimate) * weight - PRIOR_WEIGHT * (1 - prior))
+    shrink = min(1.0, longest / (good + bad)) if good + bad > 0 else 1.0
+    return good * shrink, bad * shrink
+
+
+def share_left(ability: Ability, now: float) -> float:
+    """Return the share of the evidence behind an ability that time has left, 0..1."""
+    age = now - ability.at
+    if ability.at <= 0 or ability.half_life <= 0 or not 0 < age < math.inf:
+        return 1.0
+    return float(0.5 ** (age / ability.half_life))
+
+
+def aged(ability: Ability, now: float, prior: float = 0.5) -> Ability:
+    """Return an ability as it is believed now; itself where hardly any time has passed.
+
+    Args: now: in seconds since 1970.
+    """
+    left = share_left(ability, now)
+    good, bad = evidence_of(ability, prior)
+    if (1 - left) * (good + bad) < NOTHING:
+        return ability
+    alpha, beta = PRIOR_WEIGHT * prior + left * good, PRIOR_WEIGHT * (1 - prior) + left * bad
+    return replace(ability, estimate=mean_of(alpha, beta), uncertainty=deviation_of(alpha, beta), at=now)
+
+
+def _told(perception: Perception) -> Perception:
+    if not perception.kind.startswith("incident."):
+        return perception
+    return next((part for part in perception.evidence if part.id == perception.id), perception)
+
+
+def _texts(given: object) -> Iterator[str]:
+    """Yield the first names of a list, or of a table of lists by kind, as an incident has it."""
+    if isinstance(given, Mapping):
+        given = [next(iter(names), None) for names in given.values() if isinstance(names, (list, tuple))]
+    if isinstance(given, (list, tuple)):
+        yield from (each for each in given[:MOST_ENTITIES] if isinstance(each, str) and each)
+
+
+def _part(text: str, longest: int = _LONGEST) -> str:
+    plain = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest]).split())
+    if len(text) <= longest:
         return plain
-    return f"{plain[: _LONGEST - 13]}…{blake2b(text.encode(errors='replace'), digest_size=6).hexdigest()}"
+    return f"{plain[: longest - 13]}…{blake2b(text.encode(errors='replace'), digest_size=6).hexdigest()}"

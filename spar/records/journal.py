@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from spar.errors import ConflictError
 from spar.records.run_options import RunOptions
 from spar.records.transcript import Entry
-from spar.types import Action, Call, CallResult, CycleRecord, Experience, Fault, Perception, utcnow
+from spar.types import Action, Call, CallResult, Credit, CycleRecord, Experience, Fault, Feedback, Perception, utcnow
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -155,7 +155,8 @@ class Closing(Struct, frozen=True):
     `again` is what is to be gone on with: the cycle was cut off. `entries` are what it adds to the transcript of its
     `session`, for run `run_id` unless they name their own; those of a run that another one has superseded there are not
     kept, which is told as a fault. `changes` are small rows that change with it: what was learnt of tools. With
-    `record` the cycle adds to the counts of its agent (`spar.records.counts`), and with it `besides`.
+    `record` the cycle adds to the counts of its agent (`spar.records.counts`), and with it `besides`. `credits` say
+    which experiences helped, `feedback` how earlier cycles and runs went after all, and this one's.
     A chain of steps (`is_stepped`) may be closed again.
     """
 
@@ -174,18 +175,24 @@ class Closing(Struct, frozen=True):
     changes: tuple[RowChange, ...] = ()
     besides: dict[str, Any] | None = None
     is_stepped: bool = False
+    credits: tuple[Credit, ...] = ()
+    feedback: tuple[Feedback, ...] = ()
 
     @property
     def is_alone(self) -> bool:
         """Return whether the record and its counts are all that came of the cycle, and will be."""
         return self.record is not None and not (
             self.run_id or self.done or self.failed or self.entries or self.experiences or self.again or self.is_stepped
-        )
+            or self.credits or self.feedback
+        )  # fmt: skip
 
     @property
     def leaves_a_trace(self) -> bool:
         """Return whether anything came of the cycle that must be found again."""
-        return bool(self.record or self.done or self.failed or self.run or self.past or self.again or self.entries)
+        return bool(
+            self.record or self.done or self.failed or self.run or self.past or self.again or self.entries
+            or self.credits or self.feedback
+        )  # fmt: skip
 
 
 @runtime_checkable

@@ -16,11 +16,13 @@ from spar.records.transcript import Entry
 
 
 class Origin(Struct, frozen=True):
-    """Origin of a session: the door that its first message came through, the channel and the sender if there is one."""
+    """Origin of a session: the door that its first message came through, the channel and the sender if there is one,
+    and the person whom that is known as."""
 
     door: str = ""
     channel: str = ""
     sender: str = ""
+    person: str = ""
 
 
 class SessionRecord(Struct, frozen=True):

@@ -79,7 +79,8 @@ class BoundedConfig(Config):
     """The configuration of a server, with the room that its connections share."""
 
     def __init__(self, app: Any, bounds: Bounds, **more: Any) -> None:
-        super().__init__(app, http=BoundedProtocol, **more)
+        # Whoever connects is the peer, whatever a header, or FORWARDED_ALLOW_IPS of the environment, says.
+        super().__init__(app, http=BoundedProtocol, proxy_headers=False, **more)
         self.room = Room(bounds)
 
 

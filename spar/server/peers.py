@@ -21,7 +21,12 @@ def peer(connection: socket.socket) -> tuple[str, int]:
     except (OSError, AttributeError):
         return UNKNOWN_PEER, 0
     process, user, _ = _CREDENTIALS.unpack(credentials)
+    return name_of(user), process
+
+
+def name_of(user: int) -> str:
+    """Return a user's name."""
     try:
-        return pwd.getpwuid(user).pw_name, process
+        return pwd.getpwuid(user).pw_name
     except KeyError:  # a user without an entry, as in a container
-        return f"user {user}", process
+        return f"user {user}"

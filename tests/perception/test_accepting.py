@@ -9,6 +9,8 @@ from pathlib import Path
 from memory import Memory
 from perception import Sense
 from spar import Agent, Perception
+from spar.agent.submission import SOURCE_LIMIT
+from spar.errors import InboxFullError
 from spar.protocols import SensorContext, SensorSpec
 
 
@@ -47,3 +49,17 @@ async def test_what_was_accepted_is_there_after_the_process_has_died(tmp_path: P
             await asyncio.sleep(0.005)
 
     assert seen[-1:] == ["disk full"]
+
+
+async def test_many_at_once_of_one_source_are_not_more_than_may_wait(tmp_path: Path) -> None:
+    async def plan(perceptions: list[Perception]) -> None:
+        return None
+
+    memory = Memory.open(f"sqlite:///{tmp_path}/m.db")
+    async with Agent(sense=Sense(), plan=plan, loop_interval="off", memory=memory) as agent:
+        await agent.pause()
+        alerts = [Perception(f"alert {number}", source="hook") for number in range(SOURCE_LIMIT + 50)]
+        taken = await asyncio.gather(*(agent.accept(each) for each in alerts), return_exceptions=True)
+
+    assert sum(each is True for each in taken) == SOURCE_LIMIT
+    assert all(isinstance(each, (bool, InboxFullError)) for each in taken)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from perception import Pipeline
 from perception.stages import classify, intent
 from spar.errors import ConfigError
+from spar.records.abilities import situation_of
 from spar.types import Perception
 from tests.effort import growth, hang_guard
 from tests.forced import forced
@@ -22,8 +23,9 @@ NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 
 def unaccounted(pipeline: Pipeline, came_out: int) -> int:
     counts = pipeline.counts
-    gone = sum(stage.get(fate, 0) for stage in counts.values() for fate in ("dropped", "merged", "cut"))
-    return counts["intake"]["in"] - gone - came_out
+    gone = sum(stage.get(fate, 0) for stage in counts.values() for fate in ("dropped", "merged", "cut", "measured"))
+    added = sum(stage.get("added", 0) for stage in counts.values())
+    return counts["intake"]["in"] + added - gone - came_out
 
 
 def test_an_alert_four_hundred_lines_and_a_reading_become_one_incident_with_a_reason() -> None:
@@ -42,13 +44,37 @@ def test_an_alert_four_hundred_lines_and_a_reading_become_one_incident_with_a_re
 
     (incident,) = pipeline.process([*lines[:200], alert, load, *lines[200:]])
 
-    assert (incident.kind, incident.intent) == ("alert", "report_problem")
+    assert (incident.kind, incident.intent) == ("incident.opened", "report_problem")
     assert incident.attributes["count"] == 402
     assert {part.kind for part in incident.evidence} == {"alert", "host.load", "log.error"}
     assert incident.attributes["why"][0] == "alert starts at 0.7"
     assert pipeline.counts["dedup"]["dropped"] == 399
     assert pipeline.counts["fuse"]["merged"] == 2
     assert unaccounted(pipeline, 1) == 0
+
+
+def test_a_perception_says_what_it_is_about_as_far_as_labels_and_attributes_name_it() -> None:
+    labels = {"instance": "web1:9100", "service": "nginx", "pod": "nginx-7d9f8-x2x9z", "client_ip": "192.0.2.7"}
+    batch = [
+        Perception("disk of db7.example.org /var/lib/x is full", kind="alert.disk", attributes={"labels": labels}),
+        Perception("Jan  3 12:00:00 web2 cron[812]: failed", kind="log.error"),
+        Perception("Jan  3 12:00:00 web2 cron[812]: failed", kind="message"),
+        Perception("own", kind="game", attributes={"entities": ["s14"], "service": "x1"}),
+    ]
+
+    found = Pipeline({"incidents": {"enabled": False}}).process(batch)
+
+    about = {each.kind: each.attributes.get("entities") for each in found}
+    assert about == {"alert.disk": ["nginx", "web1"], "log.error": ["cron", "web2"], "message": None, "game": ["s14"]}
+
+
+def test_the_notice_of_an_incident_is_the_situation_of_what_caused_it() -> None:
+    alert = Perception("down", kind="alert.down", source="s", attributes={"labels": {"service": "shop"}})
+
+    [notice] = Pipeline().process([alert])
+
+    assert notice.kind == "incident.opened"
+    assert situation_of(notice) == "alert.down/inform[shop]"
 
 
 def test_perceptions_come_out_by_priority_and_equal_ones_as_they_came() -> None:
@@ -307,7 +333,7 @@ def test_settings_may_be_any_mapping() -> None:
     ("given_settings", "path", "words"),
     [
         ({"limit": 0}, ("limit",), "perception.limit: expected a whole number >= 1, found 0"),
-        ({"limt": 3}, ("limt",), "no setting named 'limt', found 3; known: limit, dedup"),
+        ({"limt": 3}, ("limt",), "no setting named 'limt', found 3; known: limit, templates"),
         ({"dedup": {"windw": 1}}, ("dedup", "windw"), "'windw', found 1; known: enabled, window, seconds, similarity"),
         ({"dedup": {"similarity": 1.5}}, ("dedup", "similarity"), "expected a number <= 1.0, found 1.5"),
         ({"dedup": {"seconds": float("nan")}}, ("dedup", "seconds"), "expected a number >= 0.0, found nan"),

@@ -15,7 +15,7 @@ import pytest
 from spar import Agent
 from spar.config.load import load
 from spar.server.bodies import LARGEST_BODY
-from spar.server.connections import BoundedProtocol, Bounds, Room
+from spar.server.connections import BoundedConfig, BoundedProtocol, Bounds, Room
 from spar.server.front import Front
 from spar.service.app import Service
 
@@ -198,3 +198,19 @@ def test_a_request_that_does_not_say_its_host_is_refused(doors: Doors) -> None:
     assert rest_of(doors.tcp(b"GET /livez HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 400")
     assert rest_of(doors.tcp(b"GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 200")
     assert rest_of(doors.tcp(b"GET /livez HTTP/1.0\r\nHost: evil.example\r\n\r\n")).startswith(b"HTTP/1.1 421")
+
+
+async def test_no_header_makes_a_peer_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # as images of other servers have it
+    heard: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        heard.append(scope["client"])
+
+    config = BoundedConfig(application, Bounds(), log_config=None, lifespan="off", ws="none")
+    config.load()
+    served: Any = config.loaded_app
+    headers = [(b"x-forwarded-for", b"root"), (b"x-forwarded-proto", b"https")]
+    await served({"type": "http", "scheme": "http", "client": ("alice", 4711), "headers": headers}, None, None)
+
+    assert heard == [("alice", 4711)]

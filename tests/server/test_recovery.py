@@ -16,7 +16,7 @@ from memory import Memory
 from spar import Action, Agent, Call, Perception, tool
 from spar.config.load import load
 from spar.records.journal import DeadLetter, Doubt, Item
-from spar.review.left_work import doubt_full, doubt_summary, letter_full, letter_summary
+from spar.review.left_work import doubt_cells, doubt_full, letter_cells, letter_full
 from spar.server.routes.control import control
 from spar.server.routes.review import LONGEST_NAME, LONGEST_REASON
 from spar.service.app import Service
@@ -285,7 +285,8 @@ def test_nothing_that_is_shown_hides_or_moves_or_is_left_out() -> None:
     said = Perception(NASTY, source=NASTY, kind=NASTY, id=NASTY, attributes={NASTY: NASTY})
     letter = DeadLetter(NASTY, Item(NASTY, said, session=NASTY), NOW, NASTY)
 
-    texts = [doubt_full(one, NOW), doubt_summary(one, NOW), letter_full(letter, NOW), letter_summary(letter, NOW)]
+    texts = [doubt_full(one, NOW), " ".join(doubt_cells(one, NOW)), letter_full(letter, NOW),
+             " ".join(letter_cells(letter, NOW))]  # fmt: skip
 
     for text in texts:
         assert not set(NASTY) - set("[2K") & set(text)
@@ -302,7 +303,7 @@ async def test_what_cannot_be_written_as_it_is_is_shown_nevertheless(door: Door)
 
 
 def test_a_list_says_by_how_much_it_cuts() -> None:
-    line = doubt_summary(doubt("c/a", call=Call("pay", {"text": "x" * 500})), NOW)
+    line = doubt_cells(doubt("c/a", call=Call("pay", {"text": "x" * 500})), NOW)[-1]
     whole = doubt_full(doubt("c/a", call=Call("pay", {"text": "x" * 500})), NOW)
 
     assert "characters more)" in line

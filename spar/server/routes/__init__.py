@@ -1,6 +1,7 @@
 """The handlers of the servers, a file for each subject.
 
 control    the control API below `/v1`: status, pause, resume, stop, memory, cycles
+events     live events of the agent below `/v1`, as server-sent events
 runs       runs below `/v1`: submit, show, wait, follow, abort
 prompts    the next request of a session to a model, by part
 channels   channels below `/v1`, and the messages that they could not deliver
@@ -8,4 +9,6 @@ senders    senders of messages below `/v1`: list, pair, allow, deny, forget
 steps      parses the input of a step: calls and perceptions as JSON
 review     approvals, grants, calls in doubt and dead letters below `/v1`
 probes     `/livez`, `/startupz`, `/readyz`, `/metrics`
+
+perceived/  incidents, and examples that are learnt from, below `/v1`
 """

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from spar.service.app import Service
 
 
+#: Seconds that a test of a notifier may take.
+LONGEST_TEST = 120.0
+
+
 def channel_routes(service: Service) -> list[Route]:
     """Return the routes of channels."""
 
@@ -38,7 +42,21 @@ def channel_routes(service: Service) -> list[Route]:
 
         return reply(await on_loop(agent, work(), PATIENCE))
 
+    async def notifiers(request: Request) -> Response:
+        """List the notifiers of alerts: how many notices each has sent, and how many wait."""
+        return reply(service.notices.snapshot() if service.notices is not None else [])
+
+    async def try_notifier(request: Request) -> Response:
+        """Send a test through a notifier (`NAME:test`), now; `error` says what was wrong, "" for nothing."""
+        name, _, verb = request.path_params["target"].rpartition(":")
+        if verb != "test" or service.notices is None:
+            raise LookupError(f"no verb {verb!r}; known: test" if verb != "test" else "no notifiers are configured")
+        error = await on_loop(service.agent(""), service.notices.test(name), LONGEST_TEST)
+        return reply({"name": name, "error": error})
+
     return [
+        Route("/v1/notifiers", notifiers),
+        Route("/v1/notifiers/{target}", try_notifier, methods=["POST"]),
         Route("/v1/channels", channels),
         Route("/v1/deliveries", undelivered),
         Route("/v1/deliveries/{target}", act_on, methods=["POST"]),

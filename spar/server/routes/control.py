@@ -19,11 +19,18 @@ from spar.agent.served import Served
 from spar.data.scrub import mask_json
 from spar.events import ConfigReloaded
 from spar.ports.optional import RestoresSensors, offers
-from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
+from spar.records.audit import refine
+from spar.server.answers import PATIENCE, decoded, on_loop, reply
+from spar.server.audit import AuditMiddleware, audit_routes
 from spar.server.bodies import BoundedBodies
+from spar.server.encoding import encode
 from spar.server.gate import AvailabilityMiddleware
 from spar.server.problems import REFUSALS, on_error, problem
 from spar.server.routes.channels import channel_routes
+from spar.server.routes.events import event_routes
+from spar.server.routes.memory import memory_routes
+from spar.server.routes.perceived.incidents import incident_routes
+from spar.server.routes.perceived.learning import learning_routes
 from spar.server.routes.prompts import prompt_routes
 from spar.server.routes.review import approval_routes, recovery_routes
 from spar.server.routes.runs import run_routes
@@ -43,8 +50,9 @@ def control(service: Service) -> Starlette:
     """The application that controls a service."""
 
     async def status(request: Request) -> Response:
-        """Return the status of the service."""
-        return Response(mask_json(encode(service.status()).decode()), media_type="application/json")
+        """Return the status of the service; `lanes=0` leaves out the sessions that have something to do."""
+        has_lanes = request.query_params.get("lanes", "1") != "0"
+        return Response(mask_json(encode(service.status(has_lanes=has_lanes)).decode()), media_type="application/json")
 
     async def act_on(request: Request) -> Response:
         """`NAME:pause`, `:resume`, `:reload`, `:stop`, or `:step_PHASE` with an input as body."""
@@ -61,6 +69,7 @@ def control(service: Service) -> Starlette:
         if verb not in verbs:
             raise LookupError(f"no verb {verb!r}; known: {', '.join(verbs)}, step_sense … step_reflect")
         before = agent.core.state
+        refine(detail={"state": before})
         done = await on_loop(agent, verbs[verb](), LONG_PATIENCE)
         more = (
             {"changed": done.changed, "needs_restart": done.needs_restart} if isinstance(done, ConfigReloaded) else {}
@@ -110,28 +119,32 @@ def control(service: Service) -> Starlette:
             raise LookupError(f"no cycle {cycle_id!r} on the tape")
         return reply(record)
 
-    async def recall(request: Request) -> Response:
-        """Return the `k` experiences that fit the text `q` best."""
-        query = request.query_params
-        return reply(await service.memory.recall(query.get("q", ""), int(query.get("k", "5"))))
-
+    routes = [
+        Route("/v1/status", status),
+        Route("/v1/agents/{target}", act_on, methods=["POST"]),
+        *event_routes(service),
+        *run_routes(service),
+        *prompt_routes(service),
+        Route("/v1/sensors/{sensor}:restore", restore, methods=["POST"]),
+        Route("/v1/cycles", cycles),
+        Route("/v1/cycles/{cycle_id}", cycle),
+        *memory_routes(service),
+        *incident_routes(service),
+        *approval_routes(service),
+        *recovery_routes(service),
+        *channel_routes(service),
+        *sender_routes(service),
+        *session_routes(service),
+        *learning_routes(service),
+        *audit_routes(service),
+    ]
     return Starlette(
-        routes=[
-            Route("/v1/status", status),
-            Route("/v1/agents/{target}", act_on, methods=["POST"]),
-            *run_routes(service),
-            *prompt_routes(service),
-            Route("/v1/sensors/{sensor}:restore", restore, methods=["POST"]),
-            Route("/v1/cycles", cycles),
-            Route("/v1/cycles/{cycle_id}", cycle),
-            Route("/v1/memory/search", recall),
-            *approval_routes(service),
-            *recovery_routes(service),
-            *channel_routes(service),
-            *sender_routes(service),
-            *session_routes(service),
+        routes=routes,
+        middleware=[
+            Middleware(BoundedBodies),
+            Middleware(AvailabilityMiddleware, service=service),
+            Middleware(AuditMiddleware, service=service, routes=routes),
         ],
-        middleware=[Middleware(BoundedBodies), Middleware(AvailabilityMiddleware, service=service)],
         exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},
     )
 

@@ -1,4 +1,4 @@
-"""`/livez`, `/startupz`, `/readyz`, `/metrics`: no I/O, no authentication, loopback only.
+"""`/livez`, `/startupz`, `/readyz`, `/metrics`: no I/O, no authentication, loopback only; beside them the hooks.
 
 Alive means that the event loop answers; ready means that cycles complete, or that a person paused them. A probe is
 answered from timestamps that the work leaves behind, never by asking the work. Requests that do not name this
@@ -14,11 +14,14 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from spar.server.bodies import BoundedBodies
 from spar.server.problems import problem
+from spar.server.routes.hooks import hook_route
 
 if TYPE_CHECKING:
     from spar.service.app import Service
@@ -28,7 +31,10 @@ _LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.ASCII | 
 
 
 def probes(service: Service, *, any_host: bool = False) -> Starlette:
-    """The application that answers probes and scrapes; `any_host`: it listens to other machines on purpose."""
+    """The application that answers probes and scrapes and takes what is posted to hooks.
+
+    Args: any_host: it listens to other machines on purpose.
+    """
 
     async def metrics(request: Request) -> Response:
         """Return the metrics as Prometheus text, or as OpenMetrics if the client asks for it."""
@@ -60,7 +66,9 @@ def probes(service: Service, *, any_host: bool = False) -> Starlette:
         return Route(path, guarded)
 
     aliases = {"/livez": livez, "/healthz": livez, "/startupz": startupz, "/readyz": readyz, "/metrics": metrics}
-    return Starlette(routes=[at(path, endpoint) for path, endpoint in aliases.items()])
+    routes = [at(path, endpoint) for path, endpoint in aliases.items()]
+    routes.append(hook_route(service, any_host=any_host, is_local=is_local))
+    return Starlette(routes=routes, middleware=[Middleware(BoundedBodies)])
 
 
 def is_local(host: str) -> bool:

@@ -9,7 +9,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from spar.data.scrub import mask_json
-from spar.server.answers import PATIENCE, encode, on_loop
+from spar.server.answers import PATIENCE, on_loop
+from spar.server.encoding import encode
 from spar.session.preview import prompt_of
 
 if TYPE_CHECKING:

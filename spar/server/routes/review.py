@@ -23,6 +23,7 @@ from spar.agent.measured import Measured
 from spar.errors import ConflictError
 from spar.observe.logs import get_logger
 from spar.records.approvals import ApprovalStatus, Approver, DecidedError, Decision
+from spar.records.audit import refine
 from spar.records.journal import Answer, DeadLetter, Doubt, named
 from spar.review.kinds import APPROVALS, CALLS_IN_DOUBT, DEAD_LETTERS, ReviewKind
 from spar.review.left_work import answered
@@ -149,6 +150,9 @@ def approval_routes(service: Service) -> list[Route]:
         body = decoded(await request.body(), DecisionBody)
         body.check()
         asked = await ask(lambda approver: approver.get(request.path_params["id"]))
+        told = {"tool": asked.call.tool, "digest": body.digest, "reason": body.reason, "grant_for": body.grant_for}
+        refine(action=f"approval.{body.decision}", subject=asked.id,
+               detail={name: value for name, value in told.items() if value})  # fmt: skip
         more = {} if body.grant_session is None else {"grant_session": body.grant_session}
         try:
             return await approvals.shown(await ask(lambda approver: approver.decide(
@@ -214,6 +218,8 @@ def recovery_routes(service: Service) -> list[Route]:
         doubt = await find_doubt(request.path_params["id"])
         output = None if body.output is UNSET else body.output
         by = f"{peer_of(request)} for {body.by}" if body.by else peer_of(request)
+        told = {"answer": body.answer, "by": body.by, "reason": body.reason, "repeated": doubt.answer is not None}
+        refine(subject=doubt.id, detail={name: value for name, value in told.items() if value})
         try:
             if doubt.answer is None:
                 await ask(lambda agent, journal: agent.recovery.doubts.resolve(

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from spar.channels.senders import Senders
+from spar.records.audit import refine
 from spar.records.senders import SenderStatus
 from spar.server.answers import PATIENCE, decoded, on_loop, reply
 from spar.server.routes.review import peer_of
@@ -65,24 +66,28 @@ def sender_routes(service: Service) -> list[Route]:
     async def pair(request: Request) -> Response:
         """Let the sender in that was told `{code, person?, trust?}`."""
         body = decoded(await request.body(), PairBody)
+        refine(subject=body.person, detail={"trust": body.trust})
         by = peer_of(request)
         return await ask(lambda known: known.pair(body.code, person=body.person, trust=body.trust, by=by))
 
     async def allow(request: Request) -> Response:
         """Let `{sender, person?, trust?}` in, without a code."""
         body = decoded(await request.body(), AllowBody)
+        refine(subject=body.sender, detail={"trust": body.trust, "person": body.person})
         by = peer_of(request)
         return await ask(lambda known: known.allow(body.sender, person=body.person, trust=body.trust, by=by))
 
     async def deny(request: Request) -> Response:
         """Never listen to `{sender}`, nor answer it."""
         body = decoded(await request.body(), SenderBody)
+        refine(subject=body.sender)
         by = peer_of(request)
         return await ask(lambda known: known.deny(body.sender, by=by))
 
     async def forget(request: Request) -> Response:
         """Forget what was decided about `{sender}`."""
         body = decoded(await request.body(), SenderBody)
+        refine(subject=body.sender)
         return await ask(lambda known: known.forget(body.sender))
 
     return [

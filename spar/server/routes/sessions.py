@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from spar.records.audit import refine
 from spar.server.answers import PATIENCE, decoded, on_loop, reply
 from spar.server.routes.review import peer_of
 from spar.session.control.session_control import USUAL_PAGE
@@ -53,6 +54,7 @@ def session_routes(service: Service) -> list[Route]:
         agent, body = service.agent(""), decoded(await request.body(), SessionBody)
         title = None if body.title is UNSET else body.title
         defaults = None if body.defaults is UNSET else body.defaults
+        refine(detail={"title": title, "defaults": defaults})
         work = agent.session_control.change(_key(request), title=title, defaults=defaults)
         return reply(await on_loop(agent, work, PATIENCE))
 

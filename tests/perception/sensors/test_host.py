@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perception import Pipeline
 from perception.sensors.host import HostSensor, measured
 from spar.errors import ConfigError
 from spar.protocols import SensorContext
@@ -54,6 +55,19 @@ async def test_a_quiet_machine_is_not_worth_a_word(clock: VirtualClock) -> None:
 
     assert await host.look() == []
     assert await host.look(load=1.49, memory=0.89) == []
+
+
+async def test_readings_are_handed_over_for_those_who_want_them(clock: VirtualClock) -> None:
+    host = await watched(clock, readings=True)
+
+    looked = await host.look(load=0.4)
+
+    assert [(one.kind, one.attributes["series"], one.attributes["value"]) for one in looked] == [
+        ("host.load", "load", 0.4),
+        ("host.memory", "memory", 0.3),
+        ("host.disk", "disk /", 0.5),
+    ]
+    assert Pipeline().process(looked) == []  # the usual is not worth a word
 
 
 async def test_going_high_and_coming_back_are_told_once_each(clock: VirtualClock) -> None:

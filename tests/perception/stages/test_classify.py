@@ -45,6 +45,21 @@ def test_a_kind_that_the_sensor_has_set_stays() -> None:
     assert sifted.touched == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("2026-01-03 10:00:01,123 ERROR worker: no answer", "log.error"),
+        ("Jan  3 10:00:01 alpha WARNING slow", "log.warning"),
+        ("2026-01-03T10:00:01Z INFO: started", "log.line"),
+        ("[FIRING] HighLoad on alpha", "log"),
+        ("https://example.com", "log"),
+        ("GET / 200", "log"),
+    ],
+)
+def test_a_line_of_a_log_is_told_by_its_level_and_is_nothing_else(text: str, kind: str) -> None:
+    assert kind_of(text, kind="log") == kind
+
+
 def test_rules_of_the_configuration_go_before_the_built_in_ones_and_the_first_that_fits_decides() -> None:
     rules = ({"kind": "page", "source": "pager"}, {"kind": "late", "pattern": "FIRING"})
 

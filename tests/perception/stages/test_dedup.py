@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perception.stages.dedup import COMPARISONS, POSTINGS, DedupSettings, DedupWindow, count_of, dedup
 from perception.stages.wording import PREFIX
-from spar.types import Perception
+from spar.types import Perception, replace
 
 NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 LINE = (
@@ -61,6 +61,14 @@ def test_one_key_in_another_session_or_from_an_untrusted_copy_is_not_the_same(ot
     assert len(contents(DedupSettings(), seen("a", key="1"), seen("a", key="1", **other))) == 2
 
 
+def test_one_key_of_two_sources_is_the_same_only_where_both_are_trusted() -> None:
+    def copies(trust: Any) -> list[Perception]:
+        return [replace(seen(name, key="1", trust=trust), source=name) for name in ("a", "b")]
+
+    assert contents(DedupSettings(), *copies("untrusted")) == ["a", "b"]
+    assert contents(DedupSettings(), *copies("trusted")) == ["a"]
+
+
 def test_a_message_may_be_said_twice_unless_its_key_says_that_it_is_the_same() -> None:
     said = {"kind": "message"}
 
@@ -100,10 +108,18 @@ def test_a_count_that_is_no_number_of_times_is_one(count: object) -> None:
 
 
 def test_prose_that_shares_nearly_all_its_wording_is_dropped_with_the_likeness_as_reason() -> None:
-    sifted = dedup(DedupWindow(), DedupSettings(), [seen(LINE), seen(LINE.replace("amount", "sum"))])
+    settings = DedupSettings(similarity=0.9)
+    sifted = dedup(DedupWindow(), settings, [seen(LINE), seen(LINE.replace("amount", "sum"))])
 
     assert len(sifted.kept) == 1
     assert "nearly the same words (9" in sifted.decisions[0].reason
+
+
+def test_rules_of_alerts_that_differ_in_one_word_are_two() -> None:
+    one = "Too many failed connections to {{ $labels.proxy }} (> 100 a second). The load may be too high for it."
+    other = one.replace("}} (", "}} backend (")
+
+    assert contents(DedupSettings(), seen(one), seen(other)) == [one, other]
 
 
 def test_similarity_is_the_settings_to_choose_and_zero_turns_it_off() -> None:
@@ -169,7 +185,7 @@ def test_numbers_names_data_and_the_last_line_of_a_traceback_tell_things_apart(a
 def test_only_lines_of_logs_and_what_has_no_kind_yet_are_compared_by_their_wording(kind: str, kept: int) -> None:
     copies = (seen(LINE, kind=kind), seen(LINE.replace("amount", "sum"), kind=kind))
 
-    assert len(contents(DedupSettings(), *copies)) == kept
+    assert len(contents(DedupSettings(similarity=0.9), *copies)) == kept
 
 
 @pytest.mark.parametrize(

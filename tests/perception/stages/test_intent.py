@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perception.pipeline import read_settings
-from perception.stages.intent import _RECOVERY, _TROUBLE, IntentSettings, recognise
+from perception.stages.intent import IntentSettings, recognise
+from perception.stages.phrases import _RECOVERY, _TROUBLE
 from spar.types import Perception
 
 
@@ -23,7 +24,7 @@ def read(content: Any, *rules: dict[str, Any], kind: str = "message", **fields: 
     ("text", "intent"),
     [
         ("hi", "greeting"),
-        ("Good morning, team!", "inform"),
+        ("Good morning, team!", "greeting"),
         ("Hello there!", "greeting"),
         ("yes", "confirm"),
         ("OK, do it.", "confirm"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from perception.pipeline import read_settings
 from perception.stages.priority import BASE, KEYWORDS_CAP, Scale, prioritise
+from spar.errors import ConfigError
 from spar.types import Perception
 
 NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
@@ -144,3 +145,76 @@ def test_a_score_stays_between_0_and_1_for_anything(
     for p in prioritise(own, [perception, Perception("x", at=NOON)]).kept:
         assert 0 <= p.priority <= 1
         assert all(isinstance(sentence, str) for sentence in p.attributes["why"])
+
+
+# -- severity, deadline, novelty, sources, weights
+
+
+def why(perception: Perception, newest: datetime | None = None, **table: Any) -> str:
+    """The sentences of a perception; the newest of its batch says what time it is."""
+    scale = Scale(read_settings({"priority": table}).priority)
+    batch = [perception, Perception("now", at=newest)] if newest else [perception]
+    return "\n".join(prioritise(scale, batch).kept[0].attributes["why"])
+
+
+AT = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"severity": "Critical"}, "its severity is critical (+0.25)"),
+        ({"level": "warning"}, "its level is warning (+0.05)"),
+        ({"severity": "odd", "level": "high"}, "its level is high (+0.1)"),
+        ({"deadline": AT + timedelta(minutes=20)}, "less than an hour is left until its deadline (+0.2)"),
+        ({"deadline": "2026-05-04T11:00:00"}, "its deadline is over (+0.25)"),
+        ({"deadline": "2026-05-05T11:00:00+00:00"}, "less than a day is left until its deadline (+0.1)"),
+        ({"novelty": "template"}, "a line like it was never seen (+0.1)"),
+        ({"novelty": "value"}, "such a value is rare at this time (+0.1)"),
+    ],
+)
+def test_each_term_that_speaks_for_it_is_explained(attributes: dict[str, Any], words: str) -> None:
+    assert words in why(Perception("x", kind="log.line", at=AT, attributes=attributes), AT)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"severity": 3},
+        {"level": ["x"]},
+        {"deadline": "soon"},
+        {"deadline": "9" * 1000},
+        {"novelty": {}},
+        {"deadline": 7},
+    ],
+)
+def test_a_term_that_cannot_be_read_says_nothing(attributes: dict[str, Any]) -> None:
+    plain = why(Perception("x", kind="log.line", at=AT), AT)
+
+    assert why(Perception("x", kind="log.line", at=AT, attributes=attributes), AT) == plain
+
+
+def test_sources_add_what_the_settings_say_the_first_that_fits() -> None:
+    table: dict[str, Any] = {"sources": {"mail": 0.2, "m*": -0.3}}
+
+    assert "it comes from 'mail' (+0.2)" in why(Perception("x", source="mail", kind="a"), **table)
+    assert "it comes from 'mqtt' (-0.3)" in why(Perception("x", source="mqtt", kind="a"), **table)
+    assert "it comes from" not in why(Perception("x", source="host", kind="a"), **table)
+
+
+def test_weights_double_a_term_or_turn_it_off_and_messages_of_people_have_them_too() -> None:
+    perception = Perception(
+        "restart nginx", kind="message", intent="request", at=AT, attributes={"severity": "critical"}
+    )
+
+    assert "its severity is critical (+0.25)" in why(perception)
+    assert "its severity is critical (+0.5)" in why(perception, weights={"severity": 2})
+    assert "severity" not in why(perception, weights={"severity": 0})
+    assert "it asks for something to be done" not in why(perception, weights={"intent": 0})
+
+
+def test_a_wrong_weight_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigError, match=r"perception\.priority\.weights has no setting named 'sevrity'"):
+        read_settings({"priority": {"weights": {"sevrity": 1}}})
+    with pytest.raises(ConfigError, match=r"perception\.priority\.sources\.mail"):
+        read_settings({"priority": {"sources": {"mail": 3}}})

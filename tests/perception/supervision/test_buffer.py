@@ -8,7 +8,8 @@ import pytest
 
 from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
-from perception.supervision.buffer import MOST_BYTES, NOTHING, SensorBuffer
+from perception.supervision.buffer import MOST_BYTES, NOTHING, SensorBuffer, size_of
+from perception.supervision.sharing import most_important
 from spar.config.factory import Parts
 from spar.config.load import Loaded, Sources, from_mapping
 from spar.protocols import SensorSpec
@@ -30,7 +31,7 @@ def contents(buffer: SensorBuffer) -> list[Any]:
 
 
 def taken(buffer: SensorBuffer, at_most: int) -> list[Perception]:
-    items = buffer.take(at_most)
+    items = most_important([buffer], at_most, MOST_BYTES)
     buffer.release()
     return items
 
@@ -42,7 +43,7 @@ def flood(buffer: SensorBuffer, number: int, keys: int = 0) -> list[bool]:
 def test_to_refuse_tells_the_sensor_and_keeps_what_was_accepted() -> None:
     one = buffer("refuse")
     assert flood(one, 25) == [True] * 10 + [False] * 15
-    assert one.shed == {"refused": 15, "replaced": 0, "oldest": 0, "sampled": 0}
+    assert one.shed == {"refused": 15, "replaced": 0, "oldest": 0, "sampled": 0, "outranked": 0}
     assert contents(one) == list(range(10))
     assert one(Perception("room again"))
 
@@ -123,7 +124,7 @@ def test_the_policy_of_a_sensor_is_configured() -> None:
     specs = Parts(Loaded(settings, Sources())).sensors()
     assert [spec.when_full for spec in specs] == ["latest", "refuse"]
     snapshot = Sense(specs, buffer=1).snapshot()["sensors"]["host"]
-    assert snapshot["shed"] == {"refused": 0, "replaced": 0, "oldest": 0, "sampled": 0}
+    assert snapshot["shed"] == {"refused": 0, "replaced": 0, "oldest": 0, "sampled": 0, "outranked": 0}
 
 
 async def test_for_want_of_memory_the_older_half_of_what_was_seen_is_forgotten() -> None:
@@ -150,7 +151,7 @@ def test_what_is_taken_at_once_is_bounded_in_bytes_but_for_one() -> None:
     for content in ("x" * 50, {"a": ["y" * 40]}, "z" * 500):
         one(Perception(content))
 
-    assert [len(one.take(10, 90)) for _ in range(4)] == [1, 1, 1, 0]
+    assert [len(most_important([one], 10, 90)) for _ in range(4)] == [1, 1, 1, 0]
 
 
 def test_a_cursor_waits_for_all_that_came_before_it_however_it_is_taken() -> None:
@@ -176,3 +177,66 @@ def test_in_a_flood_that_never_ends_cursors_go_on_and_are_no_more_than_wait() ->
             taken(one, 2)
 
     assert 980 < one.unsaved < 999
+
+
+def test_the_most_important_of_all_sensors_go_first_before_any_cut() -> None:
+    loud, quiet = buffer("refuse", 1_000), buffer("refuse", 1_000)
+    for number in range(500):
+        loud(Perception(f"line {number}", kind="log.line"))
+    quiet(Perception("disk 3 FAILED", kind="log.line"))
+    quiet(Perception({"status": "firing"}, kind="alert"))
+
+    first = most_important([loud, quiet], 3, MOST_BYTES)
+
+    assert [item.content for item in first] == ["line 0", "disk 3 FAILED", {"status": "firing"}]
+    assert loud.waiting + quiet.waiting == 499
+
+
+def test_equal_ones_are_taken_from_each_sensor_in_turn() -> None:
+    buffers = [buffer("refuse", 100) for _ in range(3)]
+    for one, many in zip(buffers, (90, 5, 1), strict=True):
+        flood(one, many)
+
+    assert len(most_important(buffers, 9, MOST_BYTES)) == 9
+    assert [one.waiting for one in buffers] == [86, 1, 0]
+
+
+@pytest.mark.parametrize("policy", ["refuse", "latest", "sample"])
+def test_every_important_one_is_kept_in_a_flood_of_ordinary_ones(policy: Policy) -> None:
+    one = buffer(policy, 50)
+    for number in range(5_000):
+        one(Perception(f"request {number} served", kind="log.line"))
+        if number % 100 == 0:
+            assert one(Perception(f"disk {number} FAILED", kind="log.line"))
+
+    assert sum("FAILED" in text for text in contents(one)) == 50
+    assert one.shed["refused" if policy == "refuse" else "sampled" if policy == "sample" else "oldest"] > 4_000
+    assert one.handed_over - len(one._items) >= 50
+
+
+def test_an_ordinary_one_does_not_push_out_what_matters() -> None:
+    one = buffer("latest", 4)
+    for number in range(8):
+        one(Perception(number, priority=0.9))
+
+    assert one(Perception("ordinary"))
+    assert contents(one) == list(range(8))
+    assert one.shed["outranked"] == 1
+
+
+def test_who_is_told_of_arrivals_is_told_once_until_he_looks() -> None:
+    told: list[int] = []
+    one = SensorBuffer(SensorSpec("flood", ScheduleSensor(interval=60)), 9, lambda: told.append(1), lambda lie: None)
+    one.is_open = True
+    flood(one, 5)
+    assert len(told) == 1
+
+    taken(one, 2)
+    assert one(Perception("more"))
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize("attributes", [{"body": "x" * 1000}, {"body": ["x" * 500] * 2}])
+def test_attributes_take_room_as_content_does(attributes: dict[str, Any]) -> None:
+    assert size_of(Perception("content")) == 7
+    assert size_of(Perception("content", attributes=attributes)) > 1000

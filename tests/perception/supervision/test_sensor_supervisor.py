@@ -12,7 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
+from perception.supervision.buffer import MOST_BYTES
 from perception.supervision.sensor_supervisor import SensorSupervisor
+from perception.supervision.sharing import most_important
 from spar.clock import Clock, SystemClock
 from spar.errors import ContractError, TransientError
 from spar.events import ErrorOccurred, Event, SensorQuarantined, SensorRestored
@@ -96,7 +98,7 @@ class Stage:
             )
 
     def taken(self) -> list[Perception]:
-        items = self.supervisor.buffer.take(1_000)
+        items = most_important([self.supervisor.buffer], 1_000, MOST_BYTES)
         self.supervisor.buffer.release()
         return items
 
@@ -409,7 +411,7 @@ async def test_a_push_wakes_and_is_refused_and_counted_when_the_buffer_is_full(c
         accepted = [sensor.context.push(Perception(str(i))) for i in range(3)]
 
         assert accepted == [True, True, False]
-        assert stage.wakes == 2
+        assert stage.wakes == 1  # for both
         assert stage.supervisor.snapshot()["dropped"] == 1
         assert stage.supervisor.snapshot()["pushed"] == 2
     assert sensor.context.push(Perception("too late")) is False
@@ -538,12 +540,12 @@ async def test_a_cursor_is_saved_only_after_what_came_before_it_was_taken(clock:
         await stage.supervisor.kept.save()
         assert store.values == {}
 
-        stage.supervisor.buffer.take(1)
+        most_important([stage.supervisor.buffer], 1, MOST_BYTES)
         stage.supervisor.buffer.release()
         await stage.supervisor.kept.save()
         assert store.values == {}
 
-        stage.supervisor.buffer.take(1)
+        most_important([stage.supervisor.buffer], 1, MOST_BYTES)
         stage.supervisor.buffer.release()
         await stage.supervisor.kept.save()
         assert store.values == {"cursor:main:eye": {"at": 2}}

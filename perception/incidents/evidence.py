@@ -1,0 +1,131 @@
+"""Evidence of an incident: what is kept of what belongs to it, within bounds; the rest is counted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from perception.incidents.things import Sighting
+from spar.data.text import safe_line
+from spar.records.perceived.incidents import ENTITIES, SEVERITIES, Example, Incident, IncidentStep, Thing
+from spar.types import Perception, Trust
+
+THINGS = 100  # things of one incident
+NAMES = 20  # names of one kind of entity
+STRANGE_THINGS, STRANGE_STEPS = 50, 20  # of strangers in an incident that trusted sensors speak for
+EXAMPLES = 12  # of them the first, the last, and the most important
+FIRST, LAST = 4, 4
+STEPS, FIRST_STEPS = 80, 20
+CYCLES, FIRST_CYCLES = 60, 10
+
+
+def add(incident: Incident, sighting: Sighting) -> None:
+    """Add a perception to what an incident knows: its thing, its entities, its text if that is worth keeping.
+
+    What a stranger says in an incident that trusted sensors speak for is evidence, and moves nothing.
+    """
+    _add_thing(incident, sighting)
+    if not incident.heeds(sighting.perception.trust):
+        incident.strange += sighting.count
+    else:
+        incident.count += sighting.count
+        incident.last_at = max(incident.last_at, sighting.heard_at)
+        if SEVERITIES.index(incident.severity) < sighting.rank:
+            incident.severity = sighting.severity
+        for kind in ENTITIES:
+            names = [name for each, name in sighting.found.entities if each == kind]
+            known = incident.entities.get(kind, [])
+            fresh = [name for name in names if name not in known]
+            if fresh:
+                room = NAMES - len(known)
+                incident.entities[kind] = [*known, *fresh[:room]]
+                _leave_out(incident, "entities", len(fresh) - room)
+    incident.title = _title(incident) or incident.title
+    _keep(incident.examples, _example(sighting), incident)
+
+
+def tell(incident: Incident, at: datetime, did: Any, why: str, perception: Perception | None) -> None:
+    """Add a step to what happened to an incident."""
+    is_strange = perception is not None and not incident.heeds(perception.trust)
+    if is_strange and sum(step.is_strange for step in incident.steps) >= STRANGE_STEPS:
+        _leave_out(incident, "steps", 1)
+        return
+    cause = "" if perception is None else perception.id
+    incident.steps.append(IncidentStep(at, did, safe_line(why, 300), cause, is_strange))
+    if len(incident.steps) > STEPS:
+        del incident.steps[FIRST_STEPS]
+        _leave_out(incident, "steps", 1)
+
+
+def dealt(incident: Incident, cycle_id: str) -> None:
+    """Note a cycle that deals with an incident."""
+    if cycle_id and cycle_id not in incident.cycles:
+        incident.cycles.append(cycle_id)
+        if len(incident.cycles) > CYCLES:
+            del incident.cycles[FIRST_CYCLES]
+            _leave_out(incident, "cycles", 1)
+
+
+def _add_thing(incident: Incident, sighting: Sighting) -> None:
+    perception, former = sighting.perception, incident.things.get(sighting.thing)
+    if former is None and _is_full(incident, perception.trust):
+        _leave_out(incident, "things" if incident.heeds(perception.trust) else "untrusted things", 1)
+        return
+    if former is None:
+        incident.things[sighting.thing] = Thing(
+            safe_line(perception.source, 100), safe_line(perception.kind, 100), sighting.text, sighting.severity,
+            sighting.state, sighting.at, sighting.at, sighting.count, perception.trust,
+        )  # fmt: skip
+        return
+    former.count += sighting.count
+    if sighting.at >= former.last_at:  # what is older than the newest state is counted only
+        former.last_at, former.state, former.text = sighting.at, sighting.state, sighting.text
+        if sighting.state != "over":
+            former.severity = sighting.severity
+
+
+def _is_full(incident: Incident, trust: Trust) -> bool:
+    """Return whether no more things are kept, of strangers fewer than of others."""
+    if incident.heeds(trust):
+        return len(incident.things) >= THINGS
+    strange = sum(not incident.heeds(thing.trust) for thing in incident.things.values())
+    return strange >= STRANGE_THINGS or len(incident.things) >= THINGS
+
+
+def _title(incident: Incident) -> str:
+    """Return the newest state of the gravest thing, those that still go on first."""
+    things = [thing for thing in incident.things.values() if incident.heeds(thing.trust)]
+    head = max(
+        things, key=lambda thing: (thing.state != "over", SEVERITIES.index(thing.severity), thing.last_at), default=None
+    )
+    return "" if head is None else head.text
+
+
+def _example(sighting: Sighting) -> Example:
+    perception = sighting.perception
+    subject = None if perception.subject is None else safe_line(perception.subject, 200)
+    return Example(
+        perception.id, safe_line(perception.source, 100), safe_line(perception.kind, 100), sighting.text, sighting.at,
+        sighting.severity, perception.trust, subject,
+    )  # fmt: skip
+
+
+def _keep(examples: list[Example], example: Example, incident: Incident) -> None:
+    """Keep an example; where that is one too many, the least important between the first and the last goes, one of
+    strangers before others."""
+    examples.append(example)
+    if len(examples) > EXAMPLES:
+        between = range(FIRST, len(examples) - LAST)
+
+        def rank(place: int) -> tuple[bool, int, int]:
+            one = examples[place]
+            return incident.heeds(one.trust), SEVERITIES.index(one.severity), place
+
+        gone = min(between, key=rank)
+        del examples[gone]
+        _leave_out(incident, "examples", 1)
+
+
+def _leave_out(incident: Incident, name: str, number: int) -> None:
+    if number > 0:
+        incident.left_out[name] = incident.left_out.get(name, 0) + number

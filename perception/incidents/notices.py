@@ -1,0 +1,110 @@
+"""Notices of incidents: the perceptions by which planners and rules are told that one opened, grew or closed.
+
+A notice stands for the perception that caused it and has its id, content, key and attributes, so that what counts and
+recovers perceptions sees one. That perception and its parts are the evidence that is news; evidence that was told
+before follows, marked with `attributes["told"]`, which rules for perceptions leave alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, Literal
+
+from spar.records.perceived.incidents import Example, Incident
+from spar.types import Perception, Trust, replace
+
+Notice = Literal["incident.opened", "incident.grown", "incident.closed"]
+#: Importance of a notice that no perception caused, and of the severities.
+IMPORTANCE = {"info": 0.3, "warning": 0.5, "error": 0.65, "critical": 0.8}
+TOLD = 4  # examples told before that a notice repeats
+
+
+def notice_of(kind: Notice, incident: Incident, cause: Perception, why: str) -> Perception:
+    """Return the notice that stands for a perception."""
+    news = list(_parts(cause, incident.id))
+    known = {part.id for part in news}
+    evidence = (*news, *_told(incident, known))
+    reasons = cause.attributes.get("why")
+    return replace(
+        cause,
+        kind=kind,
+        subject=cause.subject or incident.subject or incident.id,  # by which a rule knows what it has cared for
+        trust="trusted" if cause.trust == incident.trust == "trusted" else "untrusted",
+        evidence=evidence,
+        attributes={
+            **cause.attributes,
+            **facts_of(incident, why),
+            "why": [*(reasons if isinstance(reasons, list) else []), f"{incident.id}: {why}"],
+        },
+    )
+
+
+def closing_of(incident: Incident, why: str, at: datetime, new_id: Callable[[], str]) -> Perception:
+    """Return the notice of a closing that no perception caused."""
+    return Perception(
+        f"{incident.id} is closed: {why}",
+        source="incidents",
+        kind="incident.closed",
+        id=new_id(),
+        at=at,
+        key=f"{incident.id} closed {incident.ordinal}",
+        subject=incident.subject or incident.id,
+        session=incident.session,
+        priority=IMPORTANCE["info"],
+        trust=incident.trust,
+        evidence=tuple(_told(incident, set())),
+        attributes={**facts_of(incident, why), "why": [f"{incident.id}: {why}"]},
+    )
+
+
+def linked(perception: Perception, incident: Incident) -> Perception:
+    """Return a perception that still arrives by itself, with the incident that it belongs to."""
+    return replace(perception, attributes={**perception.attributes, "incident": incident.id})
+
+
+def facts_of(incident: Incident, why: str) -> dict[str, Any]:
+    """Return what the attributes of a notice say of its incident."""
+    return {
+        "incident": incident.id,
+        "severity": incident.severity,
+        "entities": {kind: list(names) for kind, names in incident.entities.items()},
+        "count": incident.count,
+        "strange": incident.strange,
+        "things": sum(incident.heeds(thing.trust) for thing in incident.things.values())
+        + incident.left_out.get("things", 0),
+        "sources": incident.sources,
+        "state": incident.state,
+        "ordinal": incident.ordinal,
+        "opened_at": incident.opened_at.isoformat(),
+        "reason": why,
+    }
+
+
+def _parts(cause: Perception, incident_id: str) -> Iterator[Perception]:
+    """Return the perception that caused a notice, bare, and what it was fused from."""
+    yield replace(cause, evidence=(), attributes={**cause.attributes, "incident": incident_id})
+    for part in cause.evidence:
+        if part.id != cause.id:
+            yield part
+
+
+def _told(incident: Incident, known: set[str]) -> Iterator[Perception]:
+    examples = [example for example in incident.examples if example.id not in known]
+    for example in examples[:TOLD]:
+        yield _restored(example, incident)
+
+
+def _restored(example: Example, incident: Incident) -> Perception:
+    trust: Trust = example.trust
+    return Perception(
+        example.text,
+        source=example.source,
+        kind=example.kind,
+        id=example.id,
+        at=example.at,
+        subject=example.subject,
+        session=incident.session,
+        trust=trust,
+        attributes={"incident": incident.id, "severity": example.severity, "told": incident.id},
+    )

@@ -1,0 +1,126 @@
+"""Examples of labels: from the configuration, from files beside it, and from people; their bounds.
+
+A file is JSON lines, `{"text": …, "intent": …}` or `{"text": …, "kind": …}`; the file of one label may also be plain
+text, an example a line. A file in the workspace is refused: what tools write there may be a stranger's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from perception.learning.features import LONGEST
+from spar.errors import ConfigError
+from spar.protocols import Home
+
+MOST: Final = 50_000  # examples of intents, or of kinds
+LARGEST: Final = 32 * 1024 * 1024  # bytes of a file
+LONGEST_LABEL: Final = 100
+
+What = Literal["intent", "kind"]
+Share = Annotated[float, Meta(gt=0, le=1)]
+
+
+class Example(Struct, frozen=True):
+    """A text that has a label; `what` says of which sort the label is."""
+
+    what: What
+    text: str
+    label: str
+
+
+class LabelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[perception.intents.NAME]`, `[perception.kinds.NAME]`: texts that have this label, here and in a file."""
+
+    examples: tuple[str, ...] = ()
+    file: str = ""
+
+
+class LearningSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[perception.learning]`: `files` of examples of any labels; `keep` is the share of texts like the examples that
+    is answered, the rest being out of scope."""
+
+    enabled: bool = True
+    files: tuple[str, ...] = ()
+    keep: Share = 0.9
+
+
+class _Row(Struct, forbid_unknown_fields=True):
+    text: str
+    intent: str = ""
+    kind: str = ""
+
+
+def bounded(what: What, text: str, label: str) -> Example:
+    """Return an example. Raises: ValueError for an empty or endless text or label."""
+    text, label = text.strip(), label.strip()
+    if not text or not label:
+        raise ValueError(f"an example needs a text and the {what} that it has; found {text!r:.60} and {label!r:.60}")
+    if len(text) > LONGEST:
+        raise ValueError(f"the text of an example has at most {LONGEST} characters, found {len(text)}: {text!r:.60}")
+    if len(label) > LONGEST_LABEL or not label.isprintable():
+        raise ValueError(f"{label!r:.120} is no name of {what}: at most {LONGEST_LABEL} printable characters")
+    return Example(what, text, label)
+
+
+def written(
+    tables: Mapping[What, Mapping[str, LabelSettings]], files: Sequence[str], home: Home | None
+) -> list[Example]:
+    """Return the examples of the configuration and of its files, in order.
+
+    Raises: ConfigError with the path of what cannot be used, the file and the line.
+    """
+    found: list[Example] = []
+    for what, labels in tables.items():
+        for label, settings in labels.items():
+            path = ("perception", f"{what}s", label)
+            try:
+                found += [bounded(what, text, label) for text in settings.examples]
+            except ValueError as error:
+                raise ConfigError(str(error), path=(*path, "examples")) from None
+            if settings.file:
+                found += _read(settings.file, home, (*path, "file"), (what, label))
+    for index, name in enumerate(files):
+        found += _read(name, home, ("perception", "learning", "files", index), None)
+    if len(found) > MOST:
+        raise ConfigError(f"at most {MOST} examples are learnt from, found {len(found)}", path=("perception",))
+    return found
+
+
+def _read(name: str, home: Home | None, path: tuple[str | int, ...], of: tuple[What, str] | None) -> list[Example]:
+    """Read the examples in a file; `of` is the label of those that name none."""
+    file = Path(home.config if home else ".", name).expanduser().resolve()
+    if home and file.is_relative_to(Path(home.workspace).resolve()):
+        raise ConfigError(
+            f"{name!r} lies in the workspace, where tools write what strangers say; keep examples elsewhere", path=path
+        )
+    try:
+        if file.stat().st_size > LARGEST:
+            raise ConfigError(f"{name!r} has more than {LARGEST} bytes", path=path)
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name!r} cannot be read as examples: {error}", path=path) from None
+    return list(_parsed(text, name, path, of))
+
+
+def _parsed(text: str, name: str, path: tuple[str | int, ...], of: tuple[What, str] | None) -> Iterator[Example]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not (line := line.strip()):
+            continue
+        try:
+            if of is not None and not line.startswith("{"):
+                yield bounded(of[0], line, of[1])
+                continue
+            row = msgspec.json.decode(line, type=_Row)
+            if of is not None:
+                yield bounded(of[0], row.text, row.intent or row.kind or of[1])
+            elif bool(row.intent) == bool(row.kind):
+                raise ValueError('an example has either "intent" or "kind"')
+            else:
+                yield bounded("intent" if row.intent else "kind", row.text, row.intent or row.kind)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise ConfigError(f"{name!r}, line {number}: {error}, found {line!r:.80}", path=path) from None

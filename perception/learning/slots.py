@@ -1,0 +1,87 @@
+"""Slots of a text: hosts, services, files, durations, numbers and quoted words, and what examples mark as `{slot}`.
+
+All patterns are matched in time linear in the text (RE2), as far as `LONGEST` characters reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Final
+
+from perception.learning.features import LONGEST
+from spar.data.patterns import Pattern
+
+#: Marked examples of which patterns are made; more of them find nothing new.
+MOST_MARKED: Final = 500
+
+#: Each the first of its sort in the text. A mark's value is one word, or words in quotes.
+_ENTITIES: Final = {
+    "quoted": r"[\"“„«`](?P<quoted>[^\"“”„«»`]{1,200})[\"”“»`]",
+    "file": r"(?:^|[\s\"'(=])(?P<file>(?:~|\.{1,2})?/[\w.@+-][\w./@+-]{0,200}|[\w-]{1,80}\.(?:log|conf|toml|ya?ml|json|"
+    r"csv|txt|pdf|md|py|sh|sql|xml|ini|service|tar|gz|zip|docx?|xlsx?|png|jpe?g))\b",
+    "host": r"\b(?P<host>(?:\d{1,3}\.){3}\d{1,3}|(?:[a-z0-9][a-z0-9-]{0,60}\.){1,8}(?:com|org|net|io|dev|local|"
+    r"internal|lan|example|edu|gov)|[a-z]{2,20}-?\d{1,4}(?:-[a-z0-9]{1,20})?)\b",
+    "service": r"(?i)\b(?P<service>[a-z][\w@-]{1,60}\.service)\b|\b(?:service|daemon|container|deployment|unit) "
+    r"(?P<named>[a-z][\w@.-]{1,60})",
+    "duration": r"(?i)\b(?P<duration>\d{1,9}(?:\.\d{1,6})? ?(?:ms|milliseconds?|s|secs?|seconds?|m|min|mins|minutes?|h|"
+    r"hrs?|hours?|d|days?|weeks?|months?|years?))\b",
+    "number": r"(?:^|[\s$€£(=])(?P<number>-?\d{1,15}(?:[.,]\d{1,9})?)(?:[\s%€.,;:!?)]|$)",
+}  # fmt: skip
+
+
+@cache
+def _entities() -> dict[str, Pattern]:
+    return {slot: Pattern(text) for slot, text in _ENTITIES.items()}
+
+
+def entities(text: str) -> dict[str, str]:
+    """Return the first of each sort of thing that a text names."""
+    found: dict[str, str] = {}
+    for slot, pattern in _entities().items():
+        if groups := pattern.search(text[:LONGEST]):
+            found[slot] = next(iter(groups.values()))
+    return found
+
+
+class MarkedSlots:
+    """The slots that examples of one label mark: "restart {service} on {host}".
+
+    Args: examples: texts; those without a mark are passed over.
+    """
+
+    def __init__(self, examples: Iterable[str]) -> None:
+        marked = [text for text in examples if "{" in text]
+        made = [_pattern(text) for text in marked[:MOST_MARKED]]
+        self._patterns = [pattern for pattern in made if pattern is not None]
+
+    def find(self, text: str) -> dict[str, str]:
+        """Return the slots of the first marked example that fits a text."""
+        for pattern in self._patterns:
+            if found := pattern.search(text[:LONGEST]):
+                return {slot: value.strip("\"'“”.,!?") for slot, value in found.items()}
+        return {}
+
+
+def unmarked(text: str) -> str:
+    """Return an example as it is learnt from: a mark is a word of its own."""
+    return text.replace("{", " ").replace("}", " ") if "{" in text else text
+
+
+def _pattern(text: str) -> Pattern | None:
+    """Return the pattern of a marked example; None for one whose braces are no marks."""
+    parts, seen, rest = ["(?i)"], set[str](), text
+    while "{" in rest:
+        before, _, rest = rest.partition("{")
+        slot, _, rest = rest.partition("}")
+        if not slot.isascii() or not slot.isidentifier() or slot in seen:
+            return None
+        seen.add(slot)
+        parts += [_plain(before), rf"(?P<{slot}>\"[^\"]{{1,200}}\"|'[^']{{1,200}}'|\S{{1,200}})"]
+    return Pattern("".join([*parts, _plain(rest)]))
+
+
+def _plain(text: str) -> str:
+    """Return the pattern of words, whatever blanks stand between them."""
+    words = r"\s+".join("".join(rf"\x{{{ord(c):x}}}" if not c.isalnum() else c for c in word) for word in text.split())
+    return (r"\s+" if text[:1].isspace() else "") + words + (r"\s+" if words and text[-1:].isspace() else "")

@@ -1,0 +1,50 @@
+"""The part of a sense module that its owner teaches. Implements `spar.ports.optional.Learns`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from perception.learning.examples import What
+from perception.learning.learner import WHATS
+from perception.learning.teaching import Teaching
+from spar.clock import Clock
+
+#: Seconds that a person who teaches waits for the training.
+PATIENCE: Final = 5.0
+
+
+class Teachable:
+    """Passes on to `_teaching` what the owner's doors ask; all methods belong to the event loop of the agent."""
+
+    _teaching: Teaching
+    _clock: Clock
+
+    async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> dict[str, Any]:
+        """Keep an example of an intent or a kind, and wait a moment until texts like it count, too.
+
+        Raises: ValueError for a text, label or `what` out of bounds, ConflictError where learning is turned off,
+            NoRoomError, NotReadyError without a memory.
+        """
+        sort: What | None = next((each for each in WHATS if each == what), None)
+        if sort is None:
+            raise ValueError(f"{what!r:.40} cannot be taught; known: {', '.join(WHATS)}")
+        if (training := await self._teaching.teach(sort, text, label, by)) is not None:
+            timeout = self._clock.call_at(self._clock.monotonic() + PATIENCE, (over := asyncio.Event()).set)
+            training.add_done_callback(lambda _: over.set())
+            await over.wait()
+            timeout.cancel()
+        return {**self._teaching.snapshot(), "what": sort, "label": label, "reading": self._teaching.read(text)[sort]}
+
+    async def unteach(self, example: str, /, *, by: str = "") -> dict[str, Any]:
+        """Forget an example that was taught. Raises: LookupError for one that is not known."""
+        row = await self._teaching.forget(example, by)
+        return {**self._teaching.snapshot(), "what": row.what, "label": row.label, "text": row.text, "id": row.id}
+
+    def taught(self) -> dict[str, Any]:
+        """Return the labels that are known, and the examples that people taught."""
+        return self._teaching.list()
+
+    def read(self, text: str, /) -> dict[str, Any]:
+        """Return what a text would be read as, by what was learnt."""
+        return self._teaching.read(text)

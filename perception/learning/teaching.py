@@ -1,0 +1,129 @@
+"""Teaching: what an agent has learnt from examples, and what its owner teaches it while it runs.
+
+An example that is taught is on disk before it counts, counts at once for texts that are equal, and for texts like it
+when the training in the background has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from perception.learning.examples import Example, LearningSettings, What
+from perception.learning.learner import WHATS, Learner, Learnt
+from perception.learning.taught import TaughtExample, TaughtExamples
+from spar.errors import ConflictError
+from spar.events import ErrorOccurred, ExampleForgotten, ExampleTaught
+from spar.ports.embedder import Embedder
+from spar.protocols import Host
+from spar.types import Fault
+
+#: Characters of a text that is tried out.
+LONGEST_TRIED: Final = 10_000
+
+
+class Teaching:
+    """Learning of one agent; all methods belong to its event loop.
+
+    Args: learnt: where the pipeline reads what was learnt; written: the examples of the configuration; embedder: embeds
+    texts, where vectors are used.
+    """
+
+    def __init__(
+        self,
+        learnt: Learnt,
+        settings: LearningSettings,
+        written: Sequence[Example],
+        host: Host,
+        embedder: Embedder | None = None,
+    ) -> None:
+        self._learnt, self._settings, self._written, self._host = learnt, settings, written, host
+        self._learner = Learner(learnt, settings, written, host.clock, embedder)
+        tell = partial(host.tell_problem, is_note=True)
+        self._taught = TaughtExamples(host.agent, host.store, host.clock, tell)
+
+    async def open(self) -> asyncio.Task[None] | None:
+        """Read what was taught, and begin to learn; None when there is nothing to learn.
+
+        Raises nothing: what the store raises is told, and what is written is learnt.
+        """
+        if not self._settings.enabled:
+            return None
+        try:
+            await self._taught.open()
+        except Exception as error:  # tried again with the next opening
+            fault = Fault.of(error, part="learning", phase="sense")
+            self._host.events.publish(ErrorOccurred(cycle_id="", phase="sense", error=fault, policy="skip"))
+        return self._begin()
+
+    def learn_at_once(self) -> None:
+        """Learn from what is written, unless something was learnt; it takes its time, for a look without an agent."""
+        self._learner.learn_at_once()
+
+    async def teach(self, what: What, text: str, label: str, by: str) -> asyncio.Task[None] | None:
+        """Keep an example and begin to learn from it; it is on disk when this returns.
+
+        Raises: ValueError for a text or label out of bounds, ConflictError where learning is turned off, NoRoomError,
+            NotReadyError without a store.
+        """
+        if not self._settings.enabled:
+            raise ConflictError("perception.learning.enabled = false: nothing is learnt")
+        row = await self._taught.add(what, text, label, by)
+        self._host.events.publish(ExampleTaught(example=row.id, what=row.what, label=row.label, text=row.text, by=by))
+        return self._begin()
+
+    async def forget(self, row_id: str, by: str) -> TaughtExample:
+        """Forget an example that was taught, and learn anew without it. Raises: LookupError."""
+        row = await self._taught.drop(row_id)
+        self._host.events.publish(
+            ExampleForgotten(example=row.id, what=row.what, label=row.label, text=row.text, by=by)
+        )
+        self._begin()
+        return row
+
+    def list(self) -> dict[str, Any]:
+        """Return the labels with their numbers of examples, and the examples that people taught, JSON-able."""
+        rows = self._taught.list()
+        taught = Counter((row.what, row.label) for row in rows)
+        written = Counter((each.what, each.label) for each in self._written)
+        labels = [
+            {"what": what, "label": label, "written": written[what, label], "taught": taught[what, label]}
+            for what, label in sorted({*taught, *written})
+        ]
+        return {"labels": labels, "taught": rows, **self.snapshot()}
+
+    def read(self, text: str) -> dict[str, Any]:
+        """Return what a text would be read as, by what was learnt alone."""
+        answer: dict[str, Any] = {}
+        for what in WHATS:
+            labels = self._learnt.get(what)
+            reading = labels.read(text[:LONGEST_TRIED]) if labels else None
+            if labels is None or reading is None:
+                answer[what] = None
+                continue
+            slots = labels.slots(reading.label, text) if reading.label else {}
+            answer[what] = {
+                "label": reading.label,
+                "confidence": round(reading.confidence, 3),
+                "nearest": reading.nearest,
+                "why": reading.why,
+                "slots": slots,
+            }
+        return answer
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the numbers of examples and labels, JSON-able."""
+        rows = self._taught.list()
+        return {
+            "examples": len(self._written) + len(rows),
+            "examples_taught": len(rows),
+            "trained": self._learner.trained,
+            "is_training": self._learner.is_busy,
+            "failure": self._learner.failure,
+        }
+
+    def _begin(self) -> asyncio.Task[None] | None:
+        return self._learner.begin([row.example for row in self._taught.list()])

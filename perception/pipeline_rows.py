@@ -1,0 +1,78 @@
+"""The pipeline's windows as small durable rows, written with the cycle that takes what changed them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from perception.pipeline import Pipeline
+from perception.supervision.sensor_task import ended
+from spar.errors import PhaseTimeoutError
+from spar.events import ErrorOccurred
+from spar.ports.small_rows import rows_of
+from spar.protocols import Host
+from spar.records.journal import RowChange
+from spar.types import Fault
+
+PATIENCE = 5.0  # seconds that the store may take to give them or to write them
+
+
+class PipelineRows:
+    """The rows of one pipeline in its agent's store. Nothing here raises an error; failures are published."""
+
+    def __init__(self, pipeline: Pipeline, host: Host) -> None:
+        self._pipeline, self._host = pipeline, host
+        self._owner = f"pipeline:{host.agent}"
+        self._store = rows_of(host.store)
+        self._is_loaded = False
+        self._unwritten: list[RowChange] = []
+
+    async def load(self) -> None:
+        """Take up what was written, once; without it the pipeline begins anew."""
+        if self._store is None or self._is_loaded:
+            return
+        self._is_loaded = True
+        rows = await self._in_time(self._store.rows(self._owner), "loading")
+        if rows is not None:
+            self._pipeline.restore(rows)
+
+    def changes(self) -> Sequence[RowChange]:
+        """Return the changes to be written now. The caller writes them: they are not given twice."""
+        changed: Mapping[str, Any] = self._pipeline.unsaved()
+        changes = [*self._unwritten, *(RowChange(self._owner, key, row, row is None) for key, row in changed.items())]
+        self._unwritten = []
+        return () if self._store is None else changes
+
+    async def close(self, *, is_at_rest: bool) -> None:
+        """Write all that is remembered. Args: is_at_rest: no thread works with the pipeline; else only what it has left
+        to be written."""
+        if is_at_rest:
+            self._pipeline.settle()
+        await self.save()
+
+    async def save(self) -> None:
+        """Write what nobody has written; tried again the next time if it fails."""
+        if (changes := self.changes()) and self._store is not None:
+            done = await self._in_time(self._written(self._store.change(changes)), "saving")
+            if done is None:
+                self._unwritten = [*changes, *self._unwritten]
+
+    async def _written(self, work: Coroutine[Any, Any, None]) -> bool:
+        await work
+        return True
+
+    async def _in_time(self, work: Coroutine[Any, Any, Any], doing: str) -> Any:
+        """Return what the store returned; None after a failure, which is told."""
+        try:
+            task = asyncio.ensure_future(work)
+            if not await ended(task, PATIENCE, self._host.clock):
+                task.cancel()
+                raise PhaseTimeoutError(f"{doing} the rows {self._owner!r} took longer than {PATIENCE:g} s")
+            return task.result()
+        except Exception as error:
+            fault = Fault.of(error, part="pipeline", phase="sense")
+            self._host.events.publish(
+                ErrorOccurred(cycle_id="", phase="sense", error=fault, policy="skip", exception=error)
+            )
+            return None

@@ -1,0 +1,178 @@
+"""Runs a program again and again and tells what it says: its lines, JSON lines, or the whole.
+
+No shell: the words reach the program as they are. It runs in the sandbox in which tools run, and when its time is over
+it is ended with all it started. A program that fails is a failure of the sensor, with the last line of its stderr.
+What it says is untrusted.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from annotated_types import Ge, Gt, Le, Len
+
+from perception.sensors.printed import Form, Item, items_of, last_line
+from spar.data.scrub import mask
+from spar.data.text import safe_line
+from spar.errors import ConfigError, TransientError
+from spar.ports.programs import ProgramEnd, Programs, ProgramTerms
+from spar.protocols import SensorContext
+from spar.threads import Threads
+from spar.types import Perception
+
+#: Names of variables that say how a program speaks.
+_NAMES: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
+
+
+class CommandSensor:
+    """Output of a program, as `command.output`.
+
+    Args: argv: the program and its words; every: seconds between two runs; timeout: seconds of a run, the sensor's own
+    `timeout` is longer; output: each line is a perception, each line is JSON, or the whole is one; tell: everything, or
+    what the run before did not say; kind: of its perceptions; ok_codes: exit codes of a run that went well; env: names
+    of the service's variables that it is given; variables: further ones, secrets may stand elsewhere; sandbox: the
+    least level at which it may run, 0 for none; readable: paths that it may read beside the workspace; network: whether
+    it has one; most: lines that are told; longest: characters of each; max_output: bytes kept of each of its streams.
+    """
+
+    def __init__(
+        self,
+        argv: Annotated[Sequence[str], Len(1, 1000)],
+        *,
+        programs: Programs,
+        every: Annotated[float, Gt(0)] = 60.0,
+        timeout: Annotated[float, Gt(0), Le(3600)] = 20.0,
+        output: Form = "lines",
+        tell: Literal["all", "changed"] = "all",
+        kind: str = "command.output",
+        ok_codes: Annotated[Sequence[Annotated[int, Ge(0), Le(255)]], Len(1)] = (0,),
+        env: Sequence[str] = _NAMES,
+        variables: Mapping[str, str] | None = None,
+        sandbox: Literal["auto", 0, 1, 2] = "auto",
+        readable: Sequence[str] = (),
+        network: bool = False,
+        most: Annotated[int, Ge(1), Le(10_000)] = 500,
+        longest: Annotated[int, Ge(80), Le(1 << 20)] = 64 * 1024,
+        max_output: Annotated[int, Ge(1024), Le(64 << 20)] = 1 << 20,
+    ) -> None:
+        _demand_words(argv)
+        _demand_names("env", env)
+        _demand_names("variables", variables or {})
+        programs.refuse(readable)
+        self.every = every
+        self._programs, self._output, self._tell, self._kind = programs, output, tell, kind
+        self._ok_codes, self._most, self._longest = frozenset(ok_codes), most, longest
+        self._has_secrets = bool(variables)
+        self._terms = ProgramTerms(
+            tuple(argv), timeout, max_output, tuple(env), dict(variables or {}), tuple(readable), network,
+            least_level=0 if sandbox == "auto" else sandbox, is_confined=sandbox != 0,
+        )  # fmt: skip
+        self._ctx: SensorContext | None = None
+
+    async def open(self, ctx: SensorContext) -> None:
+        """Take up what the last run said."""
+        self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
+        cursor = ctx.cursor if isinstance(ctx.cursor, dict) else {}
+        said = cursor.get("said") if cursor.get("argv") == list(self._terms.argv) else None
+        self._said = (
+            frozenset(each for each in said if isinstance(each, str)) if isinstance(said, list) else frozenset()
+        )
+
+    async def poll(self) -> list[Perception]:
+        """Return what the program says. Raises: PermanentError when it cannot be started, TransientError when it failed
+        or took too long."""
+        assert self._ctx is not None
+        at = self._ctx.clock.now()
+        with self._ctx.clock.working():
+            end = await self._programs.run(self._terms)
+        self._demand_success(end)
+        items, more = await self._threads.run(self._read, end.stdout)
+        said = frozenset(each.digest for each in items)
+        told = items if self._tell == "all" else [each for each in items if each.digest not in self._said]
+        if self._tell == "changed" and said != self._said:
+            self._said = said
+            self._ctx.checkpoint({"argv": list(self._terms.argv), "said": sorted(said)})
+        about: dict[str, Any] = {"program": self._terms.argv[0], "exit": end.exit, "sandbox": end.sandbox}
+        if complaint := self._line(end.stderr):
+            about["stderr"] = complaint
+        run = at.isoformat()
+        noticed = [self._perception(each, about, f"{run} {number}") for number, each in enumerate(told)]
+        if left_out := self._left_out(end, more):
+            noticed.append(self._perception(Item(left_out, run), about, run, kind="command.left_out"))
+        return noticed
+
+    async def close(self) -> None:
+        """Nothing is held: what a run started is over with the run."""
+
+    def _read(self, stdout: bytes) -> tuple[list[Item], int]:
+        """Return what an output says. For a thread."""
+        if self._has_secrets:
+            stdout = mask(stdout.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        return items_of(stdout, self._output, longest=self._longest, most=self._most)
+
+    def _demand_success(self, end: ProgramEnd) -> None:
+        """Raises: TransientError for a run that did not go well."""
+        if not end.timed_out and end.exit in self._ok_codes:
+            return
+        name = self._terms.argv[0]
+        said = self._line(end.stderr) or self._line(end.stdout)
+        tail = f": {said}" if said else " and said nothing"
+        if end.timed_out:
+            raise TransientError(f"{name!r} was ended with all its processes after {self._terms.timeout:g} s{tail}")
+        if end.signal is not None:
+            raise TransientError(f"{name!r} was ended by {_signal_name(end.signal)}{tail}")
+        if end.exit is None:
+            raise TransientError(f"{name!r} killed its own supervisor{tail}")
+        ok = ", ".join(map(str, sorted(self._ok_codes)))
+        raise TransientError(f"{name!r} ended with exit code {end.exit} (ok_codes: {ok}){tail}")
+
+    def _line(self, stream: bytes) -> str:
+        """Return the last line of a stream, fit for a log."""
+        return safe_line(mask(last_line(stream)), 300)
+
+    def _left_out(self, end: ProgramEnd, more: int) -> str:
+        said = [f"{more} more lines (most = {self._most})"] if more else []
+        said += [f"{end.omitted} bytes (max_output = {self._terms.max_output})"] if end.omitted else []
+        return f"{' and '.join(said)} of {self._terms.argv[0]!r} were left out" if said else ""
+
+    def _perception(self, item: Item, about: Mapping[str, Any], place: str, kind: str = "") -> Perception:
+        assert self._ctx is not None
+        return Perception(
+            item.content,
+            source=self._ctx.name,
+            kind=kind or self._kind,
+            at=self._ctx.clock.now(),
+            key=f"{self._ctx.name} {item.key or place}",
+            subject=item.subject,
+            trust="untrusted",
+            attributes={**about, **item.attributes},
+        )
+
+
+def _demand_words(argv: Sequence[str]) -> None:
+    """Raises: ConfigError for words that no program can be given."""
+    if not argv[0].strip():
+        raise ConfigError("must begin with the program's name, found an empty one", path=("argv",))
+    if len(argv) == 1 and " " in argv[0] and not argv[0].startswith("/"):
+        words = argv[0].split()
+        raise ConfigError(
+            f"{argv[0]!r:.200} is one word with spaces; there is no shell: {words!r:.200}", path=("argv",)
+        )
+    if any("\0" in word for word in argv):
+        raise ConfigError("must hold text without NUL only", path=("argv",))
+
+
+def _demand_names(option: str, names: Iterable[str]) -> None:
+    """Raises: ConfigError for what no variable can be called."""
+    for name in names:
+        if not name or "=" in name or "\0" in name:
+            raise ConfigError(f"{name!r:.100} is no name of a variable", path=(option,))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,125 @@
+"""Asks for a feed (RSS, Atom) again and again, and tells each entry that is new.
+
+An entry is known by its id, else its link, else its title and time. What was told is the cursor, as many as a feed has
+and some more. The feed is read in a process of its own (`feed_entries`), its HTML becomes text.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from annotated_types import Ge, Gt, Le
+
+from perception.sensors.web.asking import Question, Terms, joined, kept, version_of
+from perception.sensors.web.feed_entries import MOST_ENTRIES, FeedContents, FeedEntry, check_library, read_feed
+from perception.sensors.web.html import text_of
+from spar.errors import TransientError
+from spar.net.http_client import HttpAnswer
+from spar.protocols import SensorContext
+from spar.threads import Threads
+from spar.types import Fault, Perception
+
+#: Entries that are known to have been told.
+_MOST_KNOWN: Final = 2 * MOST_ENTRIES
+
+
+class FeedSensor:
+    """New entries of a feed, as `feed.entry`.
+
+    Args: url: of the feed; every: seconds between two questions; existing: tell the entries of the first answer;
+    longest: characters of an entry's text; terms: hosts, headers, token and bounds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        every: Annotated[float, Gt(0)] = 900.0,
+        existing: bool = False,
+        longest: Annotated[int, Ge(1), Le(1 << 16)] = 4000,
+        terms: Terms | None = None,
+    ) -> None:
+        check_library()
+        self.every = every
+        accept = "application/atom+xml, application/rss+xml, application/xml;q=0.9, text/xml;q=0.8, */*;q=0.1"
+        self._question = Question(url, terms or Terms(), accept=accept)
+        self._existing, self._longest = existing, longest
+        self._ctx: SensorContext | None = None
+
+    async def open(self, ctx: SensorContext) -> None:
+        """Take up what was told."""
+        self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
+        self._question.open(ctx.clock)
+        cursor = ctx.cursor if isinstance(ctx.cursor, dict) and ctx.cursor.get("url") == self._question.url else {}
+        known = cursor.get("known")
+        self._version = version_of(cursor)
+        self._known = dict.fromkeys(map(str, known)) if isinstance(known, list) else None
+        self._problem = ""
+
+    async def poll(self) -> list[Perception]:
+        """Return the new entries, the oldest first. Raises: what asking raises; TransientError for what is no feed."""
+        assert self._ctx is not None
+        found = await self._question.ask(self._version)
+        if found is None:
+            return []
+        answer, version = found
+        feed, texts = await self._threads.run(self._parsed, answer)
+        known = self._known
+        noticed: list[Perception] = []
+        marks = [_mark(entry) for entry in feed.entries]
+        told = set[str]()
+        for entry, text, mark in reversed(list(zip(feed.entries, texts, marks, strict=True))):
+            if mark in told or (mark in known if known is not None else not self._existing):
+                continue
+            told.add(mark)
+            noticed.append(self._perception(feed, entry, text, mark))
+        later = dict.fromkeys([*(each for each in known or () if each not in set(marks)), *marks])
+        self._known, self._version = dict.fromkeys(list(later)[-_MOST_KNOWN:]), version
+        self._ctx.checkpoint(kept(version, url=self._question.url, known=list(self._known)))
+        self._tell(feed)
+        return noticed
+
+    def _parsed(self, answer: HttpAnswer) -> tuple[FeedContents, list[str]]:
+        """Return what a feed says and the text of each of its entries. Blocks."""
+        feed = read_feed(answer.body, answer.headers.get("content-type", ""), answer.url)
+        return feed, [text_of(entry.html) for entry in feed.entries]
+
+    def _perception(self, feed: FeedContents, entry: FeedEntry, text: str, mark: str) -> Perception:
+        assert self._ctx is not None
+        left_out = max(len(text) - self._longest, 0)
+        told = f"{text[: self._longest]}{f' … {left_out} more characters left out' if left_out else ''}"
+        title = text_of(entry.title)
+        return Perception(
+            "\n".join(filter(None, (title, told))) or entry.link or "an entry without words",
+            source=self._ctx.name,
+            kind="feed.entry",
+            at=self._ctx.clock.now(),
+            key=f"{self._question.mark} {mark}",
+            subject=entry.link or f"feed {mark}",
+            trust="untrusted",
+            attributes={
+                "title": title,
+                "link": entry.link,
+                "author": entry.author,
+                "published": entry.published,
+                "feed": feed.title,
+                "url": self._question.shown,
+            },
+        )
+
+    def _tell(self, feed: FeedContents) -> None:
+        """Tell, once, of a feed that is broken or too long and is read as far as it can be."""
+        problem = feed.problem
+        if feed.count > MOST_ENTRIES:
+            problem = f"{feed.count} entries, {MOST_ENTRIES} are read; {problem}"
+        if problem and problem != self._problem:
+            assert self._ctx is not None
+            error = TransientError(f"feed {self._question.shown} is read as far as it can be: {problem}")
+            fault = Fault.of(error, part=self._ctx.name, phase="sense")
+            self._ctx.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy="skip", exception=error)
+        self._problem = problem
+
+
+def _mark(entry: FeedEntry) -> str:
+    name = entry.id or entry.link
+    return joined([name] if name else [entry.title, entry.published])[:16]

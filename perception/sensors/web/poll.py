@@ -1,0 +1,125 @@
+"""Asks an address again and again, and tells when what stands there has changed.
+
+Watched is the whole answer, a value in its JSON (a JSON pointer), or the text of elements of its HTML (a CSS selector).
+The first answer is told too, unless `first` says otherwise. What it has seen last is its cursor, so that a change while
+the service was down is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Final
+
+import msgspec
+from annotated_types import Ge, Gt, Le
+
+from perception.sensors.web.asking import Question, Terms, kept, version_of
+from perception.sensors.web.html import check_selector, selected
+from perception.sensors.web.pointer import MISSING, Pointer, at_pointer
+from spar.errors import ConfigError, TransientError
+from spar.net.http_client import HttpAnswer
+from spar.protocols import SensorContext
+from spar.threads import Threads
+from spar.types import Perception
+
+#: Characters of what was there before that a perception shows.
+_SHOWN: Final = 2000
+
+
+class PollSensor:
+    """Changes of what stands at an address, as `web.changed`.
+
+    Args: url: the address; every: seconds between two questions; pointer: a JSON pointer to what is watched; selector:
+    a CSS selector of it (needs the extra `feeds`); first: whether the first answer is told; longest:
+    characters of what is told; kind: of its perceptions; terms: hosts, headers, token and bounds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        every: Annotated[float, Gt(0)] = 60.0,
+        pointer: Pointer = "",
+        selector: str = "",
+        first: bool = True,
+        longest: Annotated[int, Ge(1), Le(1 << 20)] = 64 * 1024,
+        kind: str = "web.changed",
+        terms: Terms | None = None,
+    ) -> None:
+        if pointer and selector:
+            raise ConfigError("give either a pointer or a selector", path=("selector",))
+        if selector:
+            check_selector(selector)
+        self.every = every
+        self._question = Question(url, terms or Terms(), accept="application/json, */*" if pointer else "*/*")
+        self._pointer, self._selector, self._first, self._longest, self._kind = pointer, selector, first, longest, kind
+        self._ctx: SensorContext | None = None
+
+    async def open(self, ctx: SensorContext) -> None:
+        """Take up what was seen last."""
+        self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
+        self._question.open(ctx.clock)
+        cursor = ctx.cursor if isinstance(ctx.cursor, dict) else {}
+        asks_the_same = cursor.get("what") == self._what()
+        self._version = version_of(cursor) if asks_the_same else version_of(None)
+        self._seen = str(cursor.get("seen", "")) if asks_the_same else ""
+        self._shown = str(cursor.get("shown", "")) if asks_the_same else ""
+
+    async def poll(self) -> list[Perception]:
+        """Return a perception if something has changed. Raises: what asking raises; TransientError for an answer in
+        which what is watched does not stand."""
+        assert self._ctx is not None
+        found = await self._question.ask(self._version)
+        if found is None:
+            return []
+        answer, version = found
+        text, value = await self._threads.run(self._watched, answer)
+        digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+        before, shown, is_first = self._seen, self._shown, not self._seen
+        self._version, self._seen, self._shown = version, digest, text[:_SHOWN]
+        self._ctx.checkpoint(kept(version, what=self._what(), seen=digest, shown=self._shown))
+        if digest == before or (is_first and not self._first):
+            return []
+        return [self._perception(text, value, None if is_first else shown, digest)]
+
+    def _what(self) -> list[str]:
+        return [self._question.url, self._pointer, self._selector]
+
+    def _watched(self, answer: HttpAnswer) -> tuple[str, Any]:
+        """Return what is watched, as text and as value. Blocks."""
+        if self._selector:
+            return selected(answer.body, self._selector, answer.url), None
+        if not self._pointer:
+            return answer.body.decode("utf-8", "backslashreplace"), None
+        try:
+            value = at_pointer(msgspec.json.decode(answer.body), self._pointer)
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            raise TransientError(f"{answer.url} answered no JSON: {error or 'nested too deeply'}") from None
+        if value is MISSING:
+            raise TransientError(f"{answer.url} has nothing at {self._pointer!r}")
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode(), value
+
+    def _perception(self, text: str, value: Any, before: str | None, digest: str) -> Perception:
+        assert self._ctx is not None
+        left_out = max(len(text) - self._longest, 0)
+        rest = f" … {left_out} more characters left out" if left_out else ""
+        shown = self._question.shown
+        attributes: dict[str, Any] = {"url": shown}
+        if before is not None:
+            attributes["before"] = before
+        if left_out:
+            attributes["left_out"] = left_out
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            attributes["value"] = value
+        at = self._ctx.clock.now()
+        return Perception(
+            f"{text[: self._longest]}{rest}",
+            source=self._ctx.name,
+            kind=self._kind,
+            at=at,
+            key=f"{self._question.mark} {digest} {at.isoformat()}",
+            # Addresses that differ in what is not shown are told apart by the sensor.
+            subject=" ".join(filter(None, (shown, *self._what()[1:], self._ctx.name if "?" in shown else ""))),
+            trust="untrusted",
+            attributes=attributes,
+        )

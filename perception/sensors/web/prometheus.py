@@ -1,0 +1,164 @@
+"""Asks a Prometheus an instant query again and again: each series is a perception with its value.
+
+A series that is there no more is told once; so is what the server warns of, and that there are more series than are
+read. A value that is no number (NaN, infinities) is told as text and is no `attributes.value`. What was there last is
+the cursor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
+
+import msgspec
+from annotated_types import Ge, Gt, Le, Len
+
+from perception.sensors.web.asking import Question, Terms, Version, joined
+from spar.errors import ConfigError, PermanentError, TransientError
+from spar.protocols import SensorContext
+from spar.threads import Threads
+from spar.types import Perception
+
+#: Characters of a name or value of a label.
+_LONGEST: Final = 500
+
+
+class PrometheusSensor:
+    """Values of a query, as `metric.value`.
+
+    Args: url: of the server, without `/api/v1/query`; query: in PromQL, an instant one; every: seconds between two
+    questions; most: series that are read; subject: what the values are about, for people; kind: of its perceptions;
+    tell: every value, or those that the pipeline finds rare; terms: hosts, headers, token and bounds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        query: Annotated[str, Len(1, 4000)],
+        *,
+        every: Annotated[float, Gt(0)] = 30.0,
+        most: Annotated[int, Ge(1), Le(10_000)] = 500,
+        subject: str = "",
+        kind: str = "metric.value",
+        tell: Literal["all", "rare"] = "all",
+        terms: Terms | None = None,
+    ) -> None:
+        if "?" in url or "#" in url:
+            raise ConfigError(f"{url!r:.200} must be the server's address without a query", path=("url",))
+        self.every = every
+        self._question = Question(url.rstrip("/"), terms or Terms(), accept="application/json")
+        self._query, self._most, self._subject, self._kind = query, most, subject or query, kind
+        self._is_reading = tell == "rare"
+        self._ctx: SensorContext | None = None
+
+    async def open(self, ctx: SensorContext) -> None:
+        """Take up which series there were."""
+        self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
+        self._question.open(ctx.clock)
+        cursor = ctx.cursor if isinstance(ctx.cursor, dict) and ctx.cursor.get("query") == self._query else {}
+        series = cursor.get("series")
+        self._series: dict[str, str] = dict(series) if isinstance(series, dict) else {}
+        self._told = str(cursor.get("told", ""))
+
+    async def poll(self) -> list[Perception]:
+        """Return a perception for each series. Raises: what asking raises; PermanentError for a query that the server
+        refuses or that is no instant one, TransientError for an answer that makes no sense."""
+        found = await self._question.ask(Version(), path=f"/api/v1/query?query={quote(self._query, safe='')}")
+        assert found is not None  # of no known version
+        payload = await self._threads.run(_decoded, found[0].body)
+        noticed, self._series, self._told = self._read(payload)
+        assert self._ctx is not None
+        self._ctx.checkpoint({"query": self._query, "series": self._series, "told": self._told})
+        return noticed
+
+    def _read(self, payload: Mapping[str, Any]) -> tuple[list[Perception], dict[str, str], str]:
+        rows = _rows(payload, self._query)
+        noticed: list[Perception] = []
+        series: dict[str, str] = {}
+        for labels, value in rows[: self._most]:
+            name = _named(labels)
+            series[joined([name])[:16]] = name[:_LONGEST]
+            noticed.append(self._value(name, labels, value))
+        if len(rows) <= self._most:  # else it may be one of those that are not read
+            noticed += [self._gone(self._series[mark]) for mark in sorted(self._series.keys() - series.keys())]
+        told = [str(each)[:_LONGEST] for each in payload.get("warnings") or ()]
+        if len(rows) > self._most:
+            told.append(f"{len(rows)} series answer {self._query!r:.200}, {self._most} are read (most)")
+        words = "; ".join(told)
+        if words and words != self._told:
+            noticed.append(self._perception(words, "metric.warning", f"warning {self._subject}", {}))
+        return noticed, series, words
+
+    def _value(self, name: str, labels: Mapping[str, str], text: str) -> Perception:
+        attributes: dict[str, Any] = {"labels": dict(labels), "series": name, "query": self._query}
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if math.isfinite(number):
+            attributes["value"] = number
+            if self._is_reading:
+                attributes["reading"] = True
+        else:
+            attributes["problem"] = text[:_LONGEST]
+        host = labels.get("host") or labels.get("instance", "").rpartition(":")[0] or labels.get("instance", "")
+        attributes |= {key: value for key, value in (("host", host), ("service", labels.get("job", ""))) if value}
+        return self._perception(f"{name} is {text[:_LONGEST]}", self._kind, name, attributes)
+
+    def _gone(self, name: str) -> Perception:
+        return self._perception(f"{name} has no value any more", "metric.gone", name, {"series": name})
+
+    def _perception(self, text: str, kind: str, subject: str, attributes: dict[str, Any]) -> Perception:
+        assert self._ctx is not None
+        at = self._ctx.clock.now()
+        return Perception(
+            text,
+            source=self._ctx.name,
+            kind=kind,
+            at=at,
+            key=f"{subject} {kind} {at.isoformat()}",
+            subject=subject,
+            trust="untrusted",
+            attributes=attributes,
+        )
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    """Return what the server answers. Blocks. Raises: TransientError."""
+    try:
+        payload = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        payload = None
+    if not isinstance(payload, dict) or payload.get("status") not in ("success", "error"):
+        raise TransientError("the server does not answer as a Prometheus does: is the address right?")
+    if payload["status"] == "error":
+        error = f"{payload.get('errorType', 'error')}: {payload.get('error', '')}"
+        raise PermanentError(f"the server refuses the query: {error:.500}")
+    return payload
+
+
+def _rows(payload: Mapping[str, Any], query: str) -> list[tuple[dict[str, str], str]]:
+    """Return labels and value of each series, in the order of their names. Raises: PermanentError, TransientError."""
+    data = payload.get("data")
+    data = data if isinstance(data, dict) else {}
+    kind, result = data.get("resultType"), data.get("result")
+    if kind == "matrix":
+        raise PermanentError(f"query {query!r:.200} gives ranges; ask for instants, such as rate(…[5m])")
+    try:
+        if kind in ("scalar", "string"):
+            return [({}, str(list(result or ())[1]))]
+        found = [(_labels(each["metric"]), str(each["value"][1])) for each in result or () if "value" in each]
+    except (TypeError, KeyError, IndexError, ValueError, AttributeError):
+        raise TransientError("the server does not answer as a Prometheus does: is the address right?") from None
+    return sorted(found, key=lambda row: _named(row[0]))
+
+
+def _labels(metric: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key)[:_LONGEST]: str(value)[:_LONGEST] for key, value in metric.items()}
+
+
+def _named(labels: Mapping[str, str]) -> str:
+    inside = ", ".join(f'{key}="{labels[key]}"' for key in sorted(labels) if key != "__name__")
+    return f"{labels.get('__name__', '')}{{{inside}}}" if inside else labels.get("__name__", "") or "value"

@@ -1,0 +1,74 @@
+"""Bodies of strangers: JSON within bounds of depth and number, and any bytes as text in which nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from spar.ports.webhook import WebhookRefusal
+
+#: Levels of JSON within JSON, and values in all.
+DEEPEST: Final = 64
+MOST_VALUES: Final = 100_000
+
+
+def json_of(body: bytes) -> Any:
+    """Return the JSON value that a body is. Raises: WebhookRefusal."""
+    try:
+        value = msgspec.json.decode(body)
+    except RecursionError:
+        raise WebhookRefusal(400, f"the JSON is nested deeper than {DEEPEST} levels", "malformed") from None
+    except (msgspec.DecodeError, UnicodeError):
+        raise WebhookRefusal(400, "the body is no JSON in UTF-8", "malformed") from None
+    _demand_bounded(value)
+    return value
+
+
+def object_of(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that a body is. Raises: WebhookRefusal."""
+    value = json_of(body)
+    if not isinstance(value, dict):
+        raise WebhookRefusal(400, "the body must be a JSON object", "malformed")
+    return value
+
+
+def text_of(body: bytes) -> tuple[str, bool]:
+    """Return a body as text, and whether it was UTF-8; bytes that are not stand as `\\xNN`."""
+    try:
+        return body.decode("utf-8"), True
+    except UnicodeDecodeError:
+        return body.decode("utf-8", "backslashreplace"), False
+
+
+def texts(value: object) -> dict[str, str]:
+    """Return the members of an object as texts; nothing of what is no object."""
+    if not isinstance(value, Mapping):
+        return {}
+    return {str(key): item if isinstance(item, str) else shown(item) for key, item in value.items()}
+
+
+def shown(value: Any) -> str:
+    """Return a value as text: itself if it is one, else its JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _demand_bounded(value: Any) -> None:
+    level: list[Any] = [value]
+    count = 0
+    for _ in range(DEEPEST):
+        if not level:
+            return
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                below.extend(each.values())
+            elif isinstance(each, list):
+                below.extend(each)
+        count += len(level)
+        if count > MOST_VALUES:
+            raise WebhookRefusal(400, f"the JSON has more than {MOST_VALUES} values", "malformed")
+        level = below
+    if level:
+        raise WebhookRefusal(400, f"the JSON is nested deeper than {DEEPEST} levels", "malformed")

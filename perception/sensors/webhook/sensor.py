@@ -1,0 +1,157 @@
+"""Hears what other programs post to `/hooks/NAME`: alerts, deliveries, anything.
+
+It keeps no state of its own: what it accepts the journal has before the sender is told so, under an id that is made of
+the delivery, so that a repetition is known. Everything a post says is untrusted. Reading is a thread's, and what waits
+is bounded for each sensor, so that a flood is refused and touches nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+from annotated_types import Ge, Le
+
+from perception.sensors.webhook.formats import Fields, Format, admits, reader_of
+from perception.sensors.webhook.proof import Proof, Signing, check_secret
+from perception.sensors.webhook.terms import Noticed
+from spar.errors import ConfigError, NotReadyError
+from spar.ids import new_id
+from spar.ports.webhook import Taken, WebhookRefusal, WebhookRequest
+from spar.protocols import SensorContext
+from spar.types import Perception
+
+_GITHUB: Final = Signing(header="X-Hub-Signature-256")
+#: Characters of a delivery id.
+_LONGEST_ID: Final = 200
+
+
+class WebhookSensor:
+    """Posts to `/hooks/NAME` of the service's HTTP port, where NAME is the sensor's.
+
+    Args: format: what is posted; token: the bearer token that senders must have; secret: what they sign with; signing:
+    how; unauthenticated: any program of this machine may post, and nobody else; delivery_header: the header that names
+    a delivery (generic format), so that a repetition of it is known; fields: where something stands in JSON (generic
+    format); kind: of its perceptions; max_bytes: of a body.
+    Raises: ConfigError.
+    """
+
+    def __init__(
+        self,
+        *,
+        format: Format = "generic",
+        token: str = "",
+        secret: str = "",
+        signing: Signing | None = None,
+        unauthenticated: bool = False,
+        delivery_header: str = "Idempotency-Key",
+        fields: Fields | None = None,
+        kind: str = "webhook",
+        max_bytes: Annotated[int, Ge(1), Le(1 << 20)] = 256 * 1024,
+    ) -> None:
+        token, secret = check_secret("token", token.strip()), check_secret("secret", secret)
+        if format == "github" and signing is None:
+            signing = _GITHUB
+        if signing is not None and not secret and format != "github":
+            raise ConfigError("nothing is signed without a secret; give one", path=("signing",))
+        if not (token or secret or unauthenticated):
+            raise ConfigError(
+                'a hook needs to know its senders: give a token or a secret, such as token = { env = "HOOK_TOKEN" }; '
+                "unauthenticated = true lets any program of this machine post",
+            )
+        if (token or secret) and unauthenticated:
+            raise ConfigError("cannot be true beside a token or a secret", path=("unauthenticated",))
+        self.max_bytes = max_bytes
+        self._proof = Proof(token=token, secret=secret, signing=signing or Signing())
+        self._format: Format = format
+        self._reader = reader_of(format, fields or Fields(), kind)
+        self._delivery_header = delivery_header.lower()
+        self._lock = threading.Lock()
+        self._requests: Counter[str] = Counter()
+        self._ctx: SensorContext | None = None
+
+    async def open(self, ctx: SensorContext) -> None:
+        """Be posted to from now on."""
+        self._ctx = ctx
+
+    async def close(self) -> None:
+        """Be posted to no more."""
+        self._ctx = None
+
+    @property
+    def has_secret(self) -> bool:
+        """Return whether senders must prove who they are."""
+        return self._proof.is_demanded
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Return how many requests ended how."""
+        with self._lock:
+            return dict(self._requests)
+
+    def count(self, outcome: str) -> None:
+        """Count how a request ended. From any thread."""
+        with self._lock:
+            self._requests[outcome] += 1
+
+    def admit(self, headers: Mapping[str, str]) -> None:
+        """Judge a request by its head. Raises: WebhookRefusal."""
+        self._proof.admit(headers)
+        if headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise WebhookRefusal(415, "the body must not be packed", "unsupported")
+        if not admits(self._format, headers.get("content-type", "")):
+            known = "application/json, text/plain" if self._format == "generic" else "application/json"
+            raise WebhookRefusal(415, f"the content type must be one of: {known}", "unsupported")
+        if len(headers.get(self._delivery_header, "")) > _LONGEST_ID:
+            raise WebhookRefusal(400, f"a delivery id may have {_LONGEST_ID} characters", "malformed")
+
+    def read(self, request: WebhookRequest) -> Sequence[Perception]:
+        """Return what a request says. From any thread. Raises: WebhookRefusal, NotReadyError."""
+        ctx = self._opened()
+        signed_at = self._proof.judge(request.headers, request.body, ctx.clock.now())
+        found = self._reader(request)
+        delivery = request.headers.get(self._delivery_header, "") if self._format == "generic" else ""
+        if not delivery and self._format == "generic" and signed_at:
+            delivery = f"{signed_at} {hashlib.sha256(request.body).hexdigest()}"
+        return [self._perception(ctx, each, delivery) for each in found]
+
+    async def take(self, perceptions: Sequence[Perception]) -> Taken:
+        """Accept them durably, all at once.
+
+        Raises: what `SensorContext.accept` raises, once all have come to an end.
+        """
+        ctx = self._opened()
+        ends = await asyncio.gather(*(ctx.accept(each) for each in perceptions), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+        return Taken(accepted=sum(end is True for end in ends), known=sum(end is False for end in ends))
+
+    def _opened(self) -> SensorContext:
+        if self._ctx is None:
+            raise NotReadyError("the hook is not open")
+        return self._ctx
+
+    def _perception(self, ctx: SensorContext, noticed: Noticed, delivery: str) -> Perception:
+        mark = delivery or noticed.key
+        return Perception(
+            noticed.content,
+            id=new_id() if mark is None else _id_of(ctx.name, mark),
+            source=ctx.name,
+            kind=noticed.kind,
+            at=ctx.clock.now(),
+            key=noticed.key if noticed.key is not None or not delivery else f"{ctx.name} {delivery}",
+            subject=noticed.subject,
+            trust="untrusted",
+            attributes=noticed.attributes,
+        )
+
+
+def _id_of(name: str, mark: str) -> str:
+    """Return the id that a repetition has as well; in the form of any other id of ours."""
+    said = f"{name}\0{mark}".encode("utf-8", "replace")
+    return hashlib.blake2b(said, digest_size=16, person=b"spar webhook").hexdigest()

@@ -1,0 +1,17 @@
+"""Findings of the readers of formats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+
+class Noticed(Struct, frozen=True):
+    """One thing that a request says. `key` tells it from all others; None: nothing does but the request itself."""
+
+    content: Any
+    kind: str
+    key: str | None
+    subject: str | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)

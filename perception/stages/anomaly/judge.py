@@ -1,0 +1,175 @@
+"""Stage 2: a number is compared with the same time of the last days, and told when it is rare, once per episode.
+
+Every perception with a number in `attributes["value"]` is a point of the series named by `attributes["series"]`, else
+of its subject or kind. One with `attributes["reading"]` is nothing but a measurement: it ends here unless an episode
+opens or closes with it, and then becomes a perception of kind "anomaly.opened" or "anomaly.closed" with a sentence for
+people. Others go on as they are, with `attributes["anomaly"]` where one opens or closes. Time is what the points say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from math import isfinite, log10
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from perception.stages.anomaly.detector import Judged
+from perception.stages.anomaly.series import NumberSeries
+from perception.stages.dedup import MESSAGE, Decision, StageResult, with_attributes
+from spar.data.bounded import SharedDict
+from spar.types import Perception, replace
+
+SAVED_EVERY = 3_600.0  # seconds of points after which a series is written again
+SHOWN = 120  # characters of a series' name
+
+
+class AnomalySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[perception.anomaly]`: told is what comes once in `rarity` points, of those five minutes apart or more; of what
+    comes more often, once in as many more. `series`: how many are kept, each with three days.
+    """
+
+    enabled: bool = True
+    rarity: Annotated[float, Meta(ge=2, le=10_000)] = 300.0
+    series: Annotated[int, Meta(ge=1, le=100_000)] = 500
+
+
+class SeriesWindow:
+    """The series that are known; the only thing that `judge` changes. `changed` are those to be written, None for one
+    that is forgotten. Where they are too many, the source that has most loses one."""
+
+    def __init__(self, settings: AnomalySettings) -> None:
+        self.known: SharedDict[str, NumberSeries] = SharedDict(settings.series)
+        self.changed: dict[str, NumberSeries | None] = {}
+
+    def shed(self) -> int:
+        """Forget the older half, for want of memory; how many that were."""
+        older = self.known.shed()
+        self.changed.update((series.key, None) for series in older)
+        return len(older)
+
+    def unsaved(self) -> Iterator[tuple[str, Any]]:
+        """Return the rows to be written, None for one to be deleted; they are not given twice."""
+        changed, self.changed = self.changed, {}
+        for key, series in changed.items():
+            yield key, None if series is None else series.row()
+
+    def settle(self) -> None:
+        """Have every series written that has gone on since."""
+        self.changed.update((each.key, each) for each in self.known.values() if each.last > each.saved_at)
+
+    def restore(self, rows: Mapping[str, Any]) -> None:
+        """Take up the rows that were written. A row that cannot be read is left out."""
+        for key, row in rows.items():
+            try:
+                series = NumberSeries.read(key, row)
+            except (TypeError, ValueError, LookupError):
+                continue
+            self.known.put(series.source, key, series)
+
+
+def judge(window: SeriesWindow, settings: AnomalySettings, perceptions: Sequence[Perception]) -> StageResult:
+    """Let readings end here unless an anomaly opens or closes with them."""
+    threshold = log10(settings.rarity)
+    kept: list[Perception] = []
+    decisions: list[Decision] = []
+    notes = {"measured": 0, "opened": 0, "closed": 0, "forgotten": 0}
+    for perception in perceptions:
+        attributes = perception.attributes
+        if not attributes or "value" not in attributes or perception.kind == MESSAGE:
+            kept.append(perception)
+            continue
+        value = _number(attributes["value"])
+        if value is None:
+            if attributes.get("reading") is True:
+                shown = f"{attributes['value']!r:.40}" if isinstance(attributes["value"], (int, float)) else "no number"
+                decisions.append(_dropped(perception, f"its value is no finite number ({shown})"))
+            else:
+                kept.append(perception)
+            continue
+        name = _name(perception)
+        key = _key(perception, name)
+        series = window.known.get(perception.source, key) or window.known.pop("", key)
+        if series is None:
+            series = NumberSeries(key)
+        series.source = perception.source
+        if (gone := window.known.put(perception.source, key, series)) is not None:
+            window.changed[gone.key] = None
+            notes["forgotten"] += 1
+        at = perception.at.timestamp()
+        judged, turn = series.add(at, value, threshold)
+        if turn or at - series.saved_at >= SAVED_EVERY or not series.saved_at:
+            window.changed[key] = series
+            series.saved_at = at
+        if turn:
+            notes[turn] += 1
+            kept.append(_told(perception, series, name, value, judged, turn))
+        elif attributes.get("reading") is True:
+            notes["measured"] += 1
+        else:
+            kept.append(perception)
+    return StageResult(kept, decisions, notes["opened"] + notes["closed"], [], notes)
+
+
+def sentence(name: str, value: float, judged: Judged, turn: str) -> str:
+    """Return a number beside the usual, in words for people."""
+    days = "the day before" if judged.days == 1 else f"the last {judged.days} days"
+    usual = f"at this hour of {days} {judged.low:.4g} to {judged.high:.4g}" if judged.days else "not known at this hour"
+    if turn == "closed":
+        return f"{name} is back to the usual: {value:.4g}; {usual}"
+    return f"{name} {value:.4g}; {usual}; rarity 1 in {round(10**judged.rarity):,}"
+
+
+def _told(
+    perception: Perception, series: NumberSeries, name: str, value: float, judged: Judged, turn: str
+) -> Perception:
+    anomaly = {
+        "state": turn,
+        "series": name,
+        "value": value,
+        "low": judged.low,
+        "high": judged.high,
+        "days": judged.days,
+        "rarity": round(10**judged.rarity),
+    }
+    if turn == "closed":
+        anomaly["seconds"] = max(perception.at.timestamp() - series.opened_at, 0.0)
+    told = with_attributes(perception, anomaly=anomaly, **({"novelty": "value"} if turn == "opened" else {}))
+    if perception.attributes.get("reading") is not True:
+        return told
+    attributes = {**told.attributes, "level": "high" if turn == "opened" else "normal"}
+    del attributes["reading"]
+    return replace(
+        told,
+        kind=f"anomaly.{turn}",
+        content=sentence(name, value, judged, turn),
+        subject=perception.subject or name,
+        attributes=attributes,
+    )
+
+
+def _number(value: object) -> float | None:
+    if type(value) is not float and type(value) is not int:
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None
+
+
+def _name(perception: Perception) -> str:
+    name = perception.attributes.get("series")
+    if not isinstance(name, str) or not name:
+        name = perception.subject or perception.kind or perception.source
+    return name[:SHOWN]
+
+
+def _key(perception: Perception, name: str) -> str:
+    where = repr((perception.session, perception.trust, perception.source, perception.subject, name))
+    return blake2b(where.encode("utf-8", "backslashreplace"), digest_size=12).hexdigest()
+
+
+def _dropped(perception: Perception, reason: str) -> Decision:
+    return Decision(perception.id, perception.source, "anomaly", reason, perception.at)

@@ -1,0 +1,101 @@
+"""One series of numbers: its detector, its episode, its row."""
+
+from __future__ import annotations
+
+from array import array
+from base64 import b64decode, b64encode
+from math import log10
+from typing import Any, Literal
+from zlib import compress, decompress
+
+from perception.stages.anomaly.detector import SCORES, Detector, Judged
+
+REST = 100  # points after an anomaly in which only a rarer one is told
+RARER = 1.05  # how many times as rare
+RAREST = 3.85  # powers of ten: about the largest of the last distances; more cannot be asked for
+CALM = 10  # usual points that end an episode
+
+Turn = Literal["opened", "closed", ""]
+
+
+class NumberSeries:
+    """One series: an episode opens with the first value that is rare enough, and closes after `CALM` usual ones.
+
+    `saved_at` is when its row was last to be written (seconds since 1970, of its points); `source` is whose it is, ""
+    in rows that do not say so.
+    """
+
+    __slots__ = ("_at", "_calm", "_detector", "_points", "is_open", "key", "last", "opened_at",
+                 "saved_at", "source", "told")  # fmt: skip
+
+    def __init__(self, key: str = "", source: str = "") -> None:
+        self.key, self.source = key, source
+        self._detector = Detector()
+        self._points, self._at, self.told, self._calm = 0, -REST - 1, 0.0, 0
+        self.is_open = False
+        self.opened_at = self.saved_at = self.last = 0.0
+
+    def add(self, at: float, value: float, threshold: float) -> tuple[Judged, Turn]:
+        """Judge a finite value; returns how it stands to the usual, and whether an episode opened or closed with it."""
+        judged = self._detector(at, value)
+        self._points += 1
+        self.last = at
+        if self._points - self._at > REST:
+            self.told = 0.0
+        # What is rare is rare in time: of points that come more often, one in as many more.
+        is_rare = judged.rarity >= min(threshold + log10(self._detector.crowd), RAREST)
+        turn: Turn = ""
+        if judged.rarity > RARER * self.told:
+            self.told, self._at = judged.rarity, self._points
+            if is_rare and not self.is_open:
+                self.is_open, self.opened_at, turn = True, at, "opened"
+        self._calm = 0 if is_rare else self._calm + 1
+        if self.is_open and self._calm >= CALM:
+            self.is_open, turn = False, "closed"
+        return judged, turn
+
+    def row(self) -> list[Any]:
+        """Return what is remembered, JSON-able."""
+        one, rarity = self._detector, self._detector.rarity
+        ring = rarity.ring[rarity.place :] + rarity.ring[: rarity.place]
+        return [
+            [self._points, self._at, self.told, self._calm, self.is_open, self.opened_at, self.last],
+            [one.width, one.crowd, one.former, one.early],
+            [_packed(one.slots), _packed(one.values), _packed(ring)],
+            self.source.encode("utf-8", "replace").decode(),
+        ]
+
+    @staticmethod
+    def read(key: str, row: Any) -> NumberSeries:
+        """Return the series of a row. Raises: TypeError, ValueError for what is none."""
+        series = NumberSeries(key, str(row[3]) if len(row) > 3 else "")
+        one = series._detector
+        points, at, told, calm, is_open, opened_at, last = row[0]
+        series._points, series._at, series.told, series._calm = int(points), int(at), float(told), int(calm)
+        series.is_open, series.opened_at, series.last = bool(is_open), float(opened_at), float(last)
+        series.saved_at = series.last
+        width, crowd, former, early = row[1]
+        one.crowd, one.former = max(float(crowd), 1.0), None if former is None else float(former)
+        one.early = [(float(at), float(value)) for at, value in early]
+        if width:
+            one.resume(float(width))
+            slots, values = _unpacked("q", row[2][0]), _unpacked("d", row[2][1])
+            if len(slots) != len(one.slots) or len(values) != len(slots):
+                raise ValueError(f"{len(slots)} slots and {len(values)} values, expected {len(one.slots)}")
+            one.slots, one.values = slots, values
+        one.rarity.ring = _unpacked("f", row[2][2])[-SCORES:]
+        one.rarity.ordered = array("f", sorted(one.rarity.ring))
+        return series
+
+
+def _packed(numbers: array[Any]) -> str:
+    return b64encode(compress(numbers.tobytes(), 1)).decode()
+
+
+def _unpacked(kind: Literal["q", "d", "f"], text: str) -> array[Any]:
+    numbers = array(kind)
+    try:
+        numbers.frombytes(decompress(b64decode(text)))
+    except Exception as error:  # of zlib and base64
+        raise ValueError("not packed numbers") from error
+    return numbers

@@ -1,0 +1,198 @@
+"""The known templates of log lines: found by their words, merged where one word turns out to vary.
+
+A line is known by its words without those that vary by their look (`masking`). Lines that differ in one word only are
+of one template once that word has had `VARIANTS` values, unless it is a word that tells how a thing is ("opened",
+"failed"): this replaces the similarity threshold of Drain (He et al., "Drain: An Online Log Parsing Approach with Fixed
+Depth Tree", ICWS 2017), which merges what differs in half of its words. Everything is bounded: what was not used for
+longest is forgotten first, of the source that has most, and counted. A line that is known costs one look-up, a new one
+as many as it has words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perception.stages.templates.masking import VARIES, Words
+from perception.stages.wording import TELLING
+from spar.data.bounded import SharedDict
+
+VARIANTS = 4  # values of a word until it varies
+STATIC = 2  # words that a template keeps at least
+LINES = 8  # lines remembered for each template that is kept: which is theirs
+PLACES = 32  # words that may vary, remembered for each template that is kept
+
+_TELLING = frozenset(word.decode() for word in TELLING)
+_PUNCTUATION = ".,:;!?()[]{}<>\"'="
+
+Scope = tuple[str, ...]
+
+
+class Template:
+    """One kind of line: its words, and what is remembered of its lines.
+
+    `told_at` is when a line of it was last passed on (seconds since 1970, of the line), `told_id` that perception,
+    `hidden` how many came since; `minute` and `in_minute` count for its rate. `into` is the template that it became
+    part of.
+    """
+
+    __slots__ = (
+        "count", "example", "hidden", "id", "in_minute", "into", "is_gone", "minute", "scope", "told_at", "told_id",
+        "words",
+    )  # fmt: skip
+
+    def __init__(self, template_id: int, scope: Scope, words: Words, example: str = "") -> None:
+        self.id, self.scope, self.words, self.example = template_id, scope, words, example
+        self.count = self.hidden = self.in_minute = 0
+        self.minute: int | None = None
+        self.told_at: float | None = None
+        self.told_id = ""
+        self.into: Template | None = None
+        self.is_gone = False
+
+    def add(self, other: Template) -> None:
+        """Take over what is remembered of a template that is part of this one."""
+        self.count += other.count
+        self.hidden += other.hidden
+        self.example = self.example or other.example
+        if other.told_at is not None and (self.told_at is None or other.told_at > self.told_at):
+            self.told_at, self.told_id = other.told_at, other.told_id
+        if other.minute is not None:
+            if self.minute is None or other.minute > self.minute:
+                self.minute, self.in_minute = other.minute, other.in_minute
+            elif other.minute == self.minute:
+                self.in_minute += other.in_minute
+
+
+class TemplateTree:
+    """At most `most` templates; `evicted` and `merged` are those that went since they were last emptied."""
+
+    def __init__(self, most: int) -> None:
+        self.templates: SharedDict[int, Template] = SharedDict(most)
+        self._of_line: SharedDict[int, Template] = SharedDict(LINES * most)
+        self._variants: SharedDict[int, list[Template]] = SharedDict(PLACES * most)
+        self._next = 1
+        self.evicted: list[Template] = []
+        self.merged: list[Template] = []
+
+    def shed(self) -> int:
+        """Forget the older half, for want of memory; how many that were."""
+        older = self.templates.shed()
+        for template in older:
+            self._evict(template)
+        return len(older)
+
+    def find(self, scope: Scope, words: Words) -> tuple[Template, bool]:
+        """Return the template of a line, and whether it was never seen before."""
+        mark = hash((scope, words))
+        found = self._of_line.get(owner_of(scope), mark)
+        if found is not None and (template := standing(found)) is not None:
+            return template, False
+        return self._learn(scope, words, mark)
+
+    def use(self, template: Template) -> None:
+        """Note that a template is in use; the one that has not been for longest is forgotten first."""
+        self.templates.use(owner_of(template.scope), template.id)
+
+    def restore(self, templates: Iterator[Template]) -> None:
+        """Take up what was kept, in the order in which it was learnt."""
+        for template in sorted(templates, key=lambda template: template.id):
+            self._next = max(self._next, template.id + 1)
+            self._add(template, hash((template.scope, template.words)))
+            for _ in self._places(template):
+                pass
+
+    def _learn(self, scope: Scope, words: Words, mark: int) -> tuple[Template, bool]:
+        template = Template(self._next, scope, words)
+        wider = next(self._wider(template), None)
+        if wider is not None:
+            self._of_line.put(owner_of(scope), mark, wider)
+            return wider, False
+        self._next += 1
+        self._add(template, mark)
+        result, is_new = template, True
+        widened: Template | None = template
+        while widened is not None:
+            widened = next((wide for group in self._places(widened) if (wide := self._widen(*group))), None)
+            if widened is not None:
+                result, is_new = widened, False
+        return result, is_new
+
+    def _add(self, template: Template, mark: int) -> None:
+        owner = owner_of(template.scope)
+        self._of_line.put(owner, mark, template)
+        if (gone := self.templates.put(owner, template.id, template)) is not None:
+            self._evict(gone)
+
+    def _evict(self, template: Template) -> None:
+        template.is_gone = True
+        self.evicted.append(template)
+
+    def _wider(self, template: Template) -> Iterator[Template]:
+        """Return the templates whose words these are, but for one that varies there."""
+        words = template.words
+        for place in _places_of(words):
+            mark = hash((template.scope, _without(words, place)))
+            found = self._of_line.get(owner_of(template.scope), mark)
+            if found is not None and (wider := standing(found)) is not None:
+                yield wider
+
+    def _places(self, template: Template) -> Iterator[tuple[Words, list[Template]]]:
+        """File a template under each word that may vary; returns the wider words that now have enough variants."""
+        words, owner = template.words, owner_of(template.scope)
+        for place in _places_of(words):
+            wider = _without(words, place)
+            mark = hash((template.scope, wider, place))
+            known = self._variants.get(owner, mark) or []
+            variants = [each for each in known if not each.is_gone and each.into is None and each is not template]
+            variants.append(template)
+            if len(variants) >= VARIANTS:
+                self._variants.pop(owner, mark)
+                yield wider, variants
+                return
+            self._variants.put(owner, mark, variants)
+
+    def _widen(self, words: Words, variants: list[Template]) -> Template:
+        """Put a wider template in the place of its variants."""
+        scope = variants[0].scope
+        mark = hash((scope, words))
+        found = self._of_line.get(owner_of(scope), mark)
+        wide = None if found is None else standing(found)
+        if wide is None:
+            wide = Template(self._next, scope, words)
+            self._next += 1
+        for each in variants:
+            if each is wide:
+                continue
+            wide.add(each)
+            each.into = wide
+            self.templates.pop(owner_of(scope), each.id)
+            self.merged.append(each)
+        self._add(wide, mark)
+        return wide
+
+
+def owner_of(scope: Scope) -> str:
+    """Return whose share of the memory templates of this scope take: their source's."""
+    return scope[2] if len(scope) > 2 else ""
+
+
+def standing(template: Template) -> Template | None:
+    """Return the template that stands for this one now; None if it was forgotten."""
+    while template.into is not None:
+        if template.into.into is not None:
+            template.into = template.into.into
+        template = template.into
+    return None if template.is_gone else template
+
+
+def _places_of(words: Words) -> Iterator[int]:
+    """Return the places of the words that may turn out to vary."""
+    if len(words) - words.count(VARIES) <= STATIC:
+        return
+    for place, word in enumerate(words):
+        if word != VARIES and word.strip(_PUNCTUATION).lower() not in _TELLING:
+            yield place
+
+
+def _without(words: Words, place: int) -> Words:
+    return (*words[:place], VARIES, *words[place + 1 :])

@@ -1,0 +1,168 @@
+"""Audit of the control API: each request that changes something leaves one entry, whichever handler takes it.
+
+One that ended with an error of the service, or took too long, may have changed something, and leaves one, too.
+
+The table says what each route is called and which row decides; a route that it does not know is called by its method
+and path, so none is without an entry. The peer of the socket is the actor, never what a body says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+
+from spar.errors import SparError
+from spar.observe.logs import get_logger
+from spar.ports.optional import offers
+from spar.records.audit import AuditDraft, AuditLog, KeepsAudit, auditing
+from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.peers import UNKNOWN_PEER
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from spar.service.app import Service
+
+log = get_logger("spar.audit")
+
+#: Methods that change nothing.
+READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+#: By method and path: the name of the action, the parameters that name its subject, the kinds of rows of which one
+#: decides: "" for the first that is written, none where the door writes the entry when it is done.
+ACTIONS: Final[Mapping[tuple[str, str], tuple[str, tuple[str, ...]]]] = {
+    ("POST", "/v1/agents/{target}"): ("agent", ("state.pause",)),
+    ("POST", "/v1/sensors/{sensor}:restore"): ("sensor.restore", ()),
+    ("POST", "/v1/runs/{run_id:path}:abort"): ("run.abort", ()),
+    ("POST", "/v1/runs/{run_id:path}/feedback"): ("run.feedback", ()),
+    ("POST", "/v1/deliveries/{target}"): ("delivery", ("",)),
+    ("POST", "/v1/approvals/{id}"): ("approval", ("approval",)),
+    ("DELETE", "/v1/grants/{id}"): ("grant.revoke", ("grant",)),
+    ("POST", "/v1/calls/in-doubt/{id:path}/resolve"): ("doubt.resolve", ("doubt",)),
+    ("POST", "/v1/dead-letters/{id:path}/{verb}"): ("dead_letter", ("dead_letter",)),
+    ("POST", "/v1/senders:pair"): ("sender.pair", ("sender",)),
+    ("POST", "/v1/senders:allow"): ("sender.allow", ("sender",)),
+    ("POST", "/v1/senders:deny"): ("sender.deny", ("sender",)),
+    ("POST", "/v1/senders:forget"): ("sender.forget", ("sender",)),
+    ("POST", "/v1/sessions/{key:path}:reset"): ("session.reset", ("session.reset",)),
+    ("PATCH", "/v1/sessions/{key:path}"): ("session.change", ("session",)),
+    ("DELETE", "/v1/sessions/{key:path}"): ("session.forget", ("session",)),
+    ("POST", "/v1/incidents/{id}:close"): ("incident.close", ()),
+    ("POST", "/v1/notifiers/{target}"): ("notifier", ()),
+    ("DELETE", "/v1/memory/experiences/{id}"): ("experience.forget", ("experience",)),
+    ("POST", "/v1/memory/experiences:forget"): ("experience.forget", ("experience",)),
+    ("POST", "/v1/memory/experiences:import"): ("experience.import", ("experience",)),
+    ("POST", "/v1/examples:teach"): ("example.teach", ("",)),
+    ("POST", "/v1/examples:forget"): ("example.forget", ("",)),
+}
+#: What leaves no entry though it is no reading: a message is work, kept with its origin, and a fact of the chain; an
+#: example that is tried is not kept.
+NOT_AUDITED: Final = frozenset({("POST", "/v1/runs"), ("POST", "/v1/examples:try")})
+#: What is written before it is done: afterwards the memory may be closed.
+_FIRST: Final = frozenset({"agent.stop"})
+#: Answers of what had begun and may have been done: an error of the service, and one that took too long.
+_UNCERTAIN: Final = frozenset({500, 504})
+
+
+class AuditMiddleware:
+    """Middleware that opens an entry for each request that changes something, and writes those that no row took."""
+
+    def __init__(self, app: ASGIApp, service: Service, routes: Sequence[Any]) -> None:
+        self._app, self._service = app, service
+        self._routes = [each for each in routes if isinstance(each, Route)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in READS or (draft := self._draft(scope)) is None:
+            await self._app(scope, receive, send)
+            return
+        if draft.action in _FIRST:
+            await write(self._service, draft)
+
+        status = 500  # of a handler that raises
+
+        async def answering(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if status < 400 and not draft.is_written:
+                    await write(self._service, draft)
+            await send(message)
+
+        try:
+            with auditing(draft):
+                await self._app(scope, receive, answering)
+        finally:
+            if status in _UNCERTAIN and not draft.is_written:  # nobody knows how far it came
+                draft.detail["answered"] = status
+                await write(self._service, draft)
+            draft.is_written = True  # what goes on in the background is not its affair
+
+    def _draft(self, scope: Scope) -> AuditDraft | None:
+        """Return the entry of a request; None for one that is none of ours, or leaves none."""
+        method = scope["method"]
+        for route in self._routes:
+            match, child = route.matches(scope)
+            if match is Match.FULL:
+                break
+        else:
+            return None
+        if (method, route.path) in NOT_AUDITED:
+            return None
+        action, rows = ACTIONS.get((method, route.path), (f"{method} {route.path}", ("",)))
+        given = {name: str(value) for name, value in child["path_params"].items()}
+        subject = next(iter(given.values()), "")
+        if "target" in given:
+            subject, _, verb = subject.rpartition(":")
+            action = f"{action}.{verb}"
+        elif "verb" in given:
+            action = f"{action}.{given['verb']}"
+        peer = scope.get("client") or (UNKNOWN_PEER, 0)
+        return AuditDraft(str(peer[0]), "http", action, subject, agent=self._service.agent("").name, rows=rows)
+
+
+async def write(service: Service, draft: AuditDraft) -> None:
+    """Write an entry that no row was written with; what keeps it from being written is logged with all that it says."""
+    try:
+        await on_loop(service.agent(""), service.audit(draft), PATIENCE)
+    except (SparError, TimeoutError) as error:
+        log.error("audit entry not written", actor=draft.actor, action=draft.action, subject=draft.subject,
+                  reason=str(error))  # fmt: skip
+
+
+def audit_routes(service: Service) -> list[Route]:
+    """Return the routes of the audit log."""
+
+    def log() -> AuditLog:
+        if not offers(service.memory, KeepsAudit):
+            raise LookupError("this store keeps no audit log")
+        return service.memory.audit
+
+    async def entries(request: Request) -> Response:
+        """List entries of the audit log, newest first; `limit`, `before` (a number), `since`, `until` (times), `actor`,
+        `action` select."""
+        query = request.query_params
+        times: dict[str, Any] = {name: _time(name, query[name]) for name in ("since", "until") if query.get(name)}
+        before = int(query["before"]) if query.get("before") else None
+        return reply(
+            await log().entries(int(query.get("limit", "50")), before=before, actor=query.get("actor", ""),
+                                action=query.get("action", ""), **times)
+        )  # fmt: skip
+
+    async def verify(request: Request) -> Response:
+        """Say whether the chain of the audit log is whole: `{ok, why}`."""
+        why = await log().verify()
+        return reply({"ok": not why, "why": why})
+
+    return [Route("/v1/audit", entries), Route("/v1/audit/verify", verify)]
+
+
+def _time(name: str, text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{name} = {text[:60]!r}: must be a time such as 2026-11-22T18:00:00+00:00") from None
+    return at if at.tzinfo is not None else at.astimezone()

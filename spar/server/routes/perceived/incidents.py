@@ -1,0 +1,80 @@
+"""Incidents under `/v1`: those that are known, one whole, and closing one on the word of a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from spar.errors import ConflictError
+from spar.observe.logs import get_logger
+from spar.ports.optional import IncidentsKept, KeepsIncidents, offers
+from spar.records.perceived.incidents import Incident, summary_of
+from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.routes.review import peer_of
+
+if TYPE_CHECKING:
+    from spar.service.app import Service
+
+log = get_logger("spar.incidents")
+
+#: The values of the parameter `state`, the default first.
+STATES = ("all", "open", "closed")
+#: Incidents of one answer.
+MOST = 1_000
+
+
+def incident_routes(service: Service) -> list[Route]:
+    """Return the routes of incidents."""
+
+    def kept() -> IncidentsKept:
+        agent = service.agent("")
+        sense = agent.setup.modules["sense"].part
+        if not offers(sense, KeepsIncidents):
+            raise LookupError(f"agent {agent.name!r} keeps no incidents: its sense module has none")
+        return sense.incidents
+
+    def named(id: str) -> Incident:
+        for incident in kept().list():
+            if incident.id.casefold() == id.casefold():
+                return incident
+        known = ", ".join(incident.id for incident in kept().list()[-5:]) or "none"
+        raise LookupError(f"no incident {id[:100]!r}; the last are: {known}")
+
+    async def listed(request: Request) -> Response:
+        """List incidents, newest first, in short; `state` (`open`, `closed`) and `limit` select."""
+        query = request.query_params
+        state, limit = query.get("state", STATES[0]), int(query.get("limit", "100"))
+        if state not in STATES:
+            raise ValueError(f"state = {state!r:.100}: must be one of {', '.join(STATES)}")
+        if not 1 <= limit <= MOST:
+            raise ValueError(f"limit = {limit}: must be from 1 to {MOST}")
+        found = [incident for incident in kept().list() if state in ("all", incident.state)]
+        return reply([summary_of(incident) for incident in found[::-1][:limit]])
+
+    async def one(request: Request) -> Response:
+        """Return one incident whole: what belongs to it, what happened to it and why, which cycles dealt with it."""
+        return reply(to_builtins(named(request.path_params["id"])))
+
+    async def close(request: Request) -> Response:
+        """Have an incident closed with the next cycle; 409 when it is closed already."""
+        incident, by = named(request.path_params["id"]), peer_of(request)
+
+        async def work() -> Any:
+            return kept().ask_closing(incident.id, by)
+
+        try:
+            closing = await on_loop(service.agent(""), work(), PATIENCE)
+        except ValueError as error:
+            raise ConflictError(str(error)) from None
+        log.info("incident closed", agent=service.agent("").name, incident=incident.id, by=by)
+        return reply(to_builtins(closing), 202)
+
+    return [
+        Route("/v1/incidents", listed),
+        Route("/v1/incidents/{id}:close", close, methods=["POST"]),
+        Route("/v1/incidents/{id}", one),
+    ]

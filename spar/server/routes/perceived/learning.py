@@ -1,0 +1,89 @@
+"""Examples of intents and kinds under `/v1`: list it, try it, teach an example, forget one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from spar.ports.optional import Learns, offers
+from spar.records.audit import refine
+from spar.server.answers import PATIENCE, decoded, on_loop, reply
+from spar.server.routes.review import peer_of
+
+if TYPE_CHECKING:
+    from spar.service.app import Service
+
+
+class TeachBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of an example: a text, its label, and whether that is an intent or a kind."""
+
+    text: str
+    label: str
+    what: Literal["intent", "kind"] = "intent"
+
+
+class ForgetBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Body that names an example by its id."""
+
+    id: str
+
+
+class TryBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Body with a text to be read."""
+
+    text: str
+
+
+def learning_routes(service: Service) -> list[Route]:
+    """Return the routes of what is learnt from examples."""
+
+    async def ask(question: Callable[[Learns], Coroutine[Any, Any, Any]]) -> Response:
+        agent = service.agent("")
+        service.demand_open()
+        sense = agent.setup.modules["sense"].part
+        if not offers(sense, Learns):
+            raise LookupError("this sense module learns nothing from examples; the standard one does")
+        return reply(await on_loop(agent, question(sense), PATIENCE))
+
+    async def examples(request: Request) -> Response:
+        """List the labels that are known, and the examples that people taught."""
+
+        async def work(sense: Learns) -> Any:
+            return sense.taught()
+
+        return await ask(work)
+
+    async def teach(request: Request) -> Response:
+        """Teach `{text, label, what?}`: from now on such a text has this intent, or this kind."""
+        body = decoded(await request.body(), TeachBody)
+        refine(subject=body.label, detail={"what": body.what})
+        by = peer_of(request)
+        return await ask(lambda sense: sense.teach(body.what, body.text, body.label, by=by))
+
+    async def forget(request: Request) -> Response:
+        """Forget the example `{id}`."""
+        body = decoded(await request.body(), ForgetBody)
+        refine(subject=body.id)
+        by = peer_of(request)
+        return await ask(lambda sense: sense.unteach(body.id, by=by))
+
+    async def attempt(request: Request) -> Response:
+        """Return what `{text}` would be read as; nothing is kept."""
+        body = decoded(await request.body(), TryBody)
+
+        async def work(sense: Learns) -> Any:
+            return sense.read(body.text)
+
+        return await ask(work)
+
+    return [
+        Route("/v1/examples", examples),
+        Route("/v1/examples:teach", teach, methods=["POST"]),
+        Route("/v1/examples:forget", forget, methods=["POST"]),
+        Route("/v1/examples:try", attempt, methods=["POST"]),
+    ]

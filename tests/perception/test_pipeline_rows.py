@@ -1,0 +1,55 @@
+"""What the pipeline has learnt outlives the process, with the cycle that took what taught it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memory import Memory
+from perception.sense import Sense
+from spar import Action, Agent
+from spar.protocols import SensorContext, SensorSpec
+from spar.testing import VirtualClock
+from spar.types import Perception
+
+
+class Log:
+    """Hands over lines when it is told to."""
+
+    async def open(self, ctx: SensorContext) -> None:
+        self.context = ctx
+
+    def write(self, *lines: str) -> None:
+        for line in lines:
+            self.context.push(Perception(line, kind="log.line", at=self.context.clock.now()))
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.told: list[Perception] = []
+
+    async def plan(self, perceptions: list[Perception]) -> Action | None:
+        self.told += perceptions
+        return None
+
+
+async def life(path: Path, clock: VirtualClock, *batches: tuple[str, ...]) -> list[Perception]:
+    """Run an agent over batches of lines, ten seconds apart, and stop it; returns what its planner was told."""
+    log, reader = Log(), Reader()
+    memory = Memory(f"sqlite:///{path}/spar.db")
+    async with Agent(sense=Sense([SensorSpec("log", log)]), plan=reader, memory=memory, clock=clock, loop_interval=1.0):
+        for lines in batches:
+            log.write(*lines)
+            await clock.sleep(10)
+    return reader.told
+
+
+async def test_a_template_is_known_after_a_restart_and_its_window_goes_on(tmp_path: Path, clock: VirtualClock) -> None:
+    (first,) = await life(tmp_path, clock, ("job 1 done",), ("job 2 done", "job 3 done"))
+    assert first.attributes["novelty"] == "template"
+
+    told = await life(tmp_path, clock, ("job 4 done",), ("disk 1 is lost",), *[()] * 5, ("job 5 done",))
+
+    assert [(one.content, one.attributes.get("novelty"), one.attributes.get("count")) for one in told] == [
+        ("disk 1 is lost", "template", None),
+        ("job 5 done", None, 4),
+    ]

@@ -1,0 +1,305 @@
+"""The audit log at the door: each request that changes something leaves one entry, what changes nothing none."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from memory import Memory
+from spar import Action, Agent, Call, Perception, tool
+from spar.config.load import load
+from spar.records.audit import AuditEntry
+from spar.records.journal import Doubt, Item
+from spar.server.audit import ACTIONS, NOT_AUDITED, READS
+from spar.server.routes.control import control
+from spar.service.app import Service
+from spar.types import Experience
+
+Key = tuple[str, str]
+
+
+@tool(effect="once", approval="ask")
+async def deploy() -> str:
+    """Deploy."""
+    return "done"
+
+
+class Sensing:
+    """Sense module whose sensor can be tried again."""
+
+    async def sense(self) -> list[Perception]:
+        return []
+
+    def restore(self, sensor: str) -> None:
+        if sensor != "inbox":
+            raise LookupError(f"no sensor {sensor!r}")
+
+    def taught(self) -> Mapping[str, Any]:
+        return {}
+
+    async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
+        return {"id": "e1", "label": label}
+
+    async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
+        return {"id": example}
+
+    def read(self, text: str, /) -> Mapping[str, Any]:
+        return {}
+
+
+async def plan(perceptions: list[Perception]) -> Action | None:
+    if not perceptions:
+        return None
+    return Action(calls=[Call("deploy")]) if "deploy" in perceptions[0].text else Action(output="fine")
+
+
+class Door:
+    """An agent with its control API, asked by alice."""
+
+    def __init__(self, agent: Agent, memory: Memory, service: Service) -> None:
+        self.agent, self.memory, self.application = agent, memory, control(service)
+        transport = httpx.ASGITransport(self.application, client=("alice", 4711))
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://spar")
+
+    async def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        return await self.client.request(method, path, json=body)
+
+    async def entries(self, **chosen: Any) -> list[AuditEntry]:
+        return await self.memory.audit.entries(1_000, **chosen)
+
+    async def pending(self) -> dict[str, Any]:
+        """A call that waits for approval."""
+        session = f"s{len(await self.entries())}"
+        await self.agent.submit("deploy", session=session)
+        async with asyncio.timeout(20):
+            while True:
+                for row in (await self.ask("GET", "/v1/approvals")).json():
+                    if row["session"] == session:
+                        return dict(row)
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def door(tmp_path: Path) -> AsyncIterator[Door]:
+    url = f"sqlite:///{tmp_path / 'memory.db'}"
+    async with Memory(url) as memory:
+        journal = memory.journal
+        journal.doubted("main", Doubt("c1/pay", Call("pay", id="pay"), "c1"))
+        for id in ("d1", "d2"):
+            journal.bury("main", Item(id, Perception("x", id=id)), "3 attempts failed")
+        await journal.safe()
+    memory = Memory(url)
+    agent = Agent(sense=Sensing(), plan=plan, tools=[deploy], memory=memory, loop_interval="off")
+    async with agent:
+        door = Door(agent, memory, Service(load(None, environ={}), agent, reload=lambda: load(None, environ={})))
+        yield door
+        await door.client.aclose()
+
+
+async def decide(door: Door, decision: str, **more: Any) -> httpx.Response:
+    row = await door.pending()
+    return await door.ask("POST", f"/v1/approvals/{row['id']}",
+                          {"digest": row["digest"], "decision": decision, **more})  # fmt: skip
+
+
+async def revoke(door: Door) -> httpx.Response:
+    await decide(door, "approve", grant_for=60)
+    (grant,) = (await door.ask("GET", "/v1/grants")).json()
+    return await door.ask("DELETE", f"/v1/grants/{grant['id']}")
+
+
+async def pair(door: Door) -> httpx.Response:
+    admission = await door.agent.senders.meet("mail", "bob@example.org", is_verified=True)
+    code = re.search(r"[A-Z0-9]{4}-[A-Z0-9]{4}", admission.answer)
+    assert code is not None
+    return await door.ask("POST", "/v1/senders:pair", {"code": code[0], "person": "bob"})
+
+
+async def forget_sender(door: Door) -> httpx.Response:
+    await door.ask("POST", "/v1/senders:deny", {"sender": "mail:eve@example.org"})
+    return await door.ask("POST", "/v1/senders:forget", {"sender": "mail:eve@example.org"})
+
+
+LINE = '{"situation": "the disk is full", "id": "e1"}'
+
+
+async def forget_experience(door: Door) -> httpx.Response:
+    await door.memory.store(Experience("the disk is full", id="e1"))
+    return await door.ask("DELETE", "/v1/memory/experiences/e1")
+
+
+async def said(door: Door, method: str, verb: str, body: Any = None) -> httpx.Response:
+    receipt = await door.agent.submit("hello", session="room")
+    await door.agent.wait(receipt.run_id, 20)
+    return await door.ask(method, f"/v1/sessions/room{verb}", body)
+
+
+async def abort(door: Door) -> httpx.Response:
+    await door.pending()
+    (run, *_) = door.agent.runs.open_in(next(iter(door.agent.sessions.by_key.values())).key) or [None]
+    receipt = await door.agent.submit("hello", session="other")
+    return await door.ask("POST", f"/v1/runs/{run.id if run is not None else receipt.run_id}:abort")
+
+
+async def feedback(door: Door) -> httpx.Response:
+    receipt = await door.agent.submit("hello")
+    await door.agent.wait(receipt.run_id, 20)
+    return await door.ask("POST", f"/v1/runs/{receipt.run_id}/feedback", {"good": False, "why": "not what I asked"})
+
+
+WALK: Mapping[Key, tuple[tuple[str, Callable[[Door], Coroutine[Any, Any, httpx.Response]]], ...]] = {
+    ("POST", "/v1/agents/{target}"): (
+        ("agent.pause", lambda door: door.ask("POST", "/v1/agents/main:pause")),
+        ("agent.step_sense", lambda door: door.ask("POST", "/v1/agents/main:step_sense")),
+        ("agent.resume", lambda door: door.ask("POST", "/v1/agents/main:resume")),
+        ("agent.reload", lambda door: door.ask("POST", "/v1/agents/main:reload")),
+        ("agent.stop", lambda door: door.ask("POST", "/v1/agents/main:stop")),
+    ),
+    ("POST", "/v1/sensors/{sensor}:restore"): (
+        ("sensor.restore", lambda door: door.ask("POST", "/v1/sensors/inbox:restore")),
+    ),
+    ("POST", "/v1/runs/{run_id:path}:abort"): (("run.abort", abort),),
+    ("POST", "/v1/runs/{run_id:path}/feedback"): (("run.feedback", feedback),),
+    ("POST", "/v1/approvals/{id}"): (
+        ("approval.approve", lambda door: decide(door, "approve", grant_for=60)),
+        ("approval.deny", lambda door: decide(door, "deny", reason="not today")),
+        ("approval.edit", lambda door: decide(door, "edit", params={})),
+    ),
+    ("DELETE", "/v1/grants/{id}"): (("grant.revoke", revoke),),
+    ("POST", "/v1/calls/in-doubt/{id:path}/resolve"): (
+        ("doubt.resolve", lambda door: door.ask(
+            "POST", f"/v1/calls/in-doubt/{quote('c1/pay', safe='')}/resolve", {"answer": "failed"})),
+    ),
+    ("POST", "/v1/dead-letters/{id:path}/{verb}"): (
+        ("dead_letter.drop", lambda door: door.ask("POST", "/v1/dead-letters/d1/drop")),
+        ("dead_letter.retry", lambda door: door.ask("POST", "/v1/dead-letters/d2/retry")),
+    ),
+    ("POST", "/v1/senders:pair"): (("sender.pair", pair),),
+    ("POST", "/v1/senders:allow"): (
+        ("sender.allow", lambda door: door.ask("POST", "/v1/senders:allow", {"sender": "mail:a@example.org"})),
+    ),
+    ("POST", "/v1/senders:deny"): (
+        ("sender.deny", lambda door: door.ask("POST", "/v1/senders:deny", {"sender": "mail:b@example.org"})),
+    ),
+    ("POST", "/v1/senders:forget"): (("sender.forget", forget_sender),),
+    ("POST", "/v1/sessions/{key:path}:reset"): (("session.reset", lambda door: said(door, "POST", ":reset")),),
+    ("PATCH", "/v1/sessions/{key:path}"): (
+        ("session.change", lambda door: said(door, "PATCH", "", {"title": "Room"})),
+    ),
+    ("DELETE", "/v1/sessions/{key:path}"): (("session.forget", lambda door: said(door, "DELETE", "")),),
+    ("DELETE", "/v1/memory/experiences/{id}"): (("experience.forget", forget_experience),),
+    ("POST", "/v1/memory/experiences:forget"): (
+        ("experience.forget", lambda door: door.ask("POST", "/v1/memory/experiences:forget", {"session": "room"})),
+    ),
+    ("POST", "/v1/memory/experiences:import"): (
+        ("experience.import", lambda door: door.ask("POST", "/v1/memory/experiences:import", {"lines": LINE})),
+    ),
+    ("POST", "/v1/examples:teach"): (
+        ("example.teach", lambda door: door.ask("POST", "/v1/examples:teach", {"text": "hi", "label": "greeting"})),
+    ),
+    ("POST", "/v1/examples:forget"): (
+        ("example.forget", lambda door: door.ask("POST", "/v1/examples:forget", {"id": "e1"})),
+    ),
+}  # fmt: skip
+#: Walked by `tests/process/test_channels.py`, as a delivery that fails needs a channel that is down, by
+#: `tests/process/test_incidents.py` and by `tests/process/test_notices.py`.
+ELSEWHERE = {
+    ("POST", "/v1/deliveries/{target}"),
+    ("POST", "/v1/incidents/{id}:close"),
+    ("POST", "/v1/notifiers/{target}"),
+}
+
+
+def test_every_route_that_changes_something_has_a_name_and_is_walked() -> None:
+    agent = Agent()
+    routes = {
+        (method, route.path)  # type: ignore[attr-defined]
+        for route in control(Service(load(None, environ={}), agent)).routes
+        for method in route.methods  # type: ignore[attr-defined]
+        if method not in READS
+    }
+    assert routes == set(ACTIONS) | NOT_AUDITED
+    assert set(WALK) | ELSEWHERE == set(ACTIONS)
+
+
+@pytest.mark.parametrize("key", list(WALK), ids=" ".join)
+async def test_each_request_that_changes_something_leaves_one_entry(door: Door, key: Key) -> None:
+    for action, ask in WALK[key]:
+        answer = await ask(door)
+        assert answer.status_code < 300, (action, answer.text)
+        (entry,) = await door.entries(action=action)
+        assert (entry.actor, entry.origin, entry.agent) == ("alice", "http", "main")
+    known = {action for action, _ in WALK[key]} | {"approval.approve", "sender.deny"}
+    every = await door.entries()
+    assert {each.action for each in every} <= known
+    assert len(every) == len({each.action for each in every})
+    assert await door.memory.audit.verify() == ""
+
+
+async def test_what_is_refused_or_only_looked_at_leaves_none(door: Door) -> None:
+    asked = [
+        await door.ask("GET", "/v1/status"), await door.ask("GET", "/v1/audit"),
+        await door.ask("POST", "/v1/runs", {"message": "hello"}),
+        await door.ask("POST", "/v1/agents/main:fly"), await door.ask("POST", "/v1/dead-letters/none/drop"),
+        await door.ask("POST", "/v1/approvals/none", {"digest": "x", "decision": "deny"}),
+        await door.ask("POST", "/v1/senders:deny", {"sender": "nonsense"}),
+        await door.ask("PATCH", "/v1/sessions/room", {"defaults": {"speed": 3}}),
+    ]  # fmt: skip
+    assert [answer.status_code < 300 for answer in asked] == [True, True, True, *[False] * 5]
+    assert await door.entries() == []
+
+
+async def test_what_took_too_long_or_failed_after_it_had_begun_leaves_one_that_says_so(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def late(*_: Any, **__: Any) -> None:
+        raise TimeoutError("agent 'main' did not answer within 10 s")
+
+    monkeypatch.setattr(Agent, "pause", late)
+    answer = await door.ask("POST", "/v1/agents/main:pause")
+
+    assert answer.status_code == 504
+    (entry,) = await door.entries()
+    assert (entry.action, entry.detail["answered"]) == ("agent.pause", 504)
+
+
+async def test_a_second_answer_is_refused_and_leaves_none(door: Door) -> None:
+    row = await door.pending()
+    body = {"digest": row["digest"], "decision": "deny"}
+    answers = await asyncio.gather(*(door.ask("POST", f"/v1/approvals/{row['id']}", body) for _ in range(3)))
+    assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
+    (entry,) = await door.entries()
+    assert (entry.action, entry.subject, entry.detail["tool"]) == ("approval.deny", row["id"], "deploy")
+    assert entry.before != entry.after != ""
+
+
+async def test_a_pause_and_its_end_are_written_with_the_row_that_keeps_them(door: Door) -> None:
+    await door.ask("POST", "/v1/agents/main:pause")
+    await door.ask("POST", "/v1/agents/main:resume")
+
+    resumed, paused = await door.entries()
+
+    assert (paused.action, resumed.action) == ("agent.pause", "agent.resume")
+    assert paused.after == resumed.before != ""
+
+
+async def test_the_log_is_asked_by_actor_action_and_time_and_says_whether_it_is_whole(door: Door) -> None:
+    for name in ("a", "b", "c"):
+        await door.ask("POST", "/v1/senders:deny", {"sender": f"mail:{name}@example.org"})
+    await door.ask("POST", "/v1/agents/main:pause")
+    newest, *rest = (await door.ask("GET", "/v1/audit")).json()
+    assert (newest["action"], newest["detail"]) == ("agent.pause", {"state": "running"})
+    assert [each["subject"] for each in rest] == [f"mail:{name}@example.org" for name in "cba"]
+    page = (await door.ask("GET", f"/v1/audit?action=sender&limit=2&before={rest[0]['seq']}")).json()
+    assert [each["subject"] for each in page] == ["mail:b@example.org", "mail:a@example.org"]
+    assert (await door.ask("GET", "/v1/audit?actor=bob")).json() == []
+    assert (await door.ask("GET", "/v1/audit?since=2999-01-01")).json() == []
+    assert (await door.ask("GET", "/v1/audit?since=soon")).status_code == 422
+    assert (await door.ask("GET", "/v1/audit/verify")).json() == {"ok": True, "why": ""}
