@@ -1,5 +1,7 @@
 """Retention by age, number and size, the oldest first; of events only those that no open cycle needs.
 
+Of experiences the least useful of the oldest go first: what helped stays longer than what harmed, and a rare failure
+that teaches something longer than what works all the time. What is too old goes in any case.
 `due` is the pure decision; `trim` carries it out in one small transaction on the writer's connection, so that no
 other work waits long. When the whole is too large, the tape and the experiences each keep half: neither can crowd the
 other out.
@@ -7,8 +9,9 @@ other out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -17,6 +20,7 @@ from memory.journal import counts, orphans, session_rows
 from memory.sqlite import hash_chain
 from memory.sqlite.hash_chain import integer
 from spar.failpoints import crashpoint
+from spar.types import RETIRED_AFTER
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -24,6 +28,14 @@ if TYPE_CHECKING:
 BATCH = 250  # rows deleted at once: some milliseconds
 FACTS = 5_000  # of facts, which stand together, more than a group of work brings
 _DAY = 86_400.0
+#: The oldest experiences of which the least useful go.
+WINDOW = 4 * BATCH
+#: A failure that was made no more often than this is rare, and worth so much more if there is a lesson in it; so much
+#: more is what is trusted worth, too.
+RARE, FLOOR = 3, 2.0
+#: Of each kind the newest rows, which stay whatever the file takes.
+NEWEST = 100
+_ABOUT_A_FACT = 600
 #: Rows about which run wrote where, which are kept for as many days as entries; a run that was superseded is known
 #: for as long.
 _KEPT_WRITERS = 100_000
@@ -32,9 +44,17 @@ _MERGE_PAGES = 200  # pages of the text index merged at once in idle time; merge
 _VACUUM_PAGES = 500
 
 
+class Judged(Struct, frozen=True):
+    """An experience that may go: its row, its bytes, what it is worth."""
+
+    seq: int
+    bytes: int
+    value: float
+
+
 class RetentionLimits(Struct, frozen=True):
     """The limits of what is kept; None means all. `bytes` is about what the rows take in the file, without facts and
-    transcripts."""
+    transcripts; `file_bytes` is what the whole file may take."""
 
     days: float | None
     cycles: int | None
@@ -45,6 +65,7 @@ class RetentionLimits(Struct, frozen=True):
     transcript_days: float | None = 90
     transcripts: int | None = 200_000
     transcript_bytes: int | None = 100 << 20
+    file_bytes: int | None = None
 
     def rows(self, kind: str) -> int | None:
         return self.cycles if kind == "cycle" else self.experiences
@@ -74,6 +95,30 @@ def shares(held: dict[str, int], limit: int | None) -> dict[str, int]:
     return {kind: max(0, size - max(half, limit - (total - size))) for kind, size in held.items()}
 
 
+def value(success: bool | None, count: int, helped: int, harmed: int, *, is_teaching: bool, is_trusted: bool) -> float:
+    """Return how much an experience is worth keeping, beside its age.
+
+    Strangers can bring about rare failures at will: being rare counts no more than being trusted.
+    """
+    worth = math.log1p(helped) - math.log1p(harmed) + 0.1 * math.log1p(count)
+    is_rare = success is False and count <= RARE and harmed - helped < RETIRED_AFTER
+    return worth + FLOOR * (is_rare and is_teaching) + FLOOR * is_trusted
+
+
+def least_useful(oldest: Sequence[Judged], *, count: int, keep: int | None, over: int) -> list[int]:
+    """Return which of the oldest go because there are too many, or they are too large: the least useful first.
+
+    Args: oldest: in order of age; count: how many there are in all; keep: how many may stay; over: bytes too many.
+    """
+    gone, freed = list[int](), 0
+    for each in sorted(oldest, key=lambda each: each.value):  # the sort keeps the order of age among equals
+        if len(gone) >= BATCH or not ((keep is not None and count - len(gone) > keep) or over > freed):
+            break
+        gone.append(each.seq)
+        freed += each.bytes
+    return gone
+
+
 def trim(connection: Connection, limits: RetentionLimits, now: float) -> int:
     """Delete one batch of what is due; returns how many rows went. Writes nothing when nothing is due."""
     held = {kind: _held(connection, kind) for kind in _TIMES}
@@ -81,8 +126,10 @@ def trim(connection: Connection, limits: RetentionLimits, now: float) -> int:
     sizes["cycle"] += pieces.held(connection)
     over = shares(sizes, limits.bytes)
     horizon = None if limits.days is None else now - limits.days * _DAY
-    deleted = 0
+    deleted = _trim_experiences(connection, limits, held["experience"][0], over["experience"], horizon)
     for kind, (count, _) in held.items():
+        if kind == "experience":
+            continue
         at = _TIMES[kind]
         rows = _oldest(connection, kind, at, at)
         number = due(rows, count=count, keep=limits.rows(kind), over=over[kind], horizon=horizon)
@@ -95,6 +142,86 @@ def trim(connection: Connection, limits: RetentionLimits, now: float) -> int:
             )
             deleted += connection.changes()
     return deleted
+
+
+def _trim_experiences(
+    connection: Connection, limits: RetentionLimits, count: int, over: int, horizon: float | None
+) -> int:
+    old = connection.execute("SELECT seq FROM experience WHERE at < ? ORDER BY at LIMIT ?", (horizon or -1e18, BATCH))
+    gone = [int(str(seq)) for (seq,) in old]
+    if not gone and ((limits.experiences is not None and count > limits.experiences) or over > 0):
+        gone = least_useful(_oldest_experiences(connection), count=count, keep=limits.experiences, over=over)
+    return _drop_experiences(connection, gone)
+
+
+def _oldest_experiences(connection: Connection) -> list[Judged]:
+    found = connection.execute(
+        f"SELECT seq, bytes, success, count, helped, harmed, lesson, trust = 'trusted' FROM experience "
+        f"ORDER BY at LIMIT {WINDOW}"
+    )
+    return [
+        Judged(seq, size, value(None if success is None else bool(success), made, helped, harmed,
+                                is_teaching=bool(lesson), is_trusted=bool(trusted)))
+        for seq, size, success, made, helped, harmed, lesson, trusted in _rows(found)
+    ]  # fmt: skip
+
+
+def _rows(found: Any) -> Iterable[tuple[Any, ...]]:
+    rows: Iterable[tuple[Any, ...]] = found
+    return rows
+
+
+def _drop_experiences(connection: Connection, gone: Sequence[int]) -> int:
+    if not gone:
+        return 0
+    crashpoint("retention.delete")
+    connection.execute(f"DELETE FROM experience WHERE seq IN ({', '.join(map(str, gone))})")
+    return connection.changes()
+
+
+def fit(connection: Connection, limits: RetentionLimits, now: float, live: Collection[str] | None = None) -> int:
+    """Delete one batch where the file takes more than it may: of what takes most, cycles, experiences, entries of
+    transcripts or facts, the oldest; how many rows went. What is open, and the newest of each, stays."""
+    if limits.file_bytes is None or used(connection) <= limits.file_bytes:
+        return 0
+    sizes = {kind: _held(connection, kind)[1] for kind in ("cycle", "experience", "transcript")}
+    sizes["cycle"] += pieces.held(connection)
+    facts = integer(connection, "SELECT count(*) FROM fact")
+    sizes["fact"] = facts * _ABOUT_A_FACT
+    for kind in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        if gone := _drop_some(connection, kind, limits, now, live, facts):
+            return gone
+    return 0
+
+
+def _drop_some(
+    connection: Connection, kind: str, limits: RetentionLimits, now: float, live: Collection[str] | None, facts: int
+) -> int:
+    count = facts if kind == "fact" else _held(connection, kind)[0]
+    if count <= NEWEST:
+        return 0
+    most = min(BATCH, count - NEWEST)
+    if kind == "experience":
+        chosen = least_useful(_oldest_experiences(connection), count=count, keep=count - most, over=0)
+        return _drop_experiences(connection, chosen)
+    if kind == "fact":
+        fewer = RetentionLimits(None, None, None, None, None, max(NEWEST, facts - FACTS))
+        return trim_facts(connection, fewer, now, live)
+    if kind == "cycle":
+        counts.fold(connection, is_all=True)
+    crashpoint("retention.delete")
+    order = "started_at" if kind == "cycle" else "seq"
+    connection.execute(f"DELETE FROM {kind} WHERE seq IN (SELECT seq FROM {kind} ORDER BY {order} LIMIT ?)", (most,))
+    gone = connection.changes()
+    return gone + (pieces.trim(connection) if kind == "cycle" else 0)
+
+
+def used(connection: Connection) -> int:
+    """Return the bytes of the file that hold something."""
+    pages, free, size = (
+        integer(connection, f"PRAGMA {name}") for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size
 
 
 def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live: Collection[str] | None = None) -> int:
@@ -156,13 +283,17 @@ def trim_transcripts(connection: Connection, limits: RetentionLimits, now: float
     return gone + session_rows.trim(connection, -1e18 if horizon is None else horizon)
 
 
-def tidy(connection: Connection) -> bool:
-    """Merge some of the text index and give free pages back; returns whether there is more to do."""
+def tidy(connection: Connection, file_bytes: int | None = None) -> bool:
+    """Merge some of the text index and give free pages back; returns whether there is more to do.
+
+    Args: file_bytes: what the file may take; where it takes more, no free pages are kept.
+    """
     before = connection.total_changes()
     connection.execute("INSERT INTO experience_text (experience_text, rank) VALUES ('merge', ?)", (_MERGE_PAGES,))
     more = connection.total_changes() - before >= 2  # fewer: there was nothing to merge, says FTS5's manual
     free, pages = (integer(connection, f"PRAGMA {name}") for name in ("freelist_count", "page_count"))
-    if free > max(_VACUUM_PAGES, pages // 4):  # some free pages are kept: they will be needed again
+    is_over = file_bytes is not None and pages * integer(connection, "PRAGMA page_size") > file_bytes
+    if free > (0 if is_over else max(_VACUUM_PAGES, pages // 4)):  # some are kept: they will be needed again
         connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()  # reading it makes it run
         more = more or integer(connection, "PRAGMA freelist_count") < free
     return more

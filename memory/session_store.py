@@ -11,8 +11,11 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from memory.audit import Probe, audited
+from memory.codec import safe
 from memory.journal import session_rows
 from memory.journal.queries import SessionQueries
+from spar.clock import Clock, SystemClock
 from spar.records.session import SessionRecord
 from spar.types import Fault
 
@@ -34,10 +37,11 @@ class SessionRows(SessionQueries):
     """
 
     def __init__(
-        self, file: Callable[[], DatabaseSession], journal: Callable[[], Journal | None], told: Callable[[Fault], None]
-    ) -> None:
+        self, file: Callable[[], DatabaseSession], journal: Callable[[], Journal | None],
+        told: Callable[[Fault], None], clock: Callable[[], Clock] = SystemClock,
+    ) -> None:  # fmt: skip
         super().__init__(file, told)
-        self._journal = journal
+        self._journal, self._clock = journal, clock
 
     def hand_over(self) -> None:
         if (journal := self._journal()) is not None:
@@ -62,7 +66,11 @@ class SessionRows(SessionQueries):
         file = self._opened()
         file.demand_room()
         self.hand_over()
-        await file.commit(lambda connection: session_rows.put(connection, agent, record), _ABOUT_A_ROW)
+
+        def put(connection: Connection) -> None:
+            session_rows.put(connection, agent, record)
+
+        await file.commit(audited(put, "session", self._clock(), _row(agent, record.key)), _ABOUT_A_ROW)
 
     async def forget(self, agent: str, key: str) -> int:
         """Delete the transcript of a session, its cycles, what is known of its runs that have ended, and last its row;
@@ -80,4 +88,8 @@ class SessionRows(SessionQueries):
             return session_rows.forget(connection, agent, key)
 
         self.hand_over()
-        return await self._opened().commit(forget)
+        return await self._opened().commit(audited(forget, "session", self._clock(), _row(agent, key)))
+
+
+def _row(agent: str, key: str) -> Probe:
+    return "SELECT body FROM session WHERE agent = ? AND key = ?", (safe(agent), safe(key))

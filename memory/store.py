@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -17,15 +17,19 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import anyio
 from annotated_types import Ge, Gt
+from msgspec import structs
 
-from memory import cycle_log, events, own_rows, pieces, records, retention
+from memory import audit, cycle_log, events, own_rows, pieces, records, retention
 from memory.care import losses, repair
 from memory.care.doctor import Doctor
 from memory.care.opening import open_file
 from memory.codec import decode, encode, exactly, safe, sealed
-from memory.experiences import jsonl
+from memory.experiences import credit, inspect, jsonl, search
 from memory.experiences import rows as experiences
+from memory.experiences.embedding import Embedding
+from memory.experiences.inspect import ExperienceDetail
 from memory.experiences.rows import ExperienceFilter
+from memory.experiences.search import Recalled
 from memory.journal import budgets, counts, orphans, replay
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
@@ -36,10 +40,12 @@ from memory.sqlite.session import DatabaseSession
 from memory.transcript_store import Transcripts
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ConflictError, SparError, TransientError
+from spar.ports.embedder import Embedder
 from spar.protocols import Home, Host, Record
+from spar.records.audit import STATE
 from spar.records.journal import DeadLetter, Doubt, RowChange
 from spar.threads import Threads
-from spar.types import CycleRecord, Experience, Fault, replace
+from spar.types import Credit, CycleRecord, Experience, Fault, Feedback, Trust, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -52,6 +58,7 @@ R = TypeVar("R")
 _LOSSES = ("damaged", "permanent")
 
 _MOST = 10_000  # rows of one answer: more is an export
+_MOST_CASES = 50  # of one decision that are shown
 _EXPORT_BATCH = 500  # rows of one short read
 _EXPORT_WAIT = 60.0  # seconds for one batch
 
@@ -68,10 +75,14 @@ class Memory:
         keep_fact_days, keep_facts: what is kept of the journal of cycles that have ended.
         keep_transcript_days, keep_transcripts, keep_transcript_bytes: what is kept of transcripts, by the age, number
             and size of their entries.
+        keep_audit_days: what is kept of the audit log.
+        max_bytes: what the whole file may take; beyond it the oldest cycles, experiences, entries and facts go, of what
+            takes most.
         ballast: bytes that are held beside the file and given up when the disk is full, so that it can be cleaned; less
             where the disk is small.
         on_damage: "restore" sets a damaged file aside and takes the last good copy, "refuse" leaves it to you.
         read_only: reads a file that another process may have open; takes no lock and cannot write.
+        embedder: embeds texts in idle time, so that recall finds what is meant where other words say it.
     Raises: ConfigError when a value cannot be used.
 
     `on_fault` is called in the event loop with a Fault when writing begins to fail or an accepted item had to be set
@@ -93,10 +104,13 @@ class Memory:
         keep_transcript_days: Annotated[float, Gt(0)] | None = 90,
         keep_transcripts: Annotated[int, Gt(0)] | None = 200_000,
         keep_transcript_bytes: Annotated[int, Gt(0)] | None = 100 << 20,
+        keep_audit_days: Annotated[float, Gt(0)] | None = 400,
+        max_bytes: Annotated[int, Gt(0)] | None = 4 << 30,
         ballast: Annotated[int, Ge(0)] = 64 << 20,
         on_damage: repair.OnDamage = "restore",
         read_only: bool = False,
         home: Home | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         if durability not in SYNCHRONOUS:
             raise ConfigError(
@@ -112,6 +126,8 @@ class Memory:
             "keep_transcript_days": keep_transcript_days,
             "keep_transcripts": keep_transcripts,
             "keep_transcript_bytes": keep_transcript_bytes,
+            "keep_audit_days": keep_audit_days,
+            "max_bytes": max_bytes,
         }
         for name, limit in limits.items():
             if limit is not None and not limit > 0:
@@ -136,7 +152,11 @@ class Memory:
             keep_transcript_days,
             keep_transcripts,
             keep_transcript_bytes,
+            max_bytes,
         )
+        self._audit_days = keep_audit_days
+        #: What embeds in idle time; None without an embedder.
+        self.embedding = None if embedder is None else self._made(embedder)
         self.on_fault: Callable[[Fault | None], None] = _ignore
         self._clock: Clock = SystemClock()
         self._opening, self._openings = anyio.Lock(), 0
@@ -147,7 +167,9 @@ class Memory:
         #: What was said and done in each session.
         self.transcripts = Transcripts(lambda: self._file, lambda: self._journal, self._told)
         #: The keys under which they were said, with their titles and defaults.
-        self.sessions = SessionRows(lambda: self._file, lambda: self._journal, self._told)
+        self.sessions = SessionRows(lambda: self._file, lambda: self._journal, self._told, lambda: self._clock)
+        #: Who changed what.
+        self.audit = audit.AuditRows(lambda: self._file, lambda: self._clock, lambda work: self._read(work))
         self._unsaved: dict[str, str] = {}
         self._last: dict[str, Any] = {}
         self._unreadable = 0
@@ -180,6 +202,8 @@ class Memory:
                 )
                 if not self.read_only:
                     await self._begin_journal(self._opened)
+                    if self.embedding is not None:
+                        self.embedding.begin()
             self._openings += 1
         return self
 
@@ -220,6 +244,8 @@ class Memory:
             opened = self._opened
             if opened is None:
                 return
+            if self.embedding is not None:
+                await self.embedding.end()
             if self._journal is not None:
                 self._journal.hand_over()
             try:
@@ -255,18 +281,92 @@ class Memory:
         task: str | None = None,
         success: bool | None = None,
         since: datetime | None = None,
+        **more: Any,
     ) -> list[Experience]:
-        """Return the `k` experiences that fit best: by their words, by recency, by whether they worked and teach.
+        """Return the `k` experiences that fit best, as `search` finds them.
 
-        Any text is a legal query; one without words asks for the most recent. Filters must hold exactly; `k` is at
-        most 10,000.
+        Args: query, k, session, task, success, since, more: as of `search`.
         Raises: TransientError when the file cannot be read now.
         """
-        where = ExperienceFilter(session=session, task=task, success=success, since=since)
+        found = await self.search(query, k, session=session, task=task, success=success, since=since, **more)
+        return [each.experience for each in found]
+
+    async def search(
+        self,
+        query: str = "",
+        k: int = 5,
+        *,
+        session: str | None = None,
+        task: str | None = None,
+        key: str | None = None,
+        success: bool | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        as_of: datetime | None = None,
+        trust: Trust | None = None,
+    ) -> list[Recalled]:
+        """Return the `k` experiences that fit best, the best first, each with how well it fits and why: by their words,
+        by their meaning where there is an embedder, and by what stands beside them in their session; of equals the more
+        useful one comes first, then the newer.
+
+        Any text is a legal query; one without words asks for the most recent. `k` is at most 10,000.
+
+        Args: session, task, key, success, trust: must be equal; since, before: when it was made last; as_of: only what
+            was known then.
+        Raises: TransientError when the file cannot be read now.
+        """
+        where = ExperienceFilter(None, session, task, success, since, before, key, trust, as_of)
         number = max(0, min(k, _MOST))
-        found, unreadable = await self._read(lambda c: experiences.search(c, query, number, where))
+        near = None
+        if self.embedding is not None and query.strip() and number:
+            near = await self.embedding.nearness(query)
+        found, unreadable = await self._read(lambda c: search.search(c, query, number, where, near))
         self._unreadable += unreadable
         return found
+
+    async def detail(self, id: str) -> ExperienceDetail | None:
+        """Return an experience in full, by its id or a unique beginning of one; None where there is none.
+
+        Raises: LookupError when several begin so.
+        """
+        return await self._read(lambda connection: inspect.detail(connection, id))
+
+    async def figures(self) -> Mapping[str, Any]:
+        """Return how many experiences there are, and how many were merged, used, are useless or of strangers."""
+        return await self._read(inspect.figures)
+
+    async def why(self, cycle_id: str) -> list[dict[str, Any]] | None:
+        """Return the decisions of a cycle that memory changed, or would have, each with the experiences that it went
+        by, as far as they are kept; None for a cycle that is not on the tape. Raises: LookupError."""
+        record = await self.cycle(cycle_id)
+        if record is None:
+            return None
+        found = []
+        for learnt in record.action.learnt if record.action is not None else ():
+            details = [await self._case(id) for id in learnt.cases[:_MOST_CASES]]
+            found.append({**structs.asdict(learnt), "cases": details})
+        return found
+
+    async def _case(self, id: str) -> dict[str, Any]:
+        try:
+            found = await self.detail(id)
+        except LookupError:
+            found = None
+        return {"id": id, "experience": None if found is None else found.experience}
+
+    async def apply(self, credits: Iterable[Credit] = (), feedback: Iterable[Feedback] = ()) -> int:
+        """Count what helped and what harmed, and take later words on how something went; safe when this returns.
+
+        What a cycle has of this comes with its end, through the journal.
+        Returns: how many experiences the words changed.
+        """
+        given, words = credit.checked(credits), credit.checked(feedback)
+
+        def apply(connection: Connection) -> int:
+            credit.count(connection, given)
+            return credit.take(connection, words)
+
+        return await self._file.commit(audit.audited(apply, "experience", self._clock))
 
     async def forget(
         self,
@@ -285,7 +385,11 @@ class Memory:
         where = ExperienceFilter(id, session, task, success, since, before)
         if where == ExperienceFilter():
             raise ValueError("forget needs an id or a filter; known: session, task, success, since, before")
-        return await self._file.commit(lambda connection: experiences.delete(connection, where))
+
+        def delete(connection: Connection) -> int:
+            return experiences.delete(connection, where)
+
+        return await self._file.commit(audit.audited(delete, "experience", self._clock))
 
     async def export(self, target: str | os.PathLike[str] | IO[str]) -> int:
         """Write all experiences as JSON lines, in order of arrival, to a path or an open text file; returns how many.
@@ -304,17 +408,23 @@ class Memory:
 
         return await Threads("memory export", self._clock, limit=1).run(jsonl.write_lines, target, bodies())
 
-    async def import_(self, source: str | os.PathLike[str] | IO[Any]) -> int:
-        """Keep the experiences of a JSON lines file, all or none; returns how many were new.
+    async def import_(self, source: str | os.PathLike[str] | IO[Any], *, trust: bool = False) -> int:
+        """Keep the experiences of a JSON lines file, all or none; returns how many were new. None that is here is
+        changed.
 
+        Args: trust: believe what the file claims of their trust, and of how often they were made and helped; else they
+            are untrusted, and counted apart from what was lived.
         Raises: SparError naming each bad line; OSError.
         """
         _ = self._file.writer  # refuses at once when read-only
         self._file.demand_room()
-        rows = await Threads("memory import", self._clock, limit=1).run(jsonl.read_lines, source)
-        return await self._file.commit(
-            lambda connection: experiences.insert(connection, rows), sum(row.size for row in rows)
-        )
+        rows = await Threads("memory import", self._clock, limit=1).run(partial(jsonl.read_lines, trust=trust), source)
+
+        def insert(connection: Connection) -> int:
+            return experiences.insert(connection, rows)
+
+        work = audit.audited(insert, "experience", self._clock)
+        return await self._file.commit(work, sum(row.size for row in rows))
 
     # -- the tape ----------------------------------------------------------------------------------------------
 
@@ -344,7 +454,10 @@ class Memory:
 
     async def cycle(self, cycle_id: str) -> CycleRecord | None:
         """Return the cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
-        return await self._read(lambda connection: cycle_log.find(connection, cycle_id))
+        found = await self._read(lambda connection: cycle_log.find(connection, cycle_id))
+        if found is not None:
+            self._unreadable += sum(fault.kind == "unreadable" for fault in found.faults)
+        return found
 
     # -- what was cut off --------------------------------------------------------------------------------------
 
@@ -378,7 +491,12 @@ class Memory:
         self._file.demand_room()
         if self._journal is not None:  # what was told before must not come after it
             self._journal.hand_over()
-        await self._file.put(write, len(text))
+        probe = ("SELECT value FROM state WHERE key = ?", (name,))
+        work = audit.audited(write, STATE + key.partition(":")[0], self._clock, probe)
+        if work is write:
+            await self._file.put(write, len(text))
+        else:  # somebody wants this: row and entry are safe together when it is answered
+            await self._file.commit(work, len(text))
         self._unsaved[name] = text  # a load finds it here while a failing disk holds it up
 
     async def load(self, key: str) -> Any:
@@ -433,7 +551,8 @@ class Memory:
             finally:
                 told(connection)
 
-        found = await self._file.commit(write, len(text))
+        probe = "SELECT value FROM record WHERE kind = ? AND id = ?", (safe(kind), safe(id))
+        found = await self._file.commit(audit.audited(write, kind, self._clock, probe), len(text))
         if isinstance(found, ConflictError):
             raise found
         return found
@@ -441,7 +560,12 @@ class Memory:
     async def drop(self, kind: str, id: str) -> bool:
         """Delete a row, on disk as `durability` says when this returns; False if there was none."""
         at = self._clock.now().timestamp()
-        return await self._file.commit(lambda c: records.drop(c, safe(kind), safe(id), at))
+        probe = "SELECT value FROM record WHERE kind = ? AND id = ?", (safe(kind), safe(id))
+
+        def drop(connection: Connection) -> bool:
+            return records.drop(connection, safe(kind), safe(id), at)
+
+        return await self._file.commit(audit.audited(drop, kind, self._clock, probe))
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -489,6 +613,9 @@ class Memory:
             raise SparError("the memory is not open; use 'async with Memory.open(url) as memory'")
         return self._opened
 
+    def _made(self, embedder: Embedder) -> Embedding:
+        return Embedding(embedder, lambda: self._clock, lambda: self._file, self._told)
+
     def _note_loss(self, opened: DatabaseSession, message: str) -> None:
         """Have the writer's thread note it beside the file: the event loop waits for no disk."""
 
@@ -514,8 +641,14 @@ class Memory:
         if live and self._clock.monotonic() >= self._opened_mono + orphans.AFTER:
             self._bury(connection, live, now)
         gone += retention.trim_transcripts(connection, self._limits, now)
+        gone += audit.trim(connection, self._audit_days, now)
+        gone += retention.fit(connection, self._limits, now, live)
         gone += pieces.trim(connection) + events.forget(connection, now) + budgets.trim(connection)
-        return bool(gone) or retention.tidy(connection)
+        if gone or retention.tidy(connection, self._limits.file_bytes):
+            return True
+        if self.embedding is not None:
+            self.embedding.wake()
+        return False
 
     def _bury(self, connection: Connection, live: frozenset[str], now: float) -> None:
         """Put cycles of agents that are gone aside, and say so."""

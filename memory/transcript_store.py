@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: Sessions that are read on from where they were, and about how many bytes of all of them.
 _MOST_SESSIONS: Final = 64
 _MOST_BYTES: Final = 16 << 20
+#: Words of a search; more are left out.
+_MOST_WORDS: Final = 16
 
 
 class Transcripts(SessionQueries):
@@ -71,6 +73,16 @@ class Transcripts(SessionQueries):
         """Return the newest entries, oldest first, also those that were summed up; `before` is the `seq` of one that
         was seen. At most 10,000 or 16 MB. Raises: TransientError."""
         return await self._rows(partial(transcripts.tail, agent=agent, session=session, limit=limit, before=before))
+
+    async def search(
+        self, agent: str, text: str, limit: int = 20, *, session: str | None = None
+    ) -> list[transcripts.FoundEntry]:
+        """Return the newest entries that hold all words of a text; none of a conversation that was ended or forgotten.
+
+        Raises: TransientError when the file cannot be read now.
+        """
+        words, most = text.split()[:_MOST_WORDS], max(0, min(limit, 1_000))
+        return await self._rows(partial(transcripts.search, agent=agent, words=words, session=session, limit=most))
 
     async def sessions(self, agent: str) -> list[TranscriptSummary]:
         """Return the sessions of which something is kept, the last one that was added to first. Raises:

@@ -31,6 +31,7 @@ MOST_BYTES = 16 << 20
 READ_BYTES, READ_ENTRIES, SHOWN_ENTRIES = 16 << 20, 5_000, 10_000
 _ROW_OVERHEAD = 150  # bytes of columns and index entries beside the body
 BATCH = 250  # entries deleted at once
+SEARCHED = 200_000  # entries that one search looks through
 _NO_END = 1 << 62
 
 _INSERT = "INSERT INTO transcript (agent, session, run, kind, at, bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -192,6 +193,46 @@ def _that_fit(connection: Connection, newest: str, bindings: tuple[Any, ...], mi
         if (entry := _entry(row, missed)) is not None:
             entries.append(entry)
     return entries[::-1]
+
+
+class FoundEntry(Struct, frozen=True):
+    """An entry that was searched for, and the session that it is in."""
+
+    session: str
+    entry: Entry
+
+
+def search(
+    connection: Connection, agent: str, words: Sequence[str], session: str | None, limit: int, missed: list[str]
+) -> list[FoundEntry]:
+    """Return the newest entries that hold all of these words, none from before the last reset of its session.
+
+    It looks through the newest `SEARCHED` entries: transcripts are bounded, and nobody waits for it but who asks.
+    """
+    if not words:
+        return []
+    reset = (
+        "coalesce((SELECT max(r.seq) FROM transcript AS r WHERE r.agent = t.agent AND r.session = t.session "
+        "AND r.kind = 'reset'), 0)"
+    )
+    found, bindings = list[FoundEntry](), list[Any]()
+    conditions = []
+    for word in words:
+        # Bodies are ASCII: other letters stand as escapes, which know no other case.
+        forms = dict.fromkeys(encode(form)[1:-1] for form in (word, word.lower(), word.upper(), word.capitalize()))
+        conditions.append(f"({' OR '.join(['instr(lower(t.body), lower(?)) > 0'] * len(forms))})")
+        bindings += forms
+    sql = (
+        f"SELECT t.session, t.seq, t.run, t.kind, t.at, t.body, t.bytes FROM transcript AS t WHERE t.agent = ? "
+        f"AND t.seq > (SELECT max(seq) - {SEARCHED} FROM transcript) {'AND t.session = ? ' if session else ''}"
+        f"AND t.kind IN ('user', 'turn', 'end', 'compaction') AND {' AND '.join(conditions)} AND t.seq > {reset} "
+        "ORDER BY t.seq DESC LIMIT ?"
+    )
+    of = (safe(agent), *((safe(session),) if session else ()))
+    for of_session, *row in connection.execute(sql, (*of, *bindings, limit)):
+        if (entry := _entry(row, missed)) is not None:
+            found.append(FoundEntry(str(of_session), entry))
+    return found
 
 
 def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:

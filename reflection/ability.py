@@ -1,10 +1,10 @@
 """Abilities of tools at kinds of tasks: Beta posteriors whose old evidence fades; pure.
 
-Each trial multiplies the evidence so far by `discount` and adds itself, on top of a prior that does not fade: with 0.99
-the last hundred or so trials count, and a tool that was repaired is believed again. Trials of other tools at the task
-discount its evidence too: a tool that is not taken any more becomes unknown again, and so has its next chance. The
-state is recovered from what an `Ability` keeps: mean m and standard deviation s of a Beta distribution give its weight,
-m(1-m)/s² - 1.
+Each trial multiplies the evidence so far by `discount` and adds itself, on top of a prior that does not fade: with
+0.975 the last forty or so trials count, and a tool that was repaired is believed again. Trials of other tools at the
+task discount its evidence too: a tool that is not taken any more becomes unknown again, and so has its next chance.
+Time does the same: in each half-life half of the evidence is gone
+(`spar.records.abilities`).
 Source: Beta-Bernoulli posterior with discounted counts: Raj, Kalyani, "Taming Non-stationary Bandits: A Bayesian
 Approach", 2017.
 """
@@ -16,53 +16,90 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
-from reflection.causes import STRUCTURAL
-from spar.records.abilities import ability_key, names_of
+from reflection.causes import STRUCTURAL, cause_of
+from spar.records.abilities import (
+    NOTHING,
+    PRIOR_WEIGHT,
+    ability_key,
+    deviation_of,
+    evidence_of,
+    mean_of,
+    names_of,
+    share_left,
+)
 from spar.types import Ability, CallResult, replace
 
-#: A prior weighs as much as two trials: with a prior of 0.5 it is the flat Beta(1, 1).
-PRIOR_WEIGHT = 2.0
-#: Evidence of fewer trials than this is none: it need not fade, and be written, any further.
-NOTHING = 0.01
+#: Seconds of a day.
+DAY = 86_400.0
+
+
+class Fading(Struct, frozen=True):
+    """Prior and fading of abilities.
+
+    `prior` is the chance of success that is assumed of a tool before its first trial, 0..1 exclusive; `discount` what a
+    trial leaves of the evidence before it, 0..1; `half_life` the seconds after which half of it is left, 0: time takes
+    nothing.
+    """
+
+    prior: float = 0.5
+    discount: float = 0.975
+    half_life: float = 30 * DAY
+
+    @property
+    def longest(self) -> float:
+        """Return the most trials that evidence is worth."""
+        return 1 / (1 - self.discount) if self.discount < 1 else math.inf
+
+
+FADING = Fading()
 
 
 class Trial(Struct, frozen=True):
-    """One attempt of a tool at a kind of task; `latency` in seconds."""
+    """One attempt of a tool at a kind of task; `latency` in seconds.
+
+    `success` is a share where the credit for it is: 0..1. `weight` says for how many attempts it counts; `cost` is what
+    it took of the budget of calls, None where that is not known, or was counted before; so is `latency`.
+    """
 
     tool: str
     task: str
-    success: bool
-    latency: float = 0.0
+    success: float
+    latency: float | None = 0.0
+    weight: float = 1.0
+    cost: float | None = None
 
 
 def trial_of(item: CallResult, task: str) -> Trial | None:
     """Return the evidence of a result about its tool, or None when the tool was not tried or its success is not known.
 
-    A throw that the plan handles is a trial that failed, all the same.
+    A throw that the plan handles is a trial that failed, all the same. Parameters that a stranger's text has filled and
+    that the tool could not take say nothing about the tool.
     """
     if item.status == "ok" and item.reason != "detached":
         success = True
     elif item.status in ("failed", "timeout") and not (item.fault is not None and item.fault.kind in STRUCTURAL):
         success = False
+        if item.call.meta.get("_trust") == "untrusted" and cause_of(item).action == "other_parameter":
+            return None
     else:
         return None
-    return Trial(item.call.tool, task, success, item.duration if 0 <= item.duration < math.inf else 0.0)
+    cost = float(item.attempts) if item.attempts > 0 else None
+    return Trial(item.call.tool, task, success, item.duration if 0 <= item.duration < math.inf else 0.0, cost=cost)
 
 
 def learn(
     trials: Iterable[Trial],
     abilities: Mapping[str, Ability],
     *,
-    prior: float = 0.5,
-    discount: float = 0.99,
+    fading: Fading = FADING,
     tools: Collection[str] | None = None,
+    now: float = 0.0,
 ) -> tuple[Ability, ...]:
     """Return the abilities that these trials change, each as it is now: by each name of the tasks, and for all tools
     there.
 
-    Args: prior: the chance of success that is assumed of a tool before its first trial, 0..1 exclusive;
-    discount: what a trial leaves of the evidence before it, 0..1; tools: the names of those that may be known, None to
-    look through all abilities for them.
+    Args: tools: the names of those that may be known, None to look through all abilities for them; now: in seconds
+    since 1970.
     """
     every = list(trials)
     names = {known.tool for known in abilities.values()} if tools is None else set(tools)
@@ -72,63 +109,54 @@ def learn(
         for task in names_of(trial.task):
             key = ability_key(trial.tool, task)
             before = learnt.get(key) or abilities.get(key)
-            learnt[key] = updated(before, replace(trial, task=task), prior=prior, discount=discount)
+            learnt[key] = updated(before, replace(trial, task=task), fading=fading, now=now)
             for other in sorted(names - {trial.tool}):
                 key = ability_key(other, task)
                 known = learnt.get(key) or abilities.get(key)
-                if known is not None and (less := faded(known, prior=prior, discount=discount)) is not known:
+                if known is not None and (less := faded(known, trial.weight, fading=fading, now=now)) is not known:
                     learnt[key] = less
     return tuple(learnt.values())
 
 
-def faded(before: Ability, *, prior: float = 0.5, discount: float = 0.99) -> Ability:
+def faded(before: Ability, weight: float = 1.0, *, fading: Fading = FADING, now: float = 0.0) -> Ability:
     """Return the ability after a trial of another tool at the same task; itself when there is nothing left to fade."""
-    alpha0, beta0 = PRIOR_WEIGHT * prior, PRIOR_WEIGHT * (1 - prior)
-    longest = 1 / (1 - discount) if discount < 1 else math.inf
-    good, bad = _evidence(before, alpha0, beta0, longest)
-    if discount >= 1 or good + bad < NOTHING:
+    good, bad = evidence_of(before, fading.prior, fading.longest)
+    left = fading.discount**weight * share_left(before, now)
+    if left >= 1 or good + bad < NOTHING:
         return before
-    alpha, beta = alpha0 + discount * good, beta0 + discount * bad
-    return replace(before, estimate=_mean(alpha, beta), uncertainty=_deviation(alpha, beta))
-
-
-def updated(before: Ability | None, trial: Trial, *, prior: float = 0.5, discount: float = 0.99) -> Ability:
-    """Return the ability after one more trial. Never raises: numbers that cannot be a posterior count as no
-    evidence."""
-    alpha0, beta0 = PRIOR_WEIGHT * prior, PRIOR_WEIGHT * (1 - prior)
-    longest = 1 / (1 - discount) if discount < 1 else math.inf
-    good, bad = _evidence(before, alpha0, beta0, longest)
-    alpha = alpha0 + discount * good + trial.success
-    beta = beta0 + discount * bad + (not trial.success)
-    trials = max(0, before.trials) + 1 if before is not None else 1
-    latency = before.latency if before is not None and 0 <= before.latency < math.inf else 0.0
-    return Ability(
-        tool=trial.tool,
-        task=trial.task,
-        estimate=_mean(alpha, beta),
-        uncertainty=_deviation(alpha, beta),
-        trials=trials,
-        cost=before.cost if before is not None else 0.0,
-        latency=latency + (trial.latency - latency) / min(trials, longest),
+    alpha, beta = PRIOR_WEIGHT * fading.prior + left * good, PRIOR_WEIGHT * (1 - fading.prior) + left * bad
+    return replace(
+        before,
+        estimate=mean_of(alpha, beta),
+        uncertainty=deviation_of(alpha, beta),
+        at=now or before.at,
+        half_life=fading.half_life,
     )
 
 
-def _mean(alpha: float, beta: float) -> float:
-    return alpha / (alpha + beta)
+def updated(before: Ability | None, trial: Trial, *, fading: Fading = FADING, now: float = 0.0) -> Ability:
+    """Return the ability after one more trial. Never raises: numbers that cannot be a posterior count as no
+    evidence."""
+    good, bad = evidence_of(before, fading.prior, fading.longest)
+    left = fading.discount**trial.weight * (1.0 if before is None else share_left(before, now))
+    alpha = PRIOR_WEIGHT * fading.prior + left * good + trial.weight * trial.success
+    beta = PRIOR_WEIGHT * (1 - fading.prior) + left * bad + trial.weight * (1 - trial.success)
+    trials = max(0, before.trials) + 1 if before is not None else 1
+    number = min(trials, fading.longest)
+    return Ability(
+        tool=trial.tool,
+        task=trial.task,
+        estimate=mean_of(alpha, beta),
+        uncertainty=deviation_of(alpha, beta),
+        trials=trials,
+        cost=_mean(before.cost if before is not None else 0.0, trial.cost, number),
+        latency=_mean(before.latency if before is not None else 0.0, trial.latency, number),
+        at=now,
+        half_life=fading.half_life,
+    )
 
 
-def _deviation(alpha: float, beta: float) -> float:
-    weight = alpha + beta
-    return math.sqrt(alpha * beta / (weight * weight * (weight + 1)))
-
-
-def _evidence(before: Ability | None, alpha0: float, beta0: float, longest: float) -> tuple[float, float]:
-    """Discounted successes and failures behind an ability, at least 0 and together at most `longest`."""
-    if before is None or not (0 < before.estimate < 1 and 0 < before.uncertainty < 0.5):
-        return 0.0, 0.0
-    # A deviation below a millionth is no discounted posterior of ours; its square would be no number to divide by.
-    weight = before.estimate * (1 - before.estimate) / max(before.uncertainty, 1e-6) ** 2 - 1
-    good = max(0.0, before.estimate * weight - alpha0)
-    bad = max(0.0, (1 - before.estimate) * weight - beta0)
-    shrink = min(1.0, longest / (good + bad)) if good + bad > 0 else 1.0
-    return good * shrink, bad * shrink
+def _mean(former: float, new: float | None, number: float) -> float:
+    """Return a mean with one more number in it; without one it stays as it is."""
+    former = former if 0 <= former < math.inf else 0.0
+    return former if new is None else former + (new - former) / number

@@ -18,7 +18,7 @@ from reflection.causes import cause_of, fault_cause
 from reflection.outcome import Outcome
 from spar.data.scrub import scrub
 from spar.data.text import safe_line
-from spar.records.abilities import kind_of_task, task_name
+from spar.records.abilities import kind_of_task, situation_of
 from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, Trust
 
 #: Perceptions of this source bring recalled text.
@@ -31,7 +31,7 @@ _NAMED = 5
 #: Perceptions whose words are looked at for the line of a situation.
 _LOOKED_AT = 50
 _NAME_LIMIT = 80
-_TASK_LIMIT = 300  # of the name of a task, whose parts are short
+_TASK_LIMIT = 600  # of the name of a task, whose parts are short
 _WORDS_LIMIT = 160
 _SCRUBBED = 2_000  # characters that are searched for secrets: more than are kept
 
@@ -43,13 +43,13 @@ def leading(perceptions: Iterable[Perception]) -> Perception | None:
 
 
 def task_of(call: Call | None, action: Action | None) -> str:
-    """Return the task: the one that the planner noted in the call's `_task`, else kind and intent of the leading
+    """Return the task: the one that the planner noted in the call's `_task`, else the situation of the leading
     perception."""
     noted = call.meta.get("_task") if call is not None else None
     if isinstance(noted, str):
         return safe_line(noted, _TASK_LIMIT)
     found = leading(action.perceptions) if action is not None else None
-    return task_name(found.kind, found.intent) if found is not None else ""
+    return situation_of(found) if found is not None else ""
 
 
 def experience_of(

@@ -1,52 +1,90 @@
-"""Turns a result into what was learnt, without a model: outcome, causes, abilities, one experience.
+"""Turns a result into what was learnt, without a model: outcome, causes, abilities, credit, experiences.
 
-It keeps nothing between two results but the names of tools: the abilities so far come with the context, storing is the
-agent's work.
+The abilities so far come with the context, storing is the agent's work. It keeps the steps of runs and episodes for the
+words that come later (`reflection.credit`), in rows of its own that change with the cycle's end.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Lt
 
-from reflection.ability import learn, trial_of
+from reflection.ability import DAY, Fading, Trial, learn, trial_of
 from reflection.causes import explain, retry_after
-from reflection.lessons import answer_of, experience_of, said_in, task_of, without_secrets
-from reflection.outcome import judge
+from reflection.credit import (
+    CreditBook,
+    Judged,
+    Step,
+    Word,
+    cases_of,
+    credits_of,
+    sequence_of,
+    word_of_calls,
+    words_in,
+)
+from reflection.lessons import RECALLED, answer_of, experience_of, leading, said_in, task_of, without_secrets
+from reflection.outcome import Outcome, judge
+from reflection.tried import MOST_CALLS, tried_of
 from spar.clock import Clock, SystemClock
-from spar.protocols import Context
-from spar.types import ActionResult, CallResult, Reflection
+from spar.events import ErrorOccurred
+from spar.protocols import Context, Host, ModuleRows
+from spar.records.abilities import known_of, names_of, situation_of
+from spar.types import (
+    Ability,
+    Action,
+    ActionResult,
+    CallFailure,
+    CallResult,
+    Experience,
+    Fault,
+    Feedback,
+    Reflection,
+    replace,
+)
+
+#: Results that mean: this call still goes on elsewhere or waits its turn.
+_OPEN = frozenset({"parked", "detached", "steered"})
 
 
 class Reflect:
     """The standard reflector.
 
     Args: task_prior: the chance of success that is assumed of a tool before its first trial at a kind of task;
-    discount: what each trial leaves of the weight of those before it; look_again: after how many seconds to look again
-    when something failed that may pass, where the other side asked for nothing else.
+    discount: what each trial leaves of the weight of those before it; half_life: days after which half of the weight of
+    evidence is left; look_again: after how many seconds to look again when something failed that may pass, where the
+    other side asked for nothing else.
     """
 
     def __init__(
         self,
         *,
         task_prior: Annotated[float, Gt(0), Lt(1)] = 0.5,
-        discount: Annotated[float, Ge(0.5), Lt(1)] = 0.99,
+        discount: Annotated[float, Ge(0.5), Lt(1)] = 0.975,
+        half_life: Annotated[float, Gt(0)] = 30.0,
         look_again: Annotated[float, Gt(0), Lt(3600)] = 5.0,
     ) -> None:
-        self.task_prior, self.discount, self.look_again = task_prior, discount, look_again
+        self.look_again = look_again
+        self.fading = Fading(task_prior, discount, half_life * DAY)
         self._clock: Clock = SystemClock()
         self._tools: set[str] | None = None  # of which something may be known
+        self._book = CreditBook()
+        self._rows: ModuleRows | None = None
+        self._publish: Callable[[Any], None] = _unheard
+        self._has_loaded = False
+
+    def attach(self, host: Host) -> None:
+        """Remember steps in the agent's memory; before the first result."""
+        self._clock, self._rows, self._has_loaded = host.clock, host.rows("credit"), False
+        self._publish = host.events.publish
 
     async def reflect(self, result: ActionResult, context: Context | None = None) -> Reflection:
         """Reflect on a result. Never raises for any `ActionResult`, however little of an action it holds."""
         context = context or Context(agent="", cycle_id="")
-        outcome = judge(result)
-        failures = tuple(failure for item in result.results if (failure := explain(item)) is not None)
-        trials = [trial_of(item, task_of(item.call, result.action)) for item in result.results]
-        if self._tools is None:
-            self._tools = {known.tool for known in context.abilities.values()}
-        self._tools |= {trial.tool for trial in trials if trial is not None}
+        outcome, action = judge(result), result.action
+        failures = self._failures(result, context)
+        said, answer = await without_secrets(said_in(action)), await without_secrets(answer_of(action))
         experience = experience_of(
             result,
             outcome,
@@ -54,27 +92,215 @@ class Reflect:
             session=context.session,
             cycle_id=context.cycle_id,
             at=(context.clock or self._clock).now(),
-            said=await without_secrets(said_in(result.action)),
-            answer=await without_secrets(answer_of(result.action)),
+            said=said,
+            answer=answer,
         )
+        judged = Judged()
+        experiences: tuple[Experience, ...] = () if experience is None else (experience,)
+        if context.learning != "off":
+            await self._load(context.cycle_id)
+            experiences = self._credit(result, context, outcome, failures, experience, judged)
+            self._keep(context.cycle_id)
         return Reflection(
             result=result,
             score=outcome.score,
             successes=tuple(item.call for item in outcome.worked),
             failures=failures,
-            abilities=learn(
-                (trial for trial in trials if trial is not None),
-                context.abilities,
-                prior=self.task_prior,
-                discount=self.discount,
-                tools=self._tools,
-            ),
-            experiences=(experience,) if experience is not None else (),
+            abilities=self._learn(judged.trials, context),
+            experiences=experiences,
             next_look=self._next_look(result, outcome.failed),
+            credits=tuple(judged.credits),
+            feedback=tuple(judged.feedback),
         )
+
+    async def hear_feedback(self, words: Sequence[Feedback], context: Context) -> Reflection:
+        """Take later words on runs and cycles, from people for instance; nothing is learnt where that is off."""
+        judged = Judged()
+        if context.learning != "off":
+            await self._load(context.cycle_id)
+            for word in words:
+                self._book.judge(word, judged)
+            self._keep(context.cycle_id)
+        return Reflection(
+            abilities=self._learn(judged.trials, context),
+            credits=tuple(judged.credits),
+            feedback=tuple(judged.feedback),
+        )
+
+    # -- credit
+
+    def _credit(
+        self,
+        result: ActionResult,
+        context: Context,
+        outcome: Outcome,
+        failures: Sequence[CallFailure],
+        experience: Experience | None,
+        judged: Judged,
+    ) -> tuple[Experience, ...]:
+        """Return the experiences: of this cycle, and of a run or an episode that is over with it."""
+        book, action = self._book, result.action
+        words = list(words_in(action.perceptions, context.session)) if action is not None else []
+        for word in words:
+            book.begin(word, judged)
+            book.hear(word, judged)
+        for said in action.feedback if action is not None else ():
+            book.judge(said, judged)
+        episode = next((word for word in words if not word.is_done), None)
+        unsure = _unsure(result, is_in_episode=episode is not None)
+        is_recalled = experience is not None and experience.origin.startswith(f"{RECALLED}:")
+        tried = tried_of(result.results, failures, unsure, has_params=not is_recalled)
+        judged.trials += [
+            trial
+            for item in result.results
+            if item.call.id not in unsure and (trial := trial_of(item, task_of(item.call, action))) is not None
+        ]
+        judged.credits += credits_of(result, unsure)
+        run_id = (context.run.id if context.run is not None else None) or (action.run_id if action else None) or ""
+        thread_id = episode.episode if episode is not None else run_id or context.cycle_id
+        experiences = []
+        if experience is not None:
+            key = _key_of(result)
+            experience = replace(experience, key=key, run_id=run_id or (episode.episode if episode else ""),
+                                 calls=tuple(tried), score=outcome.score,
+                                 success=None if unsure and experience.success else experience.success)  # fmt: skip
+            if result.results and thread_id:
+                step = Step(
+                    context.cycle_id,
+                    key,
+                    experience.situation,
+                    context.session,
+                    experience.trust,
+                    tried,
+                    [task_of(item.call, action) for item in result.results[:MOST_CALLS]],
+                    run_id,
+                    experience.task,
+                    list(dict.fromkeys(case for case, _ in cases_of(result))),
+                    is_open=bool(unsure),
+                )
+                book.add(thread_id, episode.place if episode is not None else "", step, judged)
+                if episode is not None:
+                    self._hear_calls(result, episode, judged)
+                if unsure and step.said is not None:  # it is not stored yet: nothing has to be changed of it
+                    judged.feedback = [word for word in judged.feedback if word.about != context.cycle_id]
+                    experience = replace(experience, success=step.said and not outcome.failed, calls=tuple(step.calls))
+                    experience = replace(experience, score=float(step.said and outcome.score))
+            experiences.append(experience)
+        if run_id and _is_answered(result, action):
+            book.end_run(run_id, outcome.success, judged)
+        at = (context.clock or self._clock).now()
+        return (*experiences, *(sequence_of(thread, success, at) for thread, success in judged.sequences))
+
+    def _hear_calls(self, result: ActionResult, episode: Word, judged: Judged) -> None:
+        word = word_of_calls(result, episode.episode, episode.place)
+        if word is not None:
+            self._book.hear(word, judged, is_of_call=True)
+
+    # -- abilities
+
+    def _learn(self, trials: Iterable[Trial], context: Context) -> tuple[Ability, ...]:
+        if self._tools is None:
+            self._tools = {known.tool for known in context.abilities.values()}
+        every = list(trials)
+        self._tools |= {trial.tool for trial in every}
+        now = (context.clock or self._clock).now().timestamp()
+        return learn(every, context.abilities, fading=self.fading, tools=self._tools, now=now)
+
+    def _failures(self, result: ActionResult, context: Context) -> tuple[CallFailure, ...]:
+        incident = _incident_of(result.action)
+        return tuple(
+            failure
+            for item in result.results
+            if (
+                failure := explain(
+                    item, soon=self.look_again, incident=incident, better=self._better(item, result, context)
+                )
+            )
+            is not None
+        )
+
+    def _better(self, item: CallResult, result: ActionResult, context: Context) -> str:
+        """Return the tool that is known to do best in the same situation; empty where none mostly works."""
+        if item.status == "ok" or not context.abilities or context.learning == "off":
+            return ""
+        task, best, share = task_of(item.call, result.action), "", 0.5
+        for name in sorted((self._tools or set()) - {item.call.tool}):
+            known = known_of(name, task, context.abilities)
+            if known is not None and known.task in names_of(task)[:2] and known.estimate > share:
+                best, share = name, known.estimate
+        return best
+
+    # -- rows
+
+    async def _load(self, cycle_id: str) -> None:
+        """Take up the steps of earlier processes, once; without them their late words are not understood."""
+        if self._rows is None or self._has_loaded:
+            return
+        try:
+            rows = await self._rows.list()
+        except Exception as error:  # it is tried again with the next result
+            fault = Fault.of(error, part="reflect", phase="reflect")
+            self._publish(ErrorOccurred(cycle_id=cycle_id, phase="reflect", error=fault, policy="continue"))
+            return
+        if not self._has_loaded:
+            self._has_loaded = True
+            book = CreditBook()
+            book.restore(rows)
+            self._book = book
+
+    def _keep(self, cycle_id: str) -> None:
+        changes = self._book.changes()
+        if self._rows is None:
+            return
+        for key, row in changes.items():
+            if row is None:
+                self._rows.drop(key, cycle_id=cycle_id)
+            else:
+                self._rows.keep(key, row, cycle_id=cycle_id)
 
     def _next_look(self, result: ActionResult, failed: tuple[CallResult, ...]) -> float | None:
         """Return the soonest moment (seconds from now) at which something that failed may work."""
         looks = [retry_after(item.fault, item.status, self.look_again) for item in failed]
         looks.append(retry_after(result.fault, result.status, self.look_again))
         return min((look for look in looks if look is not None), default=None)
+
+
+def _unheard(event: Any) -> None:
+    """Take an event of a reflector without an agent."""
+
+
+def _unsure(result: ActionResult, *, is_in_episode: bool) -> set[str]:
+    """Return the ids of calls that ended well, of which somebody else says later what they brought."""
+    return {
+        item.call.id
+        for item in result.results
+        if item.status == "ok" and (is_in_episode or item.call.meta.get("_verify") is True)
+    }
+
+
+def _key_of(result: ActionResult) -> str:
+    """Return the name of the situation: the task of the first call, else that of the leading perception."""
+    action = result.action
+    if result.results:
+        return task_of(result.results[0].call, action)
+    found = leading(action.perceptions) if action is not None else None
+    return situation_of(found) if found is not None else ""
+
+
+def _incident_of(action: Action | None) -> str:
+    """Return the id of the open incident that an action is about; empty where there is none."""
+    for perception in action.perceptions if action is not None else ():
+        given = perception.attributes.get("incident")
+        if isinstance(given, str) and given and perception.kind != "incident.closed":
+            return given
+    return ""
+
+
+def _is_answered(result: ActionResult, action: Action | None) -> bool:
+    """Return whether a run ends with this: it is answered, and none of its calls goes on."""
+    return (
+        action is not None
+        and action.output is not None
+        and not action.deferred
+        and not any(item.reason in _OPEN for item in result.results)
+    )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from memory.care.lock import Lock
-from memory.sqlite import database, hash_chain, wal_watermark
+from memory.sqlite import database, hash_chain, schema, wal_watermark
 from memory.sqlite.disk_reserve import free_bytes
 from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
@@ -33,6 +33,8 @@ SNAPSHOT = ".snapshot"
 RESTORING = ".restoring"
 #: Seconds between two copies that are made by themselves, and before the first.
 EVERY, FIRST = 86_400.0, 3_600.0
+#: The format from which on there are facts.
+WITH_FACTS = 3
 _STEP = 256  # pages: a megabyte
 _SPARE = 64 << 20  # bytes that a copy must leave free
 
@@ -54,7 +56,7 @@ def back_up(
     Args: stopped: asked between steps; facts: how many of the newest facts are checked, None for all.
     Raises: SparError when the copy is not whole, or it was stopped; ConfigError; apsw.Error, OSError.
     """
-    database.inspect(path, read_only=True)
+    database.inspect(path)  # one of an older format, too: it is copied before it is brought to the present one
     target = os.path.realpath(target)
     if target.startswith(os.path.realpath(path)) and target != f"{path}{SNAPSHOT}":
         raise ConfigError(f"{target!r} is a file of the memory itself; give the copy another name")
@@ -85,6 +87,8 @@ def examine(path: str, *, facts: int | None = None) -> int:
         found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
         if found != ["ok"]:
             raise SparError(f"{path!r} is damaged: {'; '.join(found)[:300]}")
+        if schema.version(connection) < WITH_FACTS:
+            return 0
         if broken := hash_chain.check(connection, last=facts):
             raise SparError(f"{path!r} is damaged: {broken}")
         return hash_chain.newest(connection)

@@ -75,9 +75,11 @@ class Doctor:
             return [*lines, Line("memory", "ok", f"there is none at {path} yet; the first run makes it")]
         lines += [_sizes(path), _ballast(path, self._ballast_size), _copy(path), *_set_aside(path)]
         try:
-            database.inspect(path, read_only=True)
+            database.inspect(path)
             with database.explained(path), database.reading(path) as connection:
-                lines += _inside(connection)
+                lines += [_older(connection)] if schema.is_older(connection) else _inside(connection)
+        except ConfigError as error:  # of a newer version, or of another program: the file itself is well
+            lines.append(Line("memory", "bad", str(error), ""))
         except SparError as error:
             lines.append(Line("memory", "bad", str(error), "spar restore FILE"))
         return lines
@@ -86,6 +88,11 @@ class Doctor:
         if self.path == IN_MEMORY:
             raise ConfigError("this memory is in no file (memory.url): there is nothing to look after")
         return self.path
+
+
+def _older(connection: Connection) -> Line:
+    found = f"the older format {schema.version(connection)}, as an earlier version left it"
+    return Line("memory", "warn", found, "spar backup, then spar run: it brings it to the present one")
 
 
 def _sqlite() -> Line:

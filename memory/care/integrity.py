@@ -127,8 +127,9 @@ def _names(connection: Connection) -> set[tuple[str, str]]:
 
 
 def _chain(connection: Connection) -> Iterator[Finding]:
-    if broken := hash_chain.check(connection):
-        yield Finding("fact", str(broken.seq), broken.why)
+    for chain in (hash_chain.FACTS, hash_chain.AUDIT):
+        if broken := hash_chain.check(connection, chain=chain):
+            yield Finding(chain.table, str(broken.seq), broken.why)
 
 
 def _seals(connection: Connection) -> Iterator[Finding]:

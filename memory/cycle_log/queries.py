@@ -10,10 +10,15 @@ from memory.codec import decode, safe, seconds
 from memory.cycle_log.body import linked, parsed, whole
 from memory.cycle_log.rows import summary_of
 from spar.data.scrub import masked
-from spar.types import CallResult, CycleRecord, Fault, replace
+from spar.types import OUTCOMES, CallResult, CycleRecord, Fault, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
+
+#: Columns of a cycle that is read whole.
+_ROW = "id, agent, session, started_at, duration, outcome, body"
+#: Errors of reading a body that was damaged: it is no text, no JSON, altered, too deep, or of another shape.
+_DAMAGE = (ValueError, TypeError, RecursionError, AttributeError, KeyError)
 
 
 def summaries(
@@ -35,7 +40,10 @@ def summaries(
         conditions.append("(started_at, id) < (SELECT started_at, id FROM cycle WHERE id = ?)")
         bindings.append(safe(before))
     if is_failed:  # the summary of a cycle whose calls failed is written with it
-        failed_calls = "iif(summary = '', 0, json_extract(summary, '$.failed_calls') > 0)"
+        # One that is damaged is shown: nobody knows that none of its calls failed.
+        is_whole = "json_valid(summary) AND json_type(summary) = 'object'"
+        counted = "json_extract(summary, '$.failed_calls') > 0"
+        failed_calls = f"CASE WHEN summary = '' THEN 0 WHEN {is_whole} THEN {counted} ELSE 1 END"
         conditions.append(f"(outcome = 'failed' OR {failed_calls})")
     for name, value in (("outcome", outcome), ("session", session)):
         if value is not None:
@@ -51,21 +59,48 @@ def summaries(
 
 def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
     """Return the cycle with this id, or whose id alone begins so. Raises: LookupError when several do."""
-    exact = connection.execute("SELECT body FROM cycle WHERE id = ?", (safe(cycle_id),)).get
+    exact = connection.execute(f"SELECT {_ROW} FROM cycle WHERE id = ?", (safe(cycle_id),)).fetchone()
     if exact is not None:
-        return _completed(connection, str(exact), cycle_id)
+        return _found(connection, *exact)
     if not cycle_id:
         return None
     start = safe(cycle_id)
     found = connection.execute(
-        "SELECT id, body FROM cycle WHERE id >= ? AND id < ? ORDER BY id LIMIT 3", (start, start + "\U0010ffff")
+        f"SELECT {_ROW} FROM cycle WHERE id >= ? AND id < ? ORDER BY id LIMIT 3", (start, start + "\U0010ffff")
     )
-    hits = [(str(name), str(body)) for name, body in found]
+    hits = list(found)
     if len(hits) > 1:
-        raise LookupError(
-            f"several cycles begin with {cycle_id!r}: {', '.join(name for name, _ in hits)} …; give more of the id"
+        names = ", ".join(str(row[0]) for row in hits)
+        raise LookupError(f"several cycles begin with {cycle_id!r}: {names} …; give more of the id")
+    return _found(connection, *hits[0]) if hits else None
+
+
+def _found(
+    connection: Connection, cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any,
+    body: Any,
+) -> CycleRecord:  # fmt: skip
+    """Return the record of a row; of one whose body cannot be read what its columns know, with a fault that says so."""
+    try:
+        return _completed(connection, str(body), str(cycle_id))
+    except _DAMAGE as error:
+        fault = Fault("unreadable", _unreadable(cycle_id, error), "memory")
+        known: Any = outcome if outcome in OUTCOMES else "failed"
+        return CycleRecord(
+            str(cycle_id), str(agent), str(session), _moment(started_at), _real(duration), known, faults=(fault,)
         )
-    return _completed(connection, hits[0][1], hits[0][0]) if hits else None
+
+
+def _unreadable(cycle_id: Any, error: Exception) -> str:
+    return f"cycle {cycle_id} cannot be read: {error}; see: spar verify"
+
+
+def _moment(column: Any) -> datetime:
+    return datetime.fromtimestamp(_real(column), UTC)
+
+
+def _real(value: Any) -> float:
+    """Return a number of a column; 0 for what is none, as after damage."""
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e11 else 0.0
 
 
 def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
@@ -96,12 +131,16 @@ def _with_output(result: CallResult, fact: str | None) -> CallResult:
 def _line(
     cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any, summary: Any, body: Any
 ) -> dict[str, Any]:
-    told = parsed(summary) if summary else summary_of(whole(str(body), str(cycle_id)))
+    try:
+        told = parsed(summary) if summary else summary_of(whole(str(body), str(cycle_id)))
+    except _DAMAGE as error:
+        why = _unreadable(cycle_id, error)
+        told = {"about": why, "faults": [why]}
     return {
         "cycle_id": cycle_id,
         "agent": agent,
         "session": session,
-        "started_at": datetime.fromtimestamp(started_at, UTC),
+        "started_at": _moment(started_at),
         "duration": duration,
         "outcome": outcome,
         "deferred": "",  # a summary that an older release wrote does not say so

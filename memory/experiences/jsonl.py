@@ -13,9 +13,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from memory.experiences.rows import ExperienceRow, of_line, row
+from memory.experiences.rows import IMPORTED, ExperienceRow, of_line, row
 from spar.errors import SparError
+from spar.types import replace
 
+#: What a line may not claim of itself.
+_UNPROVEN: dict[str, Any] = {"trust": "untrusted", "count": 1, "helped": 0, "harmed": 0}
 _MAX_NAMED = 10  # bad lines that the error names; more would not be read
 
 
@@ -37,15 +40,16 @@ def write_lines(target: str | os.PathLike[str] | IO[str], bodies: Iterable[str])
     return count
 
 
-def read_lines(source: str | os.PathLike[str] | IO[Any]) -> list[ExperienceRow]:
+def read_lines(source: str | os.PathLike[str] | IO[Any], *, trust: bool = False) -> list[ExperienceRow]:
     """Return the rows that a file holds; empty lines are skipped.
 
+    Args: trust: believe what the lines claim of their trust, and of how often they were made and helped.
     Raises: SparError naming the bad lines and what is wrong with each; OSError.
     """
     if isinstance(source, (str, os.PathLike)):
         with Path(source).open("rb") as file:
-            return _rows(file, str(source))
-    return _rows(source, str(getattr(source, "name", "the file")))
+            return _rows(file, str(source), trust)
+    return _rows(source, str(getattr(source, "name", "the file")), trust)
 
 
 def _write(file: IO[str], bodies: Iterable[str]) -> int:
@@ -56,20 +60,21 @@ def _write(file: IO[str], bodies: Iterable[str]) -> int:
     return count
 
 
-def _rows(lines: Iterable[str | bytes], name: str) -> list[ExperienceRow]:
+def _rows(lines: Iterable[str | bytes], name: str, trust: bool) -> list[ExperienceRow]:
     bad: list[str] = []
-    rows = list(_readable(lines, bad))
+    rows = list(_readable(lines, bad, trust))
     if bad:
         more = f"; and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
         raise SparError(f"nothing was imported from {name!r}: {'; '.join(bad[:_MAX_NAMED])}{more}")
     return rows
 
 
-def _readable(lines: Iterable[str | bytes], bad: list[str]) -> Iterator[ExperienceRow]:
+def _readable(lines: Iterable[str | bytes], bad: list[str], trust: bool) -> Iterator[ExperienceRow]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            yield row(of_line(json.loads(line)))
+            found = of_line(json.loads(line))
+            yield row(found) if trust else row(replace(found, **_UNPROVEN), IMPORTED)
         except (ValueError, TypeError, SparError, RecursionError) as error:
             bad.append(f"line {number}: {error}")

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memory import cycle_log, events, own_rows, transcripts
+from memory import audit, cycle_log, events, own_rows, transcripts
 from memory.codec import encoded, exactly, safe, sealed, seconds
+from memory.experiences import credit
 from memory.experiences import rows as experiences
 from memory.journal import budgets, counts, replay, session_rows
 from memory.journal.batch import Batch, Write, many
@@ -25,10 +26,11 @@ from memory.journal.queries import JournalQueries
 from spar.clock import Clock
 from spar.errors import ConflictError, SparError, TooLargeError
 from spar.failpoints import crashpoint
+from spar.records.audit import claim
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
 from spar.records.session import Reset, SessionUse
 from spar.records.transcript import Entry
-from spar.types import Action, Call, CallResult, Fault, Message, Perception, replace
+from spar.types import Action, Call, CallResult, Credit, Fault, Feedback, Message, Perception, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -61,6 +63,8 @@ _END = ("status", "reason", "output", "fault", "attempts", "started_at", "durati
 _put_item, _end_item, _open, _close = map(many, (events.PUT_ITEM, events.END_ITEM, events.OPEN, events.CLOSE))
 _amend = many(events.AMEND)
 _doubt, _save, _spend = map(many, (events.DOUBT, events.SAVE, budgets.SPEND))
+_credit: Write = credit.count
+_judge: Write = credit.take
 _CHANGES = {sql: many(sql) for sql in (own_rows.KEEP, own_rows.DROP)}
 
 
@@ -180,7 +184,8 @@ class Journal(JournalQueries):
             events.append(connection, [told])
 
         self.hand_over()
-        await self._file.commit(write, len(body))
+        probe = "SELECT body FROM item WHERE id = ?", (safe(letter.id),)
+        await self._file.commit(audit.audited(write, "dead_letter", self._clock, probe), len(body))
         return item
 
     # -- cycles
@@ -278,6 +283,7 @@ class Journal(JournalQueries):
                 row = experiences.row(experience)
                 self._batch.size += row.size
                 self._add(experiences.insert, row)
+        self.judged(closing.credits, closing.feedback)
         if closing.entries:
             session = closing.session or ("" if record is None else record.session)
             for entry in transcripts.rows(agent, session, closing.run_id or "", closing.entries):
@@ -304,6 +310,15 @@ class Journal(JournalQueries):
             self._opening[cycle_id] = agent, lambda: again
         crashpoint("cycle.closed")
 
+    def judged(self, credits: Iterable[Credit], feedback: Iterable[Feedback]) -> None:
+        """Count what helped and harmed, and change what later words say, together with what is told in the same
+        moment. Raises: ContractError when it cannot be taken."""
+        given, words = credit.checked(credits), credit.checked(feedback)
+        for each in given:
+            self._add(_credit, each)
+        for word in words:
+            self._add(_judge, word)
+
     def reset(
         self,
         agent: str,
@@ -323,6 +338,7 @@ class Journal(JournalQueries):
             self._batch.size += entry[5]
             self._add(self._transcribe, entry)
         self._add(session_rows.reset, session_rows.reset_row(agent, reset))
+        self._audit("session.reset")
 
     def _append(self, connection: Connection, given: list[Any]) -> None:
         for refusal in transcripts.append(connection, given):
@@ -364,6 +380,13 @@ class Journal(JournalQueries):
             self._waiting.setdefault(work, []).extend(statements)
         else:
             self._make(statements)
+            for _, given in statements:
+                self._audit(given[0].partition(":")[0])
+
+    def _audit(self, kind: str) -> None:
+        """Write the entry of the audit log that is being made with what was told last, if that decides about it."""
+        if (draft := claim(kind)) is not None:
+            self._add(audit.write_all, (draft, self._clock.now().timestamp()))
 
     def _make(self, statements: Iterable[own_rows.Statement]) -> None:
         for sql, given in statements:
@@ -412,7 +435,8 @@ class Journal(JournalQueries):
                 connection.execute(events.OPEN, row)
 
         self.hand_over()
-        await self._file.commit(write, len(body))
+        probe = "SELECT body FROM doubt WHERE id = ?", (safe(doubt.id),)
+        await self._file.commit(audit.audited(write, "doubt", self._clock, probe), len(body))
         if again is not None:
             self._open[again.cycle_id] = agent
 

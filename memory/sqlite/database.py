@@ -39,7 +39,7 @@ _CLOCK_LIMIT = 1 << 52  # microseconds: a clock beyond the year 2112 is not beli
 FLUSHED = "flushed"  # the number of a flush, as in `wal_watermark`, or written only for the flush that this brings
 COUNTED = "counted"  # the numbers of the fact and the cycle up to which `memory.journal.counts` has added up
 #: Keys in the table `state` that are not the agent's.
-OWN_KEYS = (_EPOCH, _FENCE, hash_chain.ANCHOR, FLUSHED, seals.HEAD, COUNTED)
+OWN_KEYS = (_EPOCH, _FENCE, hash_chain.FACTS.anchor, hash_chain.AUDIT.anchor, FLUSHED, seals.HEAD, COUNTED)
 _SMALL = 16 << 20  # bytes of a file whose pages are all looked at when it is opened: some ten milliseconds
 TAIL = 1_000  # facts whose chain is looked at when it is opened
 

@@ -50,12 +50,23 @@ def _add_sessions(connection: Connection) -> None:
     seals.seal_new(connection, "session")
 
 
-STEPS: tuple[Step, ...] = (*map(_add, range(1, 5)), _add_and_seal, _add_sessions)
+def _add_counting(connection: Connection) -> None:
+    connection.execute(tables(8))
+    seals.seal_again(connection, "experience", columns=9)
+    seals.seal_new(connection, "experience_source")
+
+
+STEPS: tuple[Step, ...] = (*map(_add, range(1, 5)), _add_and_seal, _add_sessions, _add(7), _add_counting)
 
 
 def version(connection: Connection) -> int:
     """Return the version that a file says it has; 0 for an empty one. Reads only."""
     return integer(connection, "PRAGMA user_version")
+
+
+def is_older(connection: Connection) -> bool:
+    """Return whether a checked file is still to be brought to the present version. Reads only."""
+    return version(connection) < len(STEPS)
 
 
 def check(connection: Connection, name: str, *, steps: Sequence[Step] = STEPS, read_only: bool = False) -> None:

@@ -59,6 +59,8 @@ TABLES: Final[dict[str, SealedTable]] = {
     "own_row": SealedTable(11, ("owner", "key")),
     "tape_piece": SealedTable(12, ("seq",)),
     "session": SealedTable(13, ("agent", "key")),
+    "audit": SealedTable(14, ("seq",)),
+    "experience_source": SealedTable(15, ("id",)),
 }
 
 
@@ -305,6 +307,38 @@ def seal_new(connection: Connection, name: str) -> None:
     _put_head(connection, Head({**known.rows, name: rows}, known.fact, known.link))
 
 
+def seal_again(connection: Connection, name: str, columns: int) -> None:
+    """Seal the rows of a table to which a migration has added columns, behind its first `columns`.
+
+    A row that did not fit its seal, or had none, is left so: a migration hides nothing.
+    """
+    known, table = head(connection), TABLES[name]
+    change = 0
+    after: Key = ""
+    while batch := list(_rows_after(connection, name, after)):
+        found: dict[Key, int] = {}
+        for key, row in batch:
+            after = key
+            sealed = connection.execute("SELECT digest FROM seal WHERE tbl = ? AND key = ?", (table.number, key)).get
+            if isinstance(sealed, int) and sealed == digest_of(row[:columns]):
+                found[key] = digest_of(row)
+                change += found[key] - sealed
+        insert_all(connection, _INTO, [(table.number, key, digest) for key, digest in found.items()], _OR_REPLACE)
+    if known is not None:
+        count, total = known.rows.get(name, (0, 0))
+        _put_head(connection, Head({**known.rows, name: (count, (total + change) % _LIMIT)}, known.fact, known.link))
+
+
+def _rows_after(connection: Connection, name: str, after: Key) -> Iterator[tuple[Key, tuple[Any, ...]]]:
+    """Return some rows of a table with a key of one column, in its order; "" for the first."""
+    (column,) = TABLES[name].key
+    where, bindings = ("1", ()) if after == "" else (f"{column} > ?", (after,))
+    query = f"SELECT {column} FROM {name} WHERE {where} ORDER BY {column} LIMIT {_BATCH}"
+    for (key,) in list(connection.execute(query, bindings)):
+        row = _row(connection, name, key)
+        yield key, row if row is not None else ()
+
+
 def _sealed(connection: Connection, name: str) -> tuple[int, int]:
     """Seal every row of a table; return their number and the sum of the seals."""
     count, total, table = 0, 0, TABLES[name]
@@ -336,6 +370,38 @@ def check(connection: Connection) -> Iterator[SealBreak]:
     yield from _totals(connection)
 
 
+def check_table(connection: Connection, name: str) -> Iterator[SealBreak]:
+    """Hold the rows of one table against their seals, and these against what they come to. In one read."""
+    if not {"seal", "state", name} <= _names(connection):
+        return
+    table = TABLES[name]
+    query = connection.execute("SELECT key, digest FROM seal WHERE tbl = ?", (table.number,))
+    seals = {key: int(str(digest)) for key, digest in query}
+    held = len(seals), sum(seals.values()) % _LIMIT
+    for shown, key, row in _rows(connection, name, table):
+        yield from _compared_row(name, shown, row, seals.pop(key, None))
+    for key in seals:
+        yield SealBreak(name, _shown(key), "it is missing")
+    known = head(connection)
+    if known is None:
+        yield SealBreak("state", HEAD, "it is missing or cannot be read: nobody knows how many rows there were")
+    else:
+        yield from _compared(name, known.rows.get(name, (0, 0)), held)
+
+
+def fits(connection: Connection, name: str, key: Key) -> bool:
+    """Return whether a row is as it was written, in all its columns; in a read of what was committed.
+
+    Rows of a memory that is in no file have no seals.
+    """
+    if not connection.filename:
+        return True
+    query = "SELECT digest FROM seal WHERE tbl = ? AND key = ?"
+    sealed = connection.execute(query, (TABLES[name].number, key)).get
+    row = _row(connection, name, key)
+    return sealed is not None and row is not None and digest_of(row) == sealed
+
+
 def digest_of(row: tuple[Any, ...]) -> int:
     """A digest over all columns of a row."""
     return int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big", signed=True)
@@ -354,27 +420,35 @@ def _totals(connection: Connection) -> Iterator[SealBreak]:
         yield SealBreak("state", HEAD, "it is missing or cannot be read: nobody knows how many rows there were")
         return
     for name in sorted(known.rows.keys() | found.keys()):
-        told, held = known.rows.get(name, (0, 0)), found.get(name, (0, 0))
-        if told[0] != held[0]:
-            yield SealBreak(name, "", f"{held[0]} rows are sealed, {told[0]} were")
-        elif told != held:
-            yield SealBreak(name, "", "its seals do not come to what they did: a row and its seal were changed")
+        yield from _compared(name, known.rows.get(name, (0, 0)), found.get(name, (0, 0)))
     if fact is not None and newest < fact[0]:
         yield SealBreak("fact", str(newest + 1), f"it is missing, and so are all up to number {fact[0]}")
     elif fact is not None and (not isinstance(link, bytes) or link.hex() != fact[1]):
         yield SealBreak("fact", str(fact[0]), "it is not the one that was written last")
 
 
+def _compared_row(name: str, shown: str, row: tuple[Any, ...] | None, sealed: int | None) -> Iterator[SealBreak]:
+    """Hold a row, None for one that cannot be read, against its seal."""
+    if sealed is None:
+        yield SealBreak(name, shown, "it has no seal: it was put in by somebody else")
+    elif row is None or digest_of(row) != sealed:
+        yield SealBreak(name, shown, "it was altered: its seal does not fit")
+
+
+def _compared(name: str, told: tuple[int, int], held: tuple[int, int]) -> Iterator[SealBreak]:
+    """Hold number and sum of the seals of a table against what was told of them last."""
+    if told[0] != held[0]:
+        yield SealBreak(name, "", f"{held[0]} rows are sealed, {told[0]} were")
+    elif told != held:
+        yield SealBreak(name, "", "its seals do not come to what they did: a row and its seal were changed")
+
+
 def _held_against_seals(connection: Connection, name: str, table: SealedTable) -> Iterator[SealBreak]:
     for batch, seals in _batches(connection, name, table):
         for shown, key, row in batch:
             sealed = seals.pop(key, None)
-            if (name, key) == ("state", HEAD):
-                continue
-            if sealed is None:
-                yield SealBreak(name, shown, "it has no seal: it was put in by somebody else")
-            elif row is None or digest_of(row) != sealed:
-                yield SealBreak(name, shown, "it was altered: its seal does not fit")
+            if (name, key) != ("state", HEAD):
+                yield from _compared_row(name, shown, row, sealed)
         for key in seals:
             yield SealBreak(name, _shown(key), "it is missing")
 

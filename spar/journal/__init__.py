@@ -8,6 +8,7 @@ work               the accepted work in hand of this process, and its open journ
 run_ends           writes the ends of runs that no cycle writes
 in_doubt           keeps calls that may have had their effect until a person answers
 dead_letters       keeps work that failed too often until a person answers
+feedback           takes what people say of runs that have ended
 background_writer  stores experiences and cycles without a journal, beside the loop
 agent_state        loads and saves experiences, statistics, abilities and event numbers of an agent
 """

@@ -7,19 +7,20 @@ was not idle, so that a killed process has lost none of them; else at the stop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from spar.errors import SparError
-from spar.events import ErrorOccurred, ExperienceStored
+from spar.events import CycleRecorded, ErrorOccurred, ExperienceStored
 from spar.health.error_reporting import ErrorReporter
 from spar.journal.background_writer import BackgroundWriter
 from spar.journal.closing import experiences_of
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
+from spar.observe.learning import LearningCounts
 from spar.observe.stats import Stats
 from spar.ports.agent import AgentControl
 from spar.ports.optional import offers
@@ -36,10 +37,10 @@ from spar.ports.store import (
     TranscriptStore,
 )
 from spar.protocols import Rows
-from spar.records.abilities import ability_key
+from spar.records.abilities import ability_key, is_exact
 from spar.records.counts import count
 from spar.records.journal import RowChange
-from spar.types import PHASES, Ability, CycleRecord, Experience, Fault
+from spar.types import PHASES, Ability, CycleRecord, Experience, Fault, Reflection
 
 R = TypeVar("R")
 
@@ -51,6 +52,8 @@ SEQ_BLOCK = 1_000_000_000
 STORE_WITHIN = 10.0
 #: Abilities that are remembered, one for each tool at each kind of task.
 MOST_ABILITIES = 10_000
+#: How many of these may be of situations that name what they are about: they push out only one another.
+MOST_EXACT = 5_000
 #: The row of the statistics.
 ACCOUNT = "account"
 #: The kind of fault of a memory that another process has taken over.
@@ -71,7 +74,8 @@ _NO_ERRORS: Mapping[str, int] = dict.fromkeys(PHASES, 0)
 class AgentState:
     """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept.
 
-    Attributes: abilities: what the agent knows of its tools, by tool and kind of task.
+    Attributes: abilities: what the agent knows of its tools, by tool and kind of task; learnt: counts of what was
+    learnt.
     Args: fail: has the agent give up, for the reason given.
     """
 
@@ -79,6 +83,7 @@ class AgentState:
         "_agent",
         "_besides",
         "_core",
+        "_exact",
         "_paused_since",
         "_reports",
         "_requests",
@@ -90,6 +95,7 @@ class AgentState:
         "abilities",
         "has_loaded",
         "has_pause",
+        "learnt",
         "memory",
         "writer",
     )  # fmt: skip
@@ -99,6 +105,8 @@ class AgentState:
         self._core, self.memory, self._stats = core, memory, stats
         self._requests, self._reports, self._agent = requests, reports, agent
         self.abilities: dict[str, Ability] = {}
+        self.learnt = LearningCounts()
+        self._exact: dict[str, None] = {}  # their keys, the oldest trial first
         self.writer = None if memory is None else BackgroundWriter(memory, core.events, core.clock)
         self.has_loaded = self.has_pause = False
         self._paused_since = ""
@@ -163,33 +171,49 @@ class AgentState:
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Take over what a cycle taught of the tools; the keys of the abilities that changed or were forgotten."""
-        keys: list[str] = []
-        if cycle.reflection is not None:
-            for ability in cycle.reflection.abilities:
-                keys += self._know(ability)
+        keys = [] if cycle.reflection is None else self._learn(cycle.reflection)
         if self._reserved and self._core.events.seq >= self._reserved - SEQ_BLOCK // 2:
             self._requests.in_background(self._reserve(), "saving of")
         return keys
 
+    def _learn(self, reflection: Reflection) -> list[str]:
+        """Take over what was learnt of tools, and count it; the keys of abilities that changed or were forgotten."""
+        keys: list[str] = []
+        self.learnt.add(reflection, self.abilities)
+        for ability in reflection.abilities:
+            keys += self._know(ability)
+        return keys
+
+    def take(self, reflection: Reflection) -> tuple[RowChange, ...]:
+        """Take over what was learnt beside the cycles; returns the changes of rows, for the caller to write."""
+        return self._changes_of(self._learn(reflection))
+
     def _know(self, ability: Ability) -> Sequence[str]:
-        """Kinds of tasks are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""
-        known, key = self.abilities, ability_key(ability.tool, ability.task)
+        """Situations are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""
+        known, exact, key = self.abilities, self._exact, ability_key(ability.tool, ability.task)
         known.pop(key, None)
         known[key] = ability
-        if len(known) <= MOST_ABILITIES:
+        if is_exact(ability.task):
+            exact.pop(key, None)
+            exact[key] = None
+        if len(known) <= MOST_ABILITIES and len(exact) <= MOST_EXACT:
             return (key,)
-        oldest = next(iter(known))
-        del known[oldest]
+        oldest = next(iter(exact if len(exact) > MOST_EXACT else known))
+        known.pop(oldest, None)
+        exact.pop(oldest, None)
         return key, oldest
 
     def _row_of(self, key: str, ability: Ability) -> RowChange:
         at = self._core.clock.now().timestamp()  # by which the order of trials is known again
-        return RowChange(self._abilities, key, {**msgspec.structs.asdict(ability), "at": at})
+        return RowChange(self._abilities, key, {**msgspec.structs.asdict(ability), "tried_at": at})
 
     def closing(self, cycle: Cycle) -> tuple[RowChange, ...]:
         """Return the changes of an ended cycle to the rows of its agent; the journal writes them with its end."""
+        return self._changes_of(self.learn(cycle))
+
+    def _changes_of(self, keys: Iterable[str]) -> tuple[RowChange, ...]:
         changes, known, written = [], self.abilities, self._written
-        for key in self.learn(cycle):
+        for key in keys:
             if (ability := known.get(key)) is None:
                 written.pop(key, None)
                 changes.append(RowChange(self._abilities, key, is_dropped=True))
@@ -215,19 +239,26 @@ class AgentState:
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Hand what a cycle came to to the background writer of a memory that keeps no journal."""
-        writer = self.writer
+        writer, guarded = self.writer, self._reports.guarded
         self.learn(cycle)
         if writer is None:
+            if self._core.trace is not None:
+                guarded(cycle, self.record_of, cycle, duration)
             return
-        guarded = self._reports.guarded
         for experience in guarded(cycle, experiences_of, cycle) or ():
             writer.keep(experience)
-        if writer.wants_cycles and (record := guarded(cycle, self.record_of, cycle, duration)) is not None:
-            writer.keep(record)
+        if writer.wants_cycles or self._core.trace is not None:
+            record = guarded(cycle, self.record_of, cycle, duration)
+            if record is not None and writer.wants_cycles:
+                writer.keep(record)
 
     def record_of(self, cycle: Cycle, duration: float) -> CycleRecord:
-        """The cycle as it goes on the tape; a note that cannot be kept is an error of the phase that it was made in."""
-        record = cycle.record(self._core.name, duration)
+        """The cycle as it goes on the tape, told to those who want it; a note that cannot be kept is an error of the
+        phase that it was made in."""
+        core = self._core
+        record = cycle.record(core.name, duration, "" if core.trace is None else core.trace(cycle.id))
+        if core.events.wanted[CycleRecorded]:
+            core.events.publish(CycleRecorded(record=record, run_id="" if cycle.run is None else cycle.run.id))
         for phase, error in cycle.note_errors:
             self._reports.note_failed(cycle, phase, error)
         return record
@@ -381,7 +412,7 @@ class AgentState:
 
 
 def _tried_at(item: Any) -> float:
-    at = item.get("at") if isinstance(item, dict) else None
+    at = item.get("tried_at", item.get("at")) if isinstance(item, dict) else None  # "at" in rows of earlier versions
     return float(at) if isinstance(at, (int, float)) else 0.0
 
 

@@ -9,7 +9,7 @@ from spar.checks import shorten
 from spar.loop.cycle import Cycle
 from spar.records.journal import Closing, Item, RowChange, Unfinished
 from spar.records.transcript import Entry
-from spar.types import CycleRecord, Experience, Fault, Perception, replace
+from spar.types import Credit, CycleRecord, Experience, Fault, Feedback, Perception, replace
 
 #: Phases after whose failure the perceptions of a cycle have not been dealt with.
 UNDEALT = ("sense", "plan")
@@ -96,7 +96,14 @@ def closing(
         changes,
         besides,
         cycle.is_stepped,
+        *_words_of(cycle, is_to_go_on=is_to_go_on),
     )
+
+
+def _words_of(cycle: Cycle, *, is_to_go_on: bool) -> tuple[tuple[Credit, ...], tuple[Feedback, ...]]:
+    """Return what a cycle says of earlier experiences; nothing while it is to be gone on with."""
+    told = cycle.reflection
+    return ((), ()) if told is None or is_to_go_on else (tuple(told.credits), tuple(told.feedback))
 
 
 def experiences_of(cycle: Cycle) -> Sequence[Experience]:

@@ -20,7 +20,7 @@ from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.ports.optional import StatesEffect, offers
 from spar.ports.store import StatesDurability
-from spar.records.journal import Item, RowChange, demanded
+from spar.records.journal import Item, demanded
 from spar.records.transcript import Entry
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
@@ -49,10 +49,10 @@ class CycleLog:
         if cycle.resumed is not None:  # it stands as open already
             return
         reached: Mapping[str, Any] = {}
-        changes: Sequence[RowChange] = ()
+        sense = self._setup.modules["sense"]
+        changes = sense.cycle_rows(cycle.id)
         if cycle.session == STANDING:
-            sense = self._setup.modules["sense"]
-            reached, changes = sense.cursors(), sense.row_changes()
+            reached, changes = sense.cursors(), [*changes, *sense.row_changes()]
         seen = perceptions or ()
         make = partial(begun, cycle, seen)
         demanded(self._work.journal).opened(self._core.name, cycle.id, seen, cycle.items, make, reached, changes)
@@ -117,13 +117,15 @@ class CycleLog:
         else:
             besides = self._agent_state.besides()
         changes = () if is_idle else guarded(cycle, self._agent_state.closing, cycle) or ()
+        if not cycle.is_journalled:  # nothing was planned: what came belonged to an incident
+            changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle.id))
         account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, parts=parts,
                           entries=entries, changes=changes, is_to_go_on=is_to_go_on, besides=besides)  # fmt: skip
         try:
             journal.closed(core.name, cycle.id, account)
-        except Exception as error:
+        except Exception as error:  # told here, and what cannot be kept is left out
             self._reports.closing_failed(cycle, error)
-            bare = replace(account, record=None, experiences=(), entries=(), besides=None)  # told already
+            bare = replace(account, record=None, experiences=(), credits=(), feedback=(), entries=(), besides=None)
             journal.closed(core.name, cycle.id, bare)
         if cycle.items or run is not None:
             for item_id in (*(cycle.items if is_to_go_on else account.done), *[part.run_id for part in parts]):

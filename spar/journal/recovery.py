@@ -203,8 +203,15 @@ class Recovery:
         journal = self.journal
         try:
             items, cycles = await journal.items(self._core.name), await journal.unfinished(self._core.name)
-            if self.journal is journal and self._core.state == "running":
-                await self._take_up(items, cycles, frozenset())
+            left = {item.id for item in items if item.id not in self.work.in_hand}
+            left |= {cycle.cycle_id for cycle in cycles} - self._cycles_in_hand()
+            if left:  # what ended while it was read is gone when it is read again
+                await journal.safe()
+                items, cycles = await journal.items(self._core.name), await journal.unfinished(self._core.name)
+                items = [item for item in items if item.id in left]
+                cycles = [cycle for cycle in cycles if cycle.cycle_id in left]
+                if self.journal is journal and self._core.state == "running":
+                    await self._take_up(items, cycles, frozenset())
         except Exception as error:  # the store says itself that it cannot be read
             log.warning("recovery put off", agent=self._core.name, reason=str(error))
 
@@ -229,14 +236,14 @@ class Recovery:
         if self.suspects or before:
             self.journal.save(key, self.suspects)
 
+    def _cycles_in_hand(self) -> set[str]:
+        """Return the ids of the cycles that sessions are in, or will go on with."""
+        sessions = self._sessions.by_key.values()
+        mine = {session.cycle.id for session in sessions if session.cycle is not None}
+        return mine | {each.cycle.cycle_id for session in sessions for each in session.interrupted if each.cycle}
+
     async def _take_up(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
-        mine = {session.cycle.id for session in self._sessions.by_key.values() if session.cycle is not None}
-        mine |= {
-            each.cycle.cycle_id
-            for session in self._sessions.by_key.values()
-            for each in session.interrupted
-            if each.cycle
-        }
+        mine = self._cycles_in_hand()
         cycles = [cycle for cycle in cycles if cycle.cycle_id not in mine]
         by_id = {item.id: item for item in items if item.id not in self.work.in_hand and not self._is_over(item)}
         parts = [by_id.pop(item.id) for item in list(by_id.values()) if item.into]
@@ -417,7 +424,7 @@ class Recovery:
         self.work.in_hand[item.id] = item
         self._recent[item.id] = None
 
-    def sift(self, polled: list[Perception], session: str, sense: Module) -> list[Perception]:
+    def sift(self, polled: list[Perception], session: str, cycle_id: str, sense: Module) -> list[Perception]:
         """Return what was polled; nothing, if some was in hand when the process died: then all of it becomes accepted
         work, each piece with a cycle of its own, and the sensors' cursors go on with that."""
         attempts = {each.id: self.suspects.pop(self.journal.trait(each), 0) for each in polled}
@@ -429,7 +436,7 @@ class Recovery:
             self._requests.in_background(self.hand_out(item), "recovery of")
         for key, cursor in sense.cursors().items():
             self.journal.save(key, cursor)
-        self.journal.change(sense.row_changes())
+        self.journal.change([*sense.cycle_rows(cycle_id), *sense.row_changes()])
         return []
 
     # -- what failed

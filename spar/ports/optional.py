@@ -8,15 +8,17 @@ declared `async`. The ports of a store are those of `spar.ports.store`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from spar.protocols import Context, Host
 from spar.records.approvals import Approval
 from spar.records.journal import RowChange
+from spar.records.perceived.examined import Examined
+from spar.records.perceived.incidents import Incident
 from spar.records.run_options import RunOptions
-from spar.types import ActionResult, Perception
+from spar.types import ActionResult, Feedback, Perception, Reflection
 
 P = TypeVar("P")
 
@@ -95,6 +97,22 @@ class Plugin(Protocol):
 # -- sense
 
 
+class IncidentsKept(Protocol):
+    """Incidents as people look at them, from any thread, and close them."""
+
+    def list(self) -> Sequence[Incident]:
+        """Return those that are known, the oldest first."""
+        ...
+
+    def ask_closing(self, incident_id: str, by: str) -> Incident:
+        """Have one closed with the next cycle. Raises: LookupError, ValueError saying why that cannot be."""
+        ...
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return how many are open and were opened, by severity, and were closed, by how that came about."""
+        ...
+
+
 @runtime_checkable
 class Perceives(Protocol):
     """A sense module that sends what was pushed through its pipeline."""
@@ -141,11 +159,67 @@ class ChangesRows(Protocol):
 
 
 @runtime_checkable
+class ChangesCycleRows(Protocol):
+    """A sense module that keeps small rows of what it made of the perceptions of a cycle."""
+
+    def cycle_rows(self, cycle_id: str, /) -> Sequence[RowChange]:
+        """Return the changes that belong to a cycle, in order, once; who asks writes them with the cycle."""
+        ...
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """A sense module that shows what its pipeline makes of perceptions, without an agent."""
+
+    def examine(self, batch: Sequence[Perception], /) -> Sequence[Examined]:
+        """Return what becomes of each, in order, as of those of one cycle; what came before is remembered."""
+        ...
+
+    def stage_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return by stage how many went in, were given something, and were taken out."""
+        ...
+
+
+@runtime_checkable
+class KeepsIncidents(Protocol):
+    """A sense module that keeps incidents."""
+
+    @property
+    def incidents(self) -> IncidentsKept:
+        """The incidents."""
+        ...
+
+
+@runtime_checkable
 class RestoresSensors(Protocol):
     """A sense module that puts sensors in quarantine."""
 
     def restore(self, sensor: str, /) -> object:
         """Try a sensor again now. Raises: LookupError for one that is not known."""
+
+
+@runtime_checkable
+class Learns(Protocol):
+    """A sense module that learns from examples which intents texts have; only the owner's doors lead here."""
+
+    async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
+        """Keep an example; it is on disk when this returns. `is_training` says whether texts like it count yet.
+
+        Raises: ValueError for a text, label or `what` out of bounds, ConflictError where learning is turned off.
+        """
+        ...
+
+    async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
+        """Forget an example, by its id. Raises: LookupError for one that is not known."""
+        ...
+
+    def taught(self) -> Mapping[str, Any]:
+        """Return the labels that are known, and the examples that people taught."""
+        ...
+
+    def read(self, text: str, /) -> Mapping[str, Any]:
+        """Return what a text would be read as."""
+        ...
 
 
 # -- plan
@@ -213,11 +287,28 @@ class ClosableStream(Protocol):
 
 
 @runtime_checkable
+class HearsFeedback(Protocol):
+    """A reflector that understands later words on what was done."""
+
+    async def hear_feedback(self, words: Sequence[Feedback], context: Context) -> Reflection:
+        """Return what follows from words on runs and cycles that have ended, the words themselves included."""
+        ...
+
+
+@runtime_checkable
 class Abandonable(Protocol):
     """An actor that holds calls back for later cycles."""
 
     async def abandon(self, run_id: str) -> None:
         """Forget what of this run is still to come: somebody ended it."""
+
+
+@runtime_checkable
+class HoldsCalls(Abandonable, Protocol):
+    """An actor that keeps what it holds back beyond the end of its process."""
+
+    def waiting_runs(self) -> Collection[str]:
+        """Return the ids of the runs that calls are held back of."""
 
 
 @runtime_checkable

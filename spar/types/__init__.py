@@ -11,6 +11,7 @@ literals      the closed sets of words: phases, outcomes, states
 value         the base of all values
 fault         an error as data
 perception    what was noticed; messages to the context
+learning      remedies, tried calls, feedback, decisions that memory made
 call          calls, their results, verdicts of people
 action        what a plan decides, and what came of it
 reflection    what is learnt; the record of a cycle
@@ -19,8 +20,18 @@ reflection    what is learnt; the record of a cycle
 from msgspec.structs import replace
 
 from spar.types.action import Action, ActionResult, Answer, RunUsage
-from spar.types.call import SERVICE_KEYS, Call, CallFailure, CallResult, Verdict, count_calls, without_service_keys
+from spar.types.call import (
+    ASKED,
+    SERVICE_KEYS,
+    Call,
+    CallFailure,
+    CallResult,
+    Verdict,
+    count_calls,
+    without_service_keys,
+)
 from spar.types.fault import Fault
+from spar.types.learning import Credit, Feedback, FeedbackSource, Learning, Learnt, Remedy, RemedyAction, TriedCall
 from spar.types.literals import (
     ACTION_STATUSES,
     CALL_STATUSES,
@@ -37,15 +48,17 @@ from spar.types.literals import (
     Trust,
 )
 from spar.types.perception import Message, Perception
-from spar.types.reflection import Ability, CycleRecord, Experience, Reflection
+from spar.types.reflection import RETIRED_AFTER, Ability, CycleRecord, Experience, Reflection
 from spar.types.value import utcnow
 
 __all__ = [
     "ACTION_STATUSES",
+    "ASKED",
     "CALL_STATUSES",
     "OUTCOMES",
     "PHASES",
     "QUEUE_MODES",
+    "RETIRED_AFTER",
     "SERVICE_KEYS",
     "Ability",
     "Action",
@@ -56,9 +69,14 @@ __all__ = [
     "CallFailure",
     "CallResult",
     "CallStatus",
+    "Credit",
     "CycleRecord",
     "Experience",
     "Fault",
+    "Feedback",
+    "FeedbackSource",
+    "Learning",
+    "Learnt",
     "Message",
     "Outcome",
     "OutputMethod",
@@ -67,7 +85,10 @@ __all__ = [
     "QueueMode",
     "Reasoning",
     "Reflection",
+    "Remedy",
+    "RemedyAction",
     "RunUsage",
+    "TriedCall",
     "Trust",
     "Verdict",
     "count_calls",

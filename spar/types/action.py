@@ -13,6 +13,7 @@ from spar.checks import Seconds
 from spar.ids import new_id
 from spar.types.call import Call, CallResult
 from spar.types.fault import Fault
+from spar.types.learning import Feedback, Learnt
 from spar.types.literals import ActionStatus, Trust
 from spar.types.perception import PERCEPTIONS, Perception
 from spar.types.value import Value, keep_tuples
@@ -51,7 +52,8 @@ class Action(Value, frozen=True):
     decided on the calls; None: as little as the least trusted perception. `deferred` says why nothing can be decided
     for now: its run goes on after `next_look` seconds, and waiting counts as no time of it. `answers`: the `output`
     consists of these, each of which is only given if its calls went well. `said` is what a model wrote beside the
-    calls: the run's next request shows it.
+    calls: the run's next request shows it. `learnt` are the decisions that memory changed, `feedback` is
+    what the planner has found out of the effects of earlier cycles.
 
     Lists are accepted where tuples are kept: `Action(calls=[…])` is how people write it.
     Raises: TypeError, ValueError for a field that is not what it must be.
@@ -70,6 +72,8 @@ class Action(Value, frozen=True):
     deferred: str = ""
     answers: tuple[Answer, ...] = ()
     said: str = ""
+    learnt: tuple[Learnt, ...] = ()
+    feedback: tuple[Feedback, ...] = ()
 
     def __post_init__(self) -> None:
         calls, perceptions = self.calls, self.perceptions

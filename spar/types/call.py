@@ -12,6 +12,7 @@ from spar import checks
 from spar.checks import Seconds, shorten
 from spar.ids import new_call_id
 from spar.types.fault import Fault
+from spar.types.learning import Remedy
 from spar.types.literals import METHODS, CallStatus, OutputMethod
 from spar.types.value import TEXT, Value, are
 
@@ -25,7 +26,9 @@ _WIRE_FIELDS = {
     "_reasoningForCall": "reason",
 }
 #: Keys of a call's wire form that the service adds; who plans neither writes nor is shown them.
-SERVICE_KEYS = frozenset({"_approval", "_original", "_parked", "_task", "_toolCallId", "_trust"})
+SERVICE_KEYS = frozenset({"_approval", "_ask", "_original", "_parked", "_task", "_toolCallId", "_trust", "_verify"})
+#: The key under which a planner says why a person has to agree to a call, whatever the policy.
+ASKED = "_ask"
 
 
 class Call(Value, frozen=True):
@@ -160,11 +163,13 @@ def count_calls(results: Iterable[CallResult]) -> dict[str, int]:
 
 
 class CallFailure(Value, frozen=True):
-    """Why one call failed and what could help."""
+    """Why one call failed and what could help, in sentences; `kind` of the taxonomy, and `advice` for a planner."""
 
     call: Call
     cause: str
     remedy: str = ""
+    kind: str = ""
+    advice: Remedy | None = None
 
 
 class Verdict(Value, frozen=True):

@@ -13,16 +13,21 @@ from spar.ids import new_id
 from spar.types.action import Action, ActionResult
 from spar.types.call import Call, CallFailure
 from spar.types.fault import Fault
+from spar.types.learning import Credit, Feedback, TriedCall
 from spar.types.literals import Outcome, Trust
 from spar.types.perception import Perception
 from spar.types.value import Value, keep_tuples, utcnow
+
+#: A lesson that harmed so much more often than it helped is retired: it is kept, and nobody goes by it any more.
+RETIRED_AFTER = 3
 
 
 class Ability(Value, frozen=True):
     """Ability of a tool at one kind of task.
 
     `estimate` (0..1) is the mean and `uncertainty` (0..0.5) the standard deviation of a Beta posterior over
-    `trials`; `cost` is the mean of what was spent and `latency` the mean duration in seconds.
+    `trials`; `cost` is the mean of what was spent, in calls of the budget, and `latency` the mean duration in seconds.
+    They are as of `at`, in seconds since 1970; after each `half_life` half of the evidence is gone, 0: it stays.
     """
 
     tool: str
@@ -32,12 +37,17 @@ class Ability(Value, frozen=True):
     trials: int
     cost: float = 0.0
     latency: float = 0.0
+    at: float = 0.0
+    half_life: float = 0.0
 
 
 class Experience(Value, frozen=True):
     """Memory of a cycle. `success` is None while nobody knows whether it worked.
 
     `situation` is a line; `said` and `answer` are what people said and what they were told, whole: found by recall.
+    `key` is the most exact name of the situation (`spar.records.abilities`), `calls` what was tried in it, in order.
+    Like experiences are one: `count` says how often it was made, `at` when last, `first_at` when first. `helped` and
+    `harmed` count the decisions that went by it and how they went; `score` is 0..1.
     """
 
     situation: str
@@ -55,10 +65,29 @@ class Experience(Value, frozen=True):
     origin: str = ""
     said: str = ""
     answer: str = ""
+    key: str = ""
+    run_id: str = ""
+    calls: Sequence[TriedCall] = ()
+    score: float | None = None
+    count: int = 1
+    first_at: datetime | None = None
+    helped: int = 0
+    harmed: int = 0
+
+    def __post_init__(self) -> None:
+        keep_tuples(self, "calls")
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether decisions that went by it went badly so much more often than well that nobody is to go by it."""
+        return self.harmed - self.helped >= RETIRED_AFTER
 
 
 class Reflection(Value, frozen=True):
-    """Lesson of a result: `score` 0..1, what worked, why the rest failed, what to remember."""
+    """Lesson of a result: `score` 0..1, what worked, why the rest failed, what to remember.
+
+    `credits` say of experiences whether going by them helped, `feedback` how earlier cycles and runs went after all.
+    """
 
     result: ActionResult | None = None
     score: Share = 0.0
@@ -67,15 +96,17 @@ class Reflection(Value, frozen=True):
     abilities: Sequence[Ability] = ()
     experiences: Sequence[Experience] = ()
     next_look: float | None = None
+    credits: Sequence[Credit] = ()
+    feedback: Sequence[Feedback] = ()
 
     def __post_init__(self) -> None:
-        if list in (type(self.successes), type(self.failures), type(self.abilities), type(self.experiences)):
-            keep_tuples(self, "successes", "failures", "abilities", "experiences")
+        keep_tuples(self, "successes", "failures", "abilities", "experiences", "credits", "feedback")
 
 
 class CycleRecord(Value, frozen=True):
     """One cycle as it goes on the tape. `phases` maps a phase to its duration in seconds; `notes` is what modules had
-    kept with it, such as what a model was asked; `calls` counts what was `ok`, `failed` and `skipped`."""
+    kept with it, such as what a model was asked; `calls` counts what was `ok`, `failed` and `skipped`; `trace_id` names
+    its trace where traces are told."""
 
     cycle_id: str
     agent: str
@@ -91,3 +122,4 @@ class CycleRecord(Value, frozen=True):
     faults: tuple[Fault, ...] = ()
     notes: tuple[dict[str, Any], ...] = ()
     calls: dict[str, int] = field(default_factory=dict)
+    trace_id: str = ""

@@ -14,6 +14,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
+from spar.journal.agent_state import MOST_EXACT
 from spar.observe.sink import configure
 from spar.observe.stats import Snapshot
 from spar.records.abilities import ability_key
@@ -144,6 +145,19 @@ async def test_the_state_of_an_agent_is_kept_whatever_its_size(tmp_path: Path) -
 
     async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
         assert len(agent.abilities) == 8_999
+
+
+async def test_a_flood_of_things_pushes_out_what_was_learnt_of_things_only() -> None:
+    async with worker(None) as agent:
+        state = agent._session_parts.agent_state
+        for number in range(3 * MOST_EXACT):
+            state._know(Ability("t", f"alert.disk[host{number}]", 0.7, 0.1, 1))
+            if number == 0:
+                state._know(Ability("rare", "alert.rare", 0.1, 0.1, 9))
+
+        assert "rare|alert.rare" in agent.abilities
+        assert len(agent.abilities) == MOST_EXACT + 1
+        assert f"t|alert.disk[host{3 * MOST_EXACT - 1}]" in agent.abilities
 
 
 async def test_the_one_value_of_an_older_file_becomes_rows_and_counts_once(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.errors import ConflictError, NotReadyError, PermanentError, SparError
 from spar.events import CallInDoubt, DeadLettered, Event, LoopCompleted, PhaseStarted, RunEnded
-from spar.protocols import SensorContext, SensorSpec
+from spar.journal.recovery import EVERY
+from spar.protocols import Host, SensorContext, SensorSpec
 from spar.records.journal import Item, Unfinished
-from spar.testing import Hang, VirtualClock
+from spar.testing import Hang, ScriptedPlanner, VirtualClock
 from spar.types import ActionResult, CallResult
 
 effects: list[str] = []
@@ -476,6 +477,41 @@ async def test_work_that_killed_three_processes_is_put_aside_and_what_came_with_
             await agent.recovery.letters.revive("p1")
 
 
+async def test_what_a_sensor_notices_while_work_is_tried_again_piece_by_piece_is_planned_without_an_interval(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    class Watch:
+        """A sense module that has news only once."""
+
+        news: tuple[Perception, ...] = ()
+
+        def attach(self, host: Host) -> None:
+            self.wake = host.wake
+
+        async def sense(self) -> list[Perception]:
+            news, self.news = self.news, ()
+            return list(news)
+
+    watch = Watch()
+    seen: list[str] = []
+
+    def tell(journal: Any) -> None:
+        for text in ("first", "second"):
+            journal.keep("main", Item(text, Perception(text, id=text), attempts=1))
+
+    async def plan(perceptions: list[Perception]) -> None:
+        seen.extend(perception.text for perception in perceptions)
+        if seen == ["first"]:
+            watch.news = (Perception("news"),)
+            watch.wake()
+
+    await left_behind(tmp_path, clock, tell)
+    async with agent_at(tmp_path, clock, plan, sense=watch, loop_interval="off"):
+        await clock.sleep(100)
+
+    assert seen == ["first", "second", "news"]
+
+
 async def test_a_dead_letter_that_is_buried_is_not_tried_again(tmp_path: Path, clock: VirtualClock) -> None:
     poison = Perception("poison", id="p1")
     await left_behind(tmp_path, clock, lambda journal: journal.bury("main", Item("p1", poison, attempts=3), "why"))
@@ -859,3 +895,32 @@ async def test_a_run_that_waits_in_line_after_a_crash_can_be_asked_after_and_cal
 
     assert (ended.status, ended.error) == ("error", "aborted")
     assert planned == ["one"]
+
+
+async def test_what_ends_while_the_journal_is_looked_through_is_not_done_again(clock: VirtualClock) -> None:
+    """The look takes a moment, as on a busy disk, and what it found may have ended meanwhile."""
+    done: list[float] = []
+
+    @tool(effect="idempotent")
+    async def mend() -> None:
+        """Take half a second."""
+        done.append(clock.elapsed)
+        await clock.sleep(0.5)
+
+    memory = Memory("sqlite://:memory:")
+    plan = ScriptedPlanner([lambda _: [Call("mend")]], then=lambda _: [Call("mend")])
+    agent = Agent(plan=plan, tools=[mend], memory=memory, clock=clock, loop_interval="off")
+    async with agent:
+        journal = memory.journal
+        items = journal.items
+
+        async def slowly(name: str) -> Any:
+            found = await items(name)
+            await clock.sleep(1.0)
+            return found
+
+        journal.items = slowly  # type: ignore[method-assign]
+        await clock.advance(EVERY - 0.2 - clock.elapsed)
+        await agent.accept(Perception("the shop is down"))
+        await clock.advance(EVERY)
+    assert len(done) == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reflection.ability import Trial, learn, trial_of, updated
+from reflection.ability import Fading, Trial, learn, trial_of, updated
 from spar.records.abilities import ability_key
 from spar.types import Ability, Call, CallResult, Fault
 
@@ -14,7 +14,7 @@ from spar.types import Ability, Call, CallResult, Fault
 def after(outcomes: list[bool], *, prior: float = 0.5, discount: float = 0.99) -> Ability:
     ability: Ability | None = None
     for success in outcomes:
-        ability = updated(ability, Trial("t", "k", success), prior=prior, discount=discount)
+        ability = updated(ability, Trial("t", "k", success), fading=Fading(prior, discount))
     assert ability is not None
     return ability
 
@@ -109,3 +109,15 @@ def test_only_a_tool_that_was_tried_and_is_known_to_have_ended_is_judged(
     trial = trial_of(result, "k")
 
     assert (None if trial is None else trial.success) is success
+
+
+@pytest.mark.parametrize(("trust", "kind", "counts"), [
+    ("untrusted", "bad_input", False), ("untrusted", "not_found", False), ("untrusted", "permanent", True),
+    ("trusted", "bad_input", True),
+])  # fmt: skip
+def test_a_stranger_cannot_talk_a_tool_down_by_what_it_cannot_take(trust: str, kind: str, counts: bool) -> None:
+    call = Call("t", {"x": "nonsense"}, meta={"_trust": trust} if trust == "untrusted" else {})
+
+    trial = trial_of(CallResult(call, "failed", fault=Fault(kind, "no")), "k")
+
+    assert (trial is not None) is counts

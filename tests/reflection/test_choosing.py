@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 
 import pytest
 
@@ -12,8 +13,18 @@ from planning.prompt.observations import observe
 from planning.rules.tool_choice import choose
 from reflection import Reflect
 from reflection.ability import Trial, faded, learn
+from spar.clock import SystemClock
 from spar.protocols import Context
-from spar.records.abilities import ability_key, known_of, names_of, task_name
+from spar.records.abilities import (
+    AgedAbilities,
+    ability_key,
+    is_exact,
+    kind_of_task,
+    known_of,
+    names_of,
+    situation_of,
+    task_name,
+)
 from spar.types import Ability, ActionResult, CallResult, Perception
 from tests.effort import Effort
 
@@ -86,6 +97,64 @@ def test_a_task_has_names_from_the_exact_to_the_general() -> None:
     assert len(task_name("k" * 500, "i" * 500, "r" * 500)) < 300
 
 
+def test_a_situation_is_named_by_what_it_is_about_too_and_backs_off_from_it() -> None:
+    task = task_name("alert.disk", "report", "clean", ["web1", "nginx"])
+
+    assert task == "alert.disk/report[nginx,web1]#clean"
+    assert list(names_of(task)) == [task, "alert.disk/report#clean", "alert.disk/report", "alert.disk"]
+    assert list(names_of(task_name("alert.disk", entities=["web1"]))) == ["alert.disk[web1]", "alert.disk"]
+    assert kind_of_task(task) == "alert.disk/report"
+    assert (is_exact(task), is_exact("alert.disk/report#clean [1]")) == (True, False)
+
+
+@pytest.mark.parametrize("strange", ["a[b]#c,d/e", "#", "]", "[", "x#y", "[a]", "é…\n\t", "k" * 500])
+def test_a_strange_name_of_a_thing_backs_off_to_the_same_kind(strange: str) -> None:
+    task = task_name("alert.disk", "report", strange, [strange, strange])
+
+    assert names_of(task)[-2:] == ("alert.disk/report", "alert.disk")
+    assert len(names_of(task)) in (3, 4)
+    assert names_of(task_name(strange, "", "r", ["web1"]))[-1] == names_of(task_name(strange))[-1]
+
+
+def test_a_situation_names_few_things_however_many_there_are() -> None:
+    many = Perception("x", kind="k", attributes={"entities": [f"host{number}" + "x" * 500 for number in range(1_000)]})
+
+    task = situation_of(many)
+
+    assert task.count(",") == 3
+    assert len(task) < 300
+
+
+def test_the_subject_says_what_it_is_about_where_it_is_a_name() -> None:
+    def key(subject: str, kind: str = "k") -> str:
+        return situation_of(Perception("x", kind=kind, subject=subject))
+
+    assert key("nginx") == "k[nginx]"
+    assert key("/srv/in/4711.pdf") == key("https://example.org/4711") == key("the disk of web1") == key("n" * 61) == "k"
+    assert key("nginx", "message") == "message"
+
+
+async def test_experience_with_one_thing_counts_for_it_and_until_then_that_of_all_of_the_kind() -> None:
+    rules = RulesPlanner([{"name": "mend", "calls": [{"tool": ["clean", "renew"]}]}])
+    known, right, rng, reflect = dict[str, Ability](), 0, random.Random(1), Reflect()
+    pipeline = Pipeline({"incidents": {"enabled": False}})
+    for number in range(200):
+        host = rng.choice(["web1", "db1"])
+        alert = Perception(f"disk {number}", kind="alert.disk", source="s", attributes={"labels": {"host": host}})
+        context = Context(agent="main", cycle_id="c", abilities=known)
+        action = await rules.plan(pipeline.process([alert]), context)
+        assert action is not None
+        [call] = action.calls
+        worked = call.tool == {"web1": "clean", "db1": "renew"}[host]
+        right += worked
+        result = ActionResult(action, "ok", (CallResult(call, "ok" if worked else "failed"),))
+        for each in (await reflect.reflect(result, context)).abilities:
+            known[ability_key(each.tool, each.task)] = each
+
+    assert right > 170
+    assert known_of("nothing", "alert.disk", known) is None
+
+
 def test_experience_of_its_own_counts_as_soon_as_there_is_enough_until_then_that_of_tasks_like_it() -> None:
     own, like = Ability("t", "k/i#r", 0.9, 0.1, 4), Ability("t", "k/i", 0.2, 0.1, 50)
     known = {ability_key(each.tool, each.task): each for each in (own, like)}
@@ -139,3 +208,72 @@ def test_a_model_is_told_what_was_learnt_under_the_names_by_which_it_is_learnt()
     [told] = [message for message in briefing.messages if "known_well" in str(message)]
     assert "'clean'" in str(told)
     assert "'other'" not in str(told)
+
+
+# -- how much choosing by what was learnt loses
+
+
+def regret(seed: int, length: int, regimes: int) -> float:
+    """What choosing loses to the best tool of three whose reliabilities are drawn anew in each regime."""
+    rng = random.Random(seed)
+    drawn = [{tool: rng.random() for tool in "abc"} for _ in range(regimes)]
+    known, lost = dict[str, Ability](), 0.0
+    for number in range(length):
+        chance = drawn[number * regimes // length]
+        tool = choose(list(chance), "x", known)
+        assert tool is not None
+        lost += max(chance.values()) - chance[tool]
+        for each in learn([Trial(tool, "x", rng.random() < chance[tool])], known, tools=chance):
+            known[ability_key(each.tool, each.task)] = each
+    return lost
+
+
+@pytest.mark.parametrize(
+    ("length", "regimes", "owed", "seeds"), [(200, 1, 6.0, 60), (200, 3, 14.0, 60), (1_000, 3, 32.0, 30)]
+)
+def test_choosing_by_what_was_learnt_loses_little_also_where_tools_change(
+    length: int, regimes: int, owed: float, seeds: int
+) -> None:
+    assert sum(regret(seed, length, regimes) for seed in range(seeds)) / seeds <= owed
+
+
+@pytest.mark.parametrize("other", [0.4, 0.6, 0.7])
+def test_a_repaired_tool_is_in_use_again_within_fifty_trials(other: float) -> None:
+    again = []
+    for seed in range(20):
+        known, rng = dict[str, Ability](), random.Random(seed)
+        live(known, rng, 200, {"a": 0.0, "b": other})
+        before = known[ability_key("a", "x")].trials
+        live(known, rng, 50, {"a": 1.0, "b": other})
+        again.append(known[ability_key("a", "x")].trials - before)
+
+    assert sorted(again)[4] >= 1  # at least four of five times
+    assert sum(again) / len(again) > 15
+
+
+class ClockOf(SystemClock):
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._at, UTC)
+
+
+def test_what_was_learnt_fades_with_time_too() -> None:
+    day = 86_400.0
+    known = {
+        ability_key(each.tool, each.task): each
+        for each in learn([Trial("a", "x", False)] * 20, {}, now=day)
+    }  # fmt: skip
+
+    bad, after_a_month, after_a_year = (
+        known_of("a", "x", AgedAbilities(known, ClockOf(day * days))) for days in (1, 31, 366)
+    )
+
+    assert bad is not None
+    assert after_a_month is not None
+    assert after_a_year is not None
+    assert bad.estimate < after_a_month.estimate < after_a_year.estimate == pytest.approx(0.5, abs=0.01)
+    assert bad == known[ability_key("a", "x")]
+    [once_more] = learn([Trial("a", "x", False)], known, now=366 * day)
+    assert once_more.estimate == pytest.approx(1 / 3, abs=0.01)

@@ -115,8 +115,9 @@ async def test_without_a_noted_task_the_most_urgent_perception_names_it() -> Non
 
     reflection = await Reflect().reflect(acted(call, perceptions=perceptions), context())
 
-    assert reflection.abilities[0].task == only(reflection).task == "mail/report_problem"
-    assert reflection.abilities[1].task == "mail"
+    assert reflection.abilities[0].task == "mail/report_problem[nginx]"
+    assert only(reflection).task == "mail/report_problem"
+    assert reflection.abilities[2].task == "mail"
     assert only(reflection).situation == (
         "alert about nginx: nginx is down, password=***; mail (report_problem) about nginx: nginx is down, password=***"
     )

@@ -35,11 +35,13 @@ from typing import Any, Protocol, runtime_checkable
 from spar.ports.store.basic import (
     Exports,
     Flushes,
+    InspectsExperiences,
     KeepsCycles,
     KeepsExperiences,
     KeepsState,
     ReadsCycles,
     Recalls,
+    SearchesTranscripts,
     StatesDurability,
     StatesReadOnly,
     TellsFaults,
@@ -56,6 +58,7 @@ from spar.ports.store.journal import (
     LetterJournal,
     StateJournal,
     SuspectJournal,
+    TakesFeedback,
 )
 from spar.ports.store.sessions import KeepsSessions, KeepsTranscripts, SessionStore, SessionSummary, TranscriptStore
 from spar.protocols import Records, Rows
@@ -74,6 +77,7 @@ __all__ = [
     "Flushes",
     "HasCare",
     "InHand",
+    "InspectsExperiences",
     "ItemJournal",
     "Journal",
     "KeepsCycles",
@@ -86,12 +90,14 @@ __all__ = [
     "ReadsCycles",
     "ReadsLeftWork",
     "Recalls",
+    "SearchesTranscripts",
     "SessionStore",
     "SessionSummary",
     "StateJournal",
     "StatesDurability",
     "StatesReadOnly",
     "SuspectJournal",
+    "TakesFeedback",
     "TellsFaults",
     "TranscriptStore",
 ]

@@ -40,6 +40,47 @@ class Recalls(Protocol):
 
 
 @runtime_checkable
+class InspectsExperiences(Protocol):
+    """A store that says why it recalls what it does, and lets its owner look into it and change it."""
+
+    async def search(self, query: str, k: int = 5, **filters: Any) -> Sequence[Any]:
+        """Return what fits best as objects with `experience`, `score` and `reasons`; filters must hold exactly."""
+        ...
+
+    async def detail(self, id: str) -> Any:
+        """Return an experience in full; None where there is none. Raises: LookupError when several begin so."""
+        ...
+
+    async def figures(self) -> Mapping[str, Any]:
+        """Return how many there are, and how many were merged, used, are useless or of strangers."""
+        ...
+
+    async def why(self, cycle_id: str) -> Sequence[Mapping[str, Any]] | None:
+        """Return the decisions of a cycle that memory changed; None for a cycle that is not known."""
+        ...
+
+    async def forget(self, id: str | None = None, **filters: Any) -> int:
+        """Delete what fits all that is given; return how many. Raises: ValueError when nothing is given."""
+        ...
+
+    async def import_(self, source: Any, *, trust: bool = False) -> int:
+        """Keep the experiences of a file of JSON lines, all or none; return how many were new.
+
+        Raises: SparError naming each bad line.
+        """
+        ...
+
+
+@runtime_checkable
+class SearchesTranscripts(Protocol):
+    """Transcripts that can be searched."""
+
+    async def search(self, agent: str, text: str, limit: int = 20, *, session: str | None = None) -> Sequence[Any]:
+        """Return the newest entries that hold all words, as objects with `session` and `entry`."""
+        ...
+
+
+@runtime_checkable
 class Exports(Protocol):
     """A store whose experiences can be written to a file."""
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from spar.records.journal import CallJournal, Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
 from spar.records.session import Reset, SessionUse
 from spar.records.transcript import Entry
-from spar.types import Call, Perception
+from spar.types import Call, Credit, Feedback, Perception
 
 
 class ItemJournal(Protocol):
@@ -235,6 +235,15 @@ class Journal(
     def refusal(self) -> str:
         """Why nothing more can be accepted now; "" when it can."""
         ...
+
+
+@runtime_checkable
+class TakesFeedback(Protocol):
+    """A journal of a store that knows experiences by the runs and cycles that they came of."""
+
+    def judged(self, credits: Sequence[Credit], feedback: Sequence[Feedback], /) -> None:
+        """Count what helped and harmed, and change what later words say, together with what is told in the same
+        moment; the end of a cycle has its own in its `Closing`. Raises: ContractError when it cannot be taken."""
 
 
 @runtime_checkable

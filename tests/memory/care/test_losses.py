@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from memory import Memory
 from memory.care import losses
 from memory.care.doctor import Doctor
+from memory.sqlite import database, schema
 from spar.types import Experience, Fault
 
 
@@ -67,3 +70,36 @@ def test_a_note_that_cannot_be_read_is_a_loss_as_well(tmp_path: Path) -> None:
     (tmp_path / "m.db.losses").write_bytes(b"{\n")
 
     assert "line 1 of" in losses.unseen(str(tmp_path / "m.db"))[0].what
+
+
+@pytest.mark.parametrize("version", [1, 5, 7])
+def test_a_file_of_an_earlier_version_is_no_damage_and_can_be_copied_before_it_is_changed(
+    tmp_path: Path, version: int
+) -> None:
+    path, copy = tmp_path / "m.db", tmp_path / "copy.db"
+    connection = database.open_writer(str(path), "off")
+    folder = Path(__file__).parents[1] / "sqlite"
+    connection.execute((folder / f"format_{version}.sql").read_text("utf-8"))
+    connection.close()
+
+    doctor = Doctor(str(path), 0)
+    [line] = [line for line in doctor.examine() if line.name == "memory"]
+    doctor.back_up(str(copy))
+
+    assert (line.state, f"older format {version}" in line.found) == ("warn", True)
+    assert "spar run" in line.advice
+    with database.reading(str(copy)) as rows:
+        assert schema.version(rows) == version
+
+
+def test_a_file_of_a_newer_version_is_bad_and_no_copy_is_put_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    connection = database.open_writer(str(path), "off")
+    connection.execute((Path(__file__).parents[1] / "sqlite" / "format_7.sql").read_text("utf-8"))
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+    [line] = [line for line in Doctor(str(path), 0).examine() if line.name == "memory"]
+
+    assert (line.state, line.advice) == ("bad", "")
+    assert "was written by a newer version (format 99" in line.found

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memory import Memory
+from memory.care.integrity import verify
 from memory.sqlite import database, hash_chain, schema
 from spar import Agent, tool
 from spar.errors import ConfigError, FencedError
 from spar.records.journal import Item
 from spar.records.transcript import Entry
-from spar.types import Experience, Perception
+from spar.types import Credit, Experience, Perception
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -148,7 +149,7 @@ async def test_a_file_of_an_earlier_release_keeps_what_it_holds_and_takes_what_i
         _, is_new = await memory.journal.accept("main", Item("p", Perception("hello")))
         assert is_new
     connection = open_at(path)
-    assert schema.version(connection) == len(schema.STEPS) == 6
+    assert schema.version(connection) == len(schema.STEPS) == 8
     assert hash_chain.check(connection) is None
     connection.close()
 
@@ -169,7 +170,7 @@ async def test_the_transcripts_of_an_earlier_release_are_read_and_added_to(tmp_p
     assert [each.seq for each in after] == [5, 4, 6]
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
 async def test_a_file_that_a_released_version_left_in_the_middle_of_a_cycle_is_gone_on_with(
     tmp_path: Path, version: int
 ) -> None:
@@ -214,3 +215,36 @@ async def test_a_file_that_a_released_version_left_in_the_middle_of_a_cycle_is_g
     connection = open_at(path)
     assert hash_chain.check(connection) is None
     connection.close()
+
+
+async def test_a_file_of_format_7_knows_trust_and_cycle_of_what_it_holds_and_merges_what_comes(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    released(path, 7)
+
+    async with Memory.open(f"sqlite:///{path}") as memory:
+        for _ in range(2):
+            await memory.store(Experience("the disk is full", key="alert.disk", trust="trusted"))
+        found = await memory.recall("disk")
+        await memory.apply(credits=[Credit("e1", has_helped=True)])
+        [helped] = [each for each in await memory.recall("disk") if each.id == "e1"]
+
+    assert sorted((each.trust, each.count) for each in found) == [("trusted", 1), ("trusted", 2), ("untrusted", 1)]
+    assert (helped.helped, helped.harmed, helped.lesson) == (1, 0, "make room")
+    assert verify(str(path)).is_whole
+    connection = open_at(path)
+    rows = connection.execute("SELECT trust, first_at = at, count FROM experience WHERE id LIKE 'e_' ORDER BY id")
+    assert list(rows) == [("trusted", 1, 1), ("untrusted", 1, 1)]
+    connection.close()
+
+
+async def test_a_migration_hides_no_row_that_was_altered_before(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    released(path, 7)
+    connection = open_at(path)
+    connection.execute("UPDATE experience SET success = 1 WHERE id = 'e2'")
+    connection.close()
+
+    async with Memory.open(f"sqlite:///{path}"):
+        pass
+
+    assert [(each.table, each.row) for each in verify(str(path)).findings] == [("experience", "e2")]

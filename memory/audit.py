@@ -1,0 +1,173 @@
+"""The audit log of a memory: entries that are only ever added to, each linked to the one before it.
+
+An entry is written in the transaction of the row that it tells of, with a digest of that row before and after
+(`audited`). Only the oldest go, once they are older than the limit; number and link of the last of them stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from memory.codec import decode, encode, safe
+from memory.sqlite import hash_chain, seals
+from memory.sqlite.hash_chain import AUDIT
+from spar.clock import Clock
+from spar.data.scrub import MASK, is_secret_name, mask_json
+from spar.failpoints import crashpoint
+from spar.records.audit import AuditDraft, AuditEntry, claim
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+    from memory.sqlite.session import DatabaseSession
+
+R = TypeVar("R")
+#: A query for what stands in a row now, and its bindings.
+Probe = tuple[str, tuple[Any, ...]]
+_INTO = "INSERT INTO audit (seq, at, actor, subject, action, body, link) VALUES (?, ?, ?, ?, ?, ?, ?)"
+#: Characters of a subject, entries of one answer, entries deleted at once.
+_LONGEST, _MOST, _BATCH = 1_000, 1_000, 250
+_DAY = 86_400.0
+
+
+def append(connection: Connection, draft: AuditDraft, at: float, before: str = "", after: str = "") -> None:
+    """Add an entry behind the last one."""
+    seq, link = hash_chain.last(connection, AUDIT) or hash_chain.anchor(connection, AUDIT)
+    body = {
+        "origin": draft.origin,
+        "agent": draft.agent,
+        "before": before,
+        "after": after,
+        "detail": _without_secrets(draft.detail),
+    }
+    text = mask_json(encode(body))
+    actor, subject, action = safe(draft.actor, _LONGEST), safe(draft.subject, _LONGEST), safe(draft.action, _LONGEST)
+    link = hash_chain.link(link, seq + 1, at, actor, subject, action, text)
+    connection.execute(_INTO, (seq + 1, at, actor, subject, action, text, link))
+
+
+def audited(
+    work: Callable[[Connection], R], kind: str, clock: Clock, probe: Probe | None = None
+) -> Callable[[Connection], R]:
+    """Return work that writes the entry that is being made, too, if it decides about a row of this kind; else the work
+    itself. Work that raises leaves neither, and the entry to whoever decides next."""
+    draft = claim(kind)
+    if draft is None:
+        return work
+    at = clock.now().timestamp()
+
+    def both(connection: Connection) -> R:
+        before = _digest(connection, probe)
+        try:
+            done = work(connection)
+        except BaseException:
+            draft.is_written = False
+            raise
+        crashpoint("audit.between")
+        if isinstance(done, Exception):  # refused by what stood there, while the rest of the work counts
+            draft.is_written = False
+        else:
+            append(connection, draft, at, before, _digest(connection, probe))
+        return done
+
+    return both
+
+
+def write_all(connection: Connection, given: Sequence[tuple[AuditDraft, float]]) -> None:
+    """Add these entries."""
+    for draft, at in given:
+        append(connection, draft, at)
+
+
+def trim(connection: Connection, days: float | None, now: float) -> int:
+    """Delete one batch of the entries that are too old; the newest always stays. Returns how many went."""
+    if days is None:
+        return 0
+    query = "SELECT seq FROM audit WHERE at < ? AND seq < (SELECT max(seq) FROM audit) ORDER BY seq"
+    first = connection.execute("SELECT min(seq) FROM audit").get
+    gone = 0
+    for (seq,) in connection.execute(f"{query} LIMIT {_BATCH}", (now - days * _DAY,)).fetchall():
+        if seq != int(str(first)) + gone:  # a beginning only
+            break
+        gone += 1
+    if gone:
+        upto = int(str(first)) + gone - 1
+        hash_chain.move_anchor(connection, upto, AUDIT)
+        connection.execute("DELETE FROM audit WHERE seq <= ?", (upto,))
+    return gone
+
+
+class AuditRows:
+    """The audit log of a memory while that is open. Implements `spar.records.audit.AuditLog`."""
+
+    def __init__(self, file: Callable[[], DatabaseSession], clock: Callable[[], Clock],
+                 read: Callable[[Callable[[Connection], Any]], Awaitable[Any]]) -> None:  # fmt: skip
+        self._file, self._clock, self._read = file, clock, read
+
+    async def write(self, draft: AuditDraft) -> None:
+        """Write an entry that no row was written with; safe when this returns. Raises: SparError."""
+        draft.is_written = True
+        at = self._clock().now().timestamp()
+        await self._file().commit(lambda connection: append(connection, draft, at))
+
+    async def entries(
+        self, limit: int = 50, *, before: int | None = None, since: datetime | None = None,
+        until: datetime | None = None, actor: str = "", action: str = "",
+    ) -> list[AuditEntry]:  # fmt: skip
+        """Return entries, the newest first, at most 1,000. Raises: TransientError."""
+        terms: list[tuple[str, Any]] = [
+            ("seq < ?", before), ("at >= ?", since and since.timestamp()), ("at < ?", until and until.timestamp()),
+            ("actor = ?", safe(actor) or None),
+        ]  # fmt: skip
+        given = [(text, value) for text, value in terms if value is not None]
+        bindings = [value for _, value in given]
+        wheres = [text for text, _ in given]
+        if action:
+            wheres.append("(action = ? OR substr(action, 1, ?) = ?)")
+            bindings += [safe(action), len(action) + 1, f"{safe(action)}."]
+        where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
+        query = f"SELECT seq, at, actor, subject, action, body FROM audit {where} ORDER BY seq DESC LIMIT ?"
+        bindings.append(max(0, min(limit, _MOST)))
+        found: list[AuditEntry] = await self._read(lambda c: [_entry(row) for row in c.execute(query, bindings)])
+        return found
+
+    async def verify(self) -> str:
+        """Return what is wrong with the log; "" for nothing. Raises: TransientError."""
+        found: str = await self._read(_fault)
+        return found
+
+
+def _fault(connection: Connection) -> str:
+    """Return what is wrong with the log: a link of the chain, or its end, which the seals of its entries know."""
+    if (broken := hash_chain.check(connection, chain=AUDIT)) is not None:
+        return str(broken)
+    unsound = next(seals.check_table(connection, AUDIT.table), None)
+    return "" if unsound is None else f"the {AUDIT.table} log is broken at {unsound.row or 'its end'}: {unsound.why}"
+
+
+def _entry(row: tuple[Any, ...]) -> AuditEntry:
+    seq, at, actor, subject, action, text = row
+    try:
+        body = decode(str(text), dict[str, Any])
+    except Exception:  # it was altered, as `verify` tells
+        body = {"detail": {"unreadable": True}}
+    texts = {name: str(body.get(name, "")) for name in ("origin", "agent", "before", "after")}
+    detail = body.get("detail")
+    return AuditEntry(int(seq), datetime.fromtimestamp(float(at), UTC), str(actor), str(action), str(subject),
+                      **texts, detail=detail if isinstance(detail, dict) else {})  # fmt: skip
+
+
+def _without_secrets(value: Any) -> Any:
+    """Return a copy with what stands under a secret's name masked; texts are masked when they are written."""
+    if isinstance(value, Mapping):
+        return {key: MASK if is_secret_name(str(key)) and inner else _without_secrets(inner)
+                for key, inner in value.items()}  # fmt: skip
+    return [_without_secrets(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _digest(connection: Connection, probe: Probe | None) -> str:
+    found = None if probe is None else connection.execute(*probe).get
+    return "" if found is None else blake2b(str(found).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

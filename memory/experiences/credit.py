@@ -1,0 +1,173 @@
+"""Credit: what helped and what harmed is counted, and a later word on how something went changes what is known of it.
+
+Functions of a connection, called by the writer's thread inside the transaction of a cycle's end; work is proportional
+to what is said. What was merged is known by its id, run and cycle for a while (`experience_source`): a word on one of
+many like ones takes that one out, as it is not like them any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from memory.codec import decode, safe
+from memory.experiences import rows
+from spar.data.scrub import mask
+from spar.data.text import safe_line
+from spar.errors import ContractError
+from spar.failpoints import crashpoint
+from spar.types import Credit, Experience, Feedback, replace
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+#: Experiences that one word on a run or a cycle changes at most.
+MOST_CHANGED = 1_000
+
+_CREDIT = "UPDATE experience SET helped = helped + ?, harmed = harmed + ? WHERE seq = ({})"
+_BY_ID = _CREDIT.format("SELECT seq FROM experience WHERE id = ?")
+_BY_SOURCE = _CREDIT.format("SELECT experience FROM experience_source WHERE id = ?")
+#: What a word is about: the first of a row, then what was merged into one.
+_FIRSTS = (
+    "SELECT seq FROM experience WHERE id = ?1 OR (run = ?1 AND run <> '') OR (cycle = ?1 AND cycle <> '') LIMIT ?2"
+)
+_MERGED = "SELECT experience, id, at FROM experience_source WHERE id = ?1 OR run = ?1 OR cycle = ?1 LIMIT ?2"
+
+
+W = TypeVar("W", Credit, Feedback)
+
+
+def checked(words: Iterable[W]) -> tuple[W, ...]:
+    """Return what can be taken as it is. Raises: ContractError naming what is wrong."""
+    found = tuple(words)
+    for word in found:
+        if isinstance(word, Credit):
+            is_well = isinstance(word.experience_id, str) and isinstance(word.has_helped, bool)
+        else:
+            is_score = word.score is None or (isinstance(word.score, (int, float)) and 0 <= word.score <= 1)
+            texts = (word.about, word.why)
+            is_well = isinstance(word.success, bool) and is_score and all(isinstance(text, str) for text in texts)
+            is_well = is_well and word.by in _SAID
+        if not is_well:
+            raise ContractError(f"it cannot be taken as it is: {word!r:.200}")
+    return found
+
+
+def count(connection: Connection, credits: Sequence[Credit]) -> None:
+    """Count these decisions to the experiences that they went by; those that are not known any more are passed over."""
+    for credit in credits:
+        given = int(credit.has_helped), int(not credit.has_helped), safe(credit.experience_id)
+        connection.execute(_BY_ID, given)
+        if not connection.changes():
+            connection.execute(_BY_SOURCE, given)
+    crashpoint("memory.credit")
+
+
+def take(connection: Connection, words: Sequence[Feedback]) -> int:
+    """Change what these say of experiences; returns how many. One on nothing that is known changes none."""
+    changed = 0
+    for word in words:
+        about = safe(word.about)
+        if not about:
+            continue
+        merged = list(connection.execute(_MERGED, (about, MOST_CHANGED)))
+        firsts = list(connection.execute(_FIRSTS, (about, MOST_CHANGED)))
+        for seq, id, at in merged:
+            changed += _judge_one_of(connection, int(str(seq)), str(id), float(str(at)), word)
+        for (seq,) in firsts:
+            changed += _judge(connection, int(str(seq)), word)
+        crashpoint("memory.feedback")
+    return changed
+
+
+def _judge(connection: Connection, seq: int, word: Feedback) -> bool:
+    """Change the first of a row: all of it where it stands for one, else it is taken out of the others."""
+    found = _row(connection, seq)
+    if found is None:
+        return False
+    experience, apart = found
+    judged = _judged(experience, word)
+    if judged == experience:
+        return False
+    if experience.count == 1:
+        _put(connection, seq, judged, apart)
+        return True
+    heir = connection.execute(
+        "SELECT id, run, cycle, at FROM experience_source WHERE experience = ? ORDER BY at LIMIT 1", (seq,)
+    ).fetchone()
+    if heir is None:  # nobody knows the others by a name: the word holds for all
+        _put(connection, seq, judged, apart)
+        return True
+    connection.execute("DELETE FROM experience_source WHERE id = ?", (heir[0],))
+    connection.execute(
+        "UPDATE experience SET id = ?, run = ?, cycle = ?, count = count - 1, first_at = ? WHERE seq = ?", (*heir, seq)
+    )
+    first_at = experience.first_at or experience.at
+    _add(connection, replace(judged, count=1, helped=0, harmed=0, at=first_at, first_at=None), apart)
+    return True
+
+
+def _judge_one_of(connection: Connection, seq: int, id: str, at: float, word: Feedback) -> bool:
+    """Take one of many like experiences out of their row, as it went another way."""
+    found = _row(connection, seq)
+    source = connection.execute("SELECT run, cycle FROM experience_source WHERE id = ?", (id,)).fetchone()
+    if found is None or source is None:
+        return False
+    experience, apart = found
+    judged = _judged(experience, word)
+    if judged == experience:
+        return False
+    connection.execute("DELETE FROM experience_source WHERE id = ?", (id,))
+    connection.execute("UPDATE experience SET count = max(1, count - 1) WHERE seq = ?", (seq,))
+    run, cycle = map(str, source)
+    one = replace(judged, id=id, run_id=run, origin=cycle, at=rows.moment(at), count=1, first_at=None, helped=0,
+                  harmed=0)  # fmt: skip
+    _add(connection, one, apart)
+    return True
+
+
+def _judged(experience: Experience, word: Feedback) -> Experience:
+    """Return an experience as a later word has it."""
+    score = word.score if word.score is not None else float(word.success)
+    why = safe_line(mask(word.why))
+    cause = experience.cause if word.success or not why else f"{_SAID[word.by]}: {why}"
+    return replace(experience, success=word.success, score=score, cause=cause)
+
+
+_SAID = {
+    "expect": "what was expected did not hold",
+    "verify": "it did not last",
+    "person": "a person says",
+    "environment": "the environment says",
+}
+
+
+def _row(connection: Connection, seq: int) -> tuple[Experience, str] | None:
+    """Return the experience of a row, and why it is kept apart from those that it is like; None if it cannot be
+    read."""
+    found = connection.execute(f"SELECT {rows.SHOWN}, digest FROM experience WHERE seq = ?", (seq,)).fetchone()
+    if found is None:
+        return None
+    *columns, digest = found
+    try:
+        experience: Any = rows.shown(columns)
+        body = decode(str(columns[2]), Experience)
+    except (ValueError, RecursionError):
+        return None
+    apart = "" if rows.row(replace(body, success=experience.success)).digest == digest else rows.IMPORTED
+    return replace(experience, id=str(columns[1])), apart
+
+
+def _put(connection: Connection, seq: int, judged: Experience, apart: str) -> None:
+    """Write a row anew; if it is like another one now, it is counted to that."""
+    item = rows.row(judged, apart)
+    other = None if item.digest is None else rows.alike_of(connection, item.digest)
+    if other is not None and other != seq:
+        connection.execute("DELETE FROM experience WHERE seq = ?", (seq,))
+        rows.insert(connection, (item,))
+        return
+    rows.rewrite(connection, seq, item)
+
+
+def _add(connection: Connection, judged: Experience, apart: str) -> None:
+    rows.insert(connection, (rows.row(judged, apart),))

@@ -1,0 +1,88 @@
+"""Experiences looked at: one in full with what it stands for, and how much of all is of use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from memory.codec import AlteredError, decode, safe
+from memory.experiences.rows import SHOWN, moment, shown
+from memory.sqlite import seals
+from spar.types import RETIRED_AFTER, Experience
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+_SOURCES = "SELECT id, run, cycle, at FROM experience_source WHERE experience = ? ORDER BY at"
+_FOUND = (
+    f"SELECT {SHOWN}, last, run, cycle, trust FROM experience WHERE id = ?1 OR seq = (SELECT experience FROM "
+    "experience_source WHERE id = ?1) LIMIT 2"
+)
+_BEGINNING = (
+    f"SELECT {SHOWN}, last, run, cycle, trust FROM experience WHERE id >= ?1 AND id < ?1 || char(1114111) LIMIT 2"
+)
+_FIGURES = f"""
+    SELECT count(*), total(count), total(count > 1), total(helped + harmed > 0), total(trust = 'untrusted'),
+    total(success IS NULL), total(success = 0), total(lesson), total(lesson AND harmed - helped >= {RETIRED_AFTER}),
+    total(key = ''), total(helped + harmed = 0 AND NOT lesson AND success IS NULL), total(bytes) FROM experience
+"""
+
+
+class Source(Struct, frozen=True):
+    """Where one of those that a row stands for came from."""
+
+    id: str
+    run_id: str
+    cycle_id: str
+    at: datetime
+
+
+class ExperienceDetail(Struct, frozen=True):
+    """An experience in full: the best example, the last one where that is another, and where all of them came from, as
+    far as that is known."""
+
+    experience: Experience
+    last: Experience | None = None
+    sources: tuple[Source, ...] = ()
+    is_retired: bool = False
+
+
+def detail(connection: Connection, id: str) -> ExperienceDetail | None:
+    """Return the experience with this id, or unique beginning of one; None where there is none.
+
+    Raises: LookupError when several begin so; AlteredError for one that was altered.
+    """
+    found = list(connection.execute(_FOUND, (safe(id),))) or (
+        list(connection.execute(_BEGINNING, (safe(id),))) if id else []
+    )
+    if not found:
+        return None
+    if len(found) > 1:
+        raise LookupError(f"several experiences begin with {id!r:.100}")
+    *row, last, run, cycle, _ = found[0]
+    if not seals.fits(connection, "experience", int(row[0])):
+        raise AlteredError(f"experience {row[1]}: its seal does not fit: it was altered")
+    experience = shown(row)
+    first = Source(str(row[1]), str(run), str(cycle), experience.first_at or experience.at)
+    others = [
+        Source(str(each), str(of), str(in_), moment(at)) for each, of, in_, at in connection.execute(_SOURCES, row[:1])
+    ]
+    return ExperienceDetail(
+        experience,
+        None if last is None else decode(str(last), Experience),
+        (first, *others),
+        bool(experience.lesson) and experience.is_retired,
+    )
+
+
+def figures(connection: Connection) -> Mapping[str, Any]:
+    """Return counts: of the rows, and of those that were merged, went into decisions, are of no use as it seems, are of
+    strangers."""
+    row: Any = connection.execute(_FIGURES).fetchone()
+    names = ("rows", "made", "merged", "used", "untrusted", "unjudged", "failed", "lessons", "retired", "without_key",
+             "idle", "bytes")  # fmt: skip
+    found = {name: int(value) for name, value in zip(names, row, strict=True)}
+    return {**found, "vectors": int(str(connection.execute("SELECT count(*) FROM experience_vector").get))}

@@ -1,0 +1,168 @@
+"""Recall: which experiences fit a query, read from the rows; and why.
+
+The index proposes by words, what stands beside a hit in its session comes along, and vectors rank those only: ranking a
+few hundred candidates by meaning finds more than looking through all vectors, and costs the same in a large memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from memory.experiences import propose, recall
+from memory.experiences.recall import Candidate, Pair
+from memory.experiences.rows import ExperienceFilter, read_rows
+from spar.types import Experience, replace
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+#: Candidates that the index proposes, by bm25.
+CANDIDATES = 200
+#: Of how many of them those beside them come along.
+_WITH_NEIGHBOURS = 50
+_ROW = "seq, at, success, lesson, helped, harmed, session"
+_BESIDE = (
+    f"SELECT * FROM (SELECT {_ROW}, 1 FROM experience WHERE session = ?1 AND (at, seq) > (?2, ?3) AND {{0}} "
+    "ORDER BY at, seq LIMIT 2) UNION ALL "
+    f"SELECT * FROM (SELECT {_ROW}, -1 FROM experience WHERE session = ?1 AND (at, seq) < (?2, ?3) AND {{0}} "
+    "ORDER BY at DESC, seq DESC LIMIT 2)"
+)
+
+
+class Recalled(Struct, frozen=True):
+    """An experience that was found: how well it fits, in comparison with the others, and why, in sentences.
+
+    `nearness` is the cosine of its meaning and that of the query; None where one of them is not known.
+    """
+
+    experience: Experience
+    score: float = 0.0
+    reasons: tuple[str, ...] = ()
+    nearness: float | None = None
+
+
+#: Meaning of rows: how near each is to what is asked for, as far as that is known.
+Nearness = Callable[["Connection", Sequence[int]], Mapping[int, float]]
+
+
+def search(
+    connection: Connection, query: str, k: int, where: ExperienceFilter, nearness: Nearness | None = None
+) -> tuple[list[Recalled], int]:
+    """Return the k best, and how many rows could not be read. A query without words asks for the most recent."""
+    condition, bindings = where.sql()
+    terms = recall.terms(query)
+    if not terms:
+        sql = f"SELECT seq FROM experience WHERE {condition} ORDER BY at DESC, seq DESC LIMIT ?"
+        newest = [int(str(found[0])) for found in connection.execute(sql, (*bindings, k))]
+        return _recalled(connection, newest, {}, {}, (), {})
+    if k <= 0:
+        return [], 0
+    fits = propose.proposed(connection, terms, max(CANDIDATES, 2 * k), condition, bindings)
+    places: dict[int, tuple[str, float]] = {}
+    candidates: dict[int, Candidate] = {}
+    for row in _rows(connection, fits):
+        _take(row, places, candidates)
+    fits = {seq: fit for seq, fit in fits.items() if seq in candidates}
+    pairs = _neighbours(connection, fits, places, candidates, condition, bindings)
+    text = {seq: fits.get(seq, 0.0) for seq in candidates}
+    near = nearness(connection, list(candidates)) if nearness is not None else {}
+    scores = recall.beside(recall.added([text, near], candidates), pairs)
+    chosen = _that_answer(connection, recall.order(candidates, scores), fits, k)
+    return _recalled(connection, chosen, scores, _reasons(chosen, fits, near, pairs), terms, near)
+
+
+def _that_answer(connection: Connection, ordered: Sequence[int], fits: Mapping[int, float], k: int) -> list[int]:
+    """Return the first k; of those without a word of the question only such in which people said something: beside an
+    alert stands no answer."""
+    chosen: list[int] = []
+    for seq in ordered:
+        if seq in fits or next((each.said for _, each in read_rows(connection, [seq])), ""):
+            chosen.append(seq)
+        if len(chosen) == k:
+            break
+    return chosen
+
+
+def _rows(connection: Connection, seqs: Iterable[int]) -> Iterable[tuple[Any, ...]]:
+    wanted = list(seqs)
+    marks = ", ".join("?" * len(wanted))
+    return connection.execute(f"SELECT {_ROW} FROM experience WHERE seq IN ({marks})", wanted) if wanted else ()
+
+
+def _take(row: tuple[Any, ...], places: dict[int, tuple[str, float]], candidates: dict[int, Candidate]) -> int:
+    seq, at, success, lesson, helped, harmed, session = row
+    candidates[seq] = Candidate(at, None if success is None else bool(success), bool(lesson), helped, harmed)
+    places[seq] = session, at
+    return int(seq)
+
+
+def _neighbours(
+    connection: Connection,
+    hits: Mapping[int, float],
+    places: dict[int, tuple[str, float]],
+    candidates: dict[int, Candidate],
+    condition: str,
+    bindings: Sequence[Any],
+) -> tuple[Pair, ...]:
+    """Add those beside the hits to the candidates; return who stands beside whom."""
+    pairs: set[tuple[int, int, int]] = set()
+    for seq in list(hits)[:_WITH_NEIGHBOURS]:
+        apart = {1: 0, -1: 0}
+        for *row, side in connection.execute(_BESIDE.format(condition), (*places[seq], seq, *bindings, *bindings)):
+            other = _take(tuple(row), places, candidates)
+            apart[side] += 1
+            pairs.add((min(seq, other), max(seq, other), apart[side]))
+    return tuple([Pair(*each) for each in sorted(pairs)])
+
+
+def _reasons(
+    chosen: Sequence[int], fits: Mapping[int, float], near: Mapping[int, float], pairs: Sequence[Pair]
+) -> dict[int, list[str]]:
+    wanted = set(chosen)
+    found: dict[int, list[str]] = {seq: [] for seq in chosen}
+    ranks = {seq: place for place, seq in enumerate(fits, start=1)}
+    for seq in chosen:
+        if seq in ranks:
+            found[seq].append(f"its words fit: place {ranks[seq]} of {len(ranks)}")
+        if seq in near:
+            found[seq].append(f"its meaning is near: {near[seq]:.2f}")
+    for pair in pairs:
+        for seq, other in ((pair.first, pair.second), (pair.second, pair.first)):
+            if seq in wanted and other in ranks and (seq not in ranks or ranks[other] < ranks[seq]):
+                found[seq].append(f"it stands {pair.apart} beside the hit at place {ranks[other]} in its session")
+    return found
+
+
+def _recalled(
+    connection: Connection,
+    chosen: Sequence[int],
+    scores: Mapping[int, float],
+    reasons: Mapping[int, Sequence[str]],
+    terms: Sequence[str],
+    near: Mapping[int, float],
+) -> tuple[list[Recalled], int]:
+    found = []
+    for seq, experience in read_rows(connection, chosen):
+        why = [*reasons.get(seq, ())]
+        if words := _in_common(terms, experience):
+            why.append(f"words in common: {', '.join(words)}")
+        if experience.count > 1:
+            why.append(f"made {experience.count} times")
+        if experience.lesson and experience.is_retired:
+            experience = replace(experience, lesson="")
+            why.append(f"its lesson is retired: it harmed {experience.harmed} times, helped {experience.helped}")
+        score = scores.get(seq, 0.0)
+        score = round(score, 4) if math.isfinite(score) else 0.0
+        found.append(Recalled(experience, score, tuple(why), near.get(seq)))
+    return found, len(chosen) - len(found)
+
+
+def _in_common(terms: Sequence[str], experience: Experience) -> list[str]:
+    texts = (experience.situation, experience.said, experience.answer, experience.task, experience.action,
+             experience.outcome, experience.cause, experience.lesson)  # fmt: skip
+    text = " ".join(each[:2_000] for each in texts).casefold()
+    return [term for term in terms if term in text]

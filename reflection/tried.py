@@ -1,0 +1,67 @@
+"""Calls as an experience keeps them: parameters without secrets and within bounds, how each ended, and why; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from reflection.causes import kind_of
+from reflection.outcome import has_failed
+from spar.data.json_safe import plain
+from spar.data.scrub import MASK, is_secret_name, scrub
+from spar.data.text import safe_line
+from spar.types import CallFailure, CallResult, TriedCall
+
+#: Calls of one experience, the first ones, and bytes of the parameters of one call.
+MOST_CALLS = 20
+LARGEST_PARAMS = 2_000
+_NAME_LIMIT = 160
+
+
+def tried_of(
+    results: Sequence[CallResult], failures: Iterable[CallFailure], unsure: Iterable[str], *, has_params: bool = True
+) -> list[TriedCall]:
+    """Return what was tried, in order.
+
+    Args: unsure: the ids of calls that ended well, of which nobody knows yet what they brought; has_params: whether
+    their parameters may be kept: those that recalled text led to are not learnt again.
+    """
+    by_id = {failure.call.id: failure for failure in failures}
+    open_ = set(unsure)
+    tried = []
+    for item in results[:MOST_CALLS]:
+        failure, has_ended_well = by_id.get(item.call.id), item.status == "ok" and item.reason != "detached"
+        success = True if has_ended_well else False if has_failed(item) else None
+        tried.append(
+            TriedCall(
+                tool=safe_line(item.call.tool, _NAME_LIMIT),
+                params=bounded_params(item.call.params) if has_params else {},
+                status=item.status,
+                success=None if success and item.call.id in open_ else success,
+                verified=item.verified,
+                cause="" if has_ended_well else kind_of(item),
+                remedy=None if failure is None else failure.advice,
+                trust="untrusted" if item.call.meta.get("_trust") == "untrusted" else "trusted",
+                latency=item.duration if 0 <= item.duration < math.inf else 0.0,
+            )
+        )
+    return tried
+
+
+def bounded_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters as they may be kept: what looks like a secret is masked, what is too large is shortened."""
+    found = _scrubbed(plain(params, LARGEST_PARAMS))
+    return found if isinstance(found, dict) else {}
+
+
+def _scrubbed(value: Any) -> Any:
+    """Return plain data, whose depth is bounded, without what looks like a secret or is named like one."""
+    if isinstance(value, str):
+        return scrub(value)
+    if isinstance(value, dict):
+        return {
+            key: MASK if is_secret_name(key) and isinstance(item, str) else _scrubbed(item)
+            for key, item in value.items()
+        }
+    return [_scrubbed(item) for item in value] if isinstance(value, list) else value

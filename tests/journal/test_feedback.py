@@ -1,0 +1,138 @@
+"""What people say of a run that has ended: it is on disk when it is accepted, and changes what is known."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import Memory
+from reflection import Reflect
+from spar import Action, Agent, Call, FeedbackTaken, Perception, tool
+from spar.errors import ConflictError, NotReadyError
+from spar.types import Reflection
+
+
+@tool
+async def clean() -> str:
+    """Clean."""
+    return "done"
+
+
+async def plan(perceptions: list[Perception]) -> Action | None:
+    return Action(calls=[Call("clean")], output="cleaned") if perceptions else None
+
+
+def agent_of(memory: Any, reflect: Any = None, settings: Any = None) -> Agent:
+    return Agent(plan=plan, reflect=reflect or Reflect(), tools=[clean], memory=memory, loop_interval="off",
+                 settings=settings)  # fmt: skip
+
+
+async def cleaned(agent: Agent, text: str | Perception = "clean the disk") -> str:
+    receipt = await agent.submit(text)
+    assert (await agent.wait(receipt.run_id, 20)).status == "ok"
+    return receipt.run_id
+
+
+async def test_a_word_of_a_person_is_on_disk_when_it_is_accepted_and_changes_what_is_known(tmp_path: Path) -> None:
+    heard = []
+    memory = Memory(f"sqlite:///{tmp_path}/m.db", ballast=0)
+    async with agent_of(memory) as agent:
+        agent.on(FeedbackTaken)(heard.append)
+        run_id = await cleaned(agent)
+        before = agent.abilities["clean|message"]
+
+        await agent.feedback(run_id, False, "the wrong disk")
+
+        shutil.copytree(tmp_path, tmp_path.parent / "killed", dirs_exist_ok=True)
+        after = agent.abilities["clean|message"]
+        assert (after.trials, after.estimate < before.estimate) == (2, True)
+        assert [(each.about, each.success, each.by, each.why) for each in heard] == [
+            (run_id, False, "person", "the wrong disk")
+        ]
+        assert agent.learnt.feedback == {("person", "bad"): 1}
+
+    async with agent_of(Memory(f"sqlite:///{tmp_path.parent}/killed/m.db", ballast=0)) as agent:
+        assert agent.abilities["clean|message"] == after
+        [experience] = await agent.memory.recall("clean")
+        assert (experience.success, "the wrong disk" in experience.cause) == (False, True)
+        await agent.feedback(run_id, False, "said again")
+        assert agent.abilities["clean|message"].trials == 2
+        await agent.feedback(run_id, True)
+        assert agent.abilities["clean|message"].trials == 3
+        assert (await agent.memory.recall("clean"))[0].success is True
+
+
+async def test_a_cycle_that_belonged_to_no_run_can_be_judged_too(tmp_path: Path) -> None:
+    async with agent_of(Memory(f"sqlite:///{tmp_path}/m.db", ballast=0)) as agent:
+        await cleaned(agent)
+        [told] = await agent.memory.cycles(1)
+
+        await agent.feedback(told["cycle_id"], False)
+
+        assert (await agent.memory.recall("clean"))[0].success is False
+
+
+async def test_what_is_not_known_cannot_be_judged(tmp_path: Path) -> None:
+    agent = agent_of(Memory(f"sqlite:///{tmp_path}/m.db", ballast=0))
+    with pytest.raises(NotReadyError):
+        await agent.feedback("r1", True)
+    async with agent:
+        with pytest.raises(LookupError):
+            await agent.feedback("r1", True)
+
+
+async def test_where_nothing_is_learnt_feedback_is_refused_and_says_why(tmp_path: Path) -> None:
+    async with agent_of(
+        Memory(f"sqlite:///{tmp_path}/m.db", ballast=0), settings={"memory": {"learning": "off"}}
+    ) as agent:
+        run_id = await cleaned(agent)
+
+        with pytest.raises(ConflictError, match="learning"):
+            await agent.feedback(run_id, True)
+
+        assert (dict(agent.abilities), (await agent.memory.recall("clean"))[0].success) == ({}, True)
+
+
+async def test_without_a_memory_and_with_a_reflector_of_ones_own_it_is_taken_all_the_same() -> None:
+    async def own(result: Any) -> Reflection:
+        return Reflection()
+
+    async with agent_of(None) as agent, agent_of(None, own) as other:
+        await agent.feedback(await cleaned(agent), False)
+        await other.feedback(await cleaned(other), False)
+
+        assert agent.abilities["clean|message"].trials == 2
+        assert other.learnt.feedback == {("person", "bad"): 1}
+
+
+@pytest.mark.parametrize(("trust", "is_heard"), [("trusted", True), ("untrusted", False)])
+async def test_a_reply_judges_the_last_run_where_its_sender_is_trusted_and_a_strangers_changes_nothing(
+    tmp_path: Path, trust: Any, is_heard: bool
+) -> None:
+    memory = Memory(f"sqlite:///{tmp_path}/m.db", ballast=0)
+    async with agent_of(memory, settings={"sessions": {"commands": True}}) as agent:
+        await cleaned(agent)
+        said = Perception("/feedback bad the wrong disk", source="mail", kind="message", trust=trust)
+        receipt = await agent.submit(said)
+        answer = await agent.wait(receipt.run_id, 20)
+
+        assert (answer.output == "It is kept: bad.") is is_heard
+        assert agent.learnt.feedback == ({("person", "bad"): 1} if is_heard else {})
+        first = min(await agent.memory.recall("clean the disk"), key=lambda each: each.at)
+        assert first.success is not is_heard
+
+
+async def test_a_reply_that_says_no_verdict_is_told_how() -> None:
+    async with agent_of(None, settings={"sessions": {"commands": True}}) as agent:
+        answers = []
+        for text in ("/feedback good", "/feedback", "/feedback maybe"):
+            receipt = await agent.submit(Perception(text, source="x", kind="message", trust="trusted"))
+            answers.append((await agent.wait(receipt.run_id, 20)).output)
+
+    assert answers == [
+        "Nothing was answered here yet, as far as this process knows.",
+        *["Say /feedback good or /feedback bad, and why."] * 2,
+    ]

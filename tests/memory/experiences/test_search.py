@@ -1,0 +1,263 @@
+"""Recall finds by words, by what stands beside a hit, by meaning; it says why, and its cost is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from array import array
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from memory import Memory
+from memory.experiences import propose, rows
+from memory.experiences.rows import ExperienceFilter
+from memory.experiences.search import search
+from memory.sqlite import database, seals
+from spar.errors import PermanentError
+from spar.types import Credit, Experience, Fault
+from tests.effort import Effort
+
+NOW = datetime.now(UTC) - timedelta(days=1)
+
+
+def said(text: str, number: int, **more: Any) -> Experience:
+    return Experience(f"message: {text}", said=text, id=f"e{number}", at=NOW + timedelta(seconds=number), **more)
+
+
+class Words:
+    """An embedder to which texts are near that share a first letter of a word; counts what it is asked for."""
+
+    dimension = 8
+
+    def __init__(self, fingerprint: str = "letters:1") -> None:
+        self.fingerprint, self.asked = fingerprint, list[str]()
+
+    def embed(self, texts: Sequence[str], /) -> Sequence[array[float]]:
+        self.asked += texts
+        return [self._one(text) for text in texts]
+
+    def _one(self, text: str) -> array[float]:
+        found = [0.001] * self.dimension
+        for word in text.split():
+            found[hashlib.sha256(word[:1].encode()).digest()[0] % self.dimension] += 1.0
+        length = sum(each * each for each in found) ** 0.5
+        return array("f", [each / length for each in found])
+
+
+async def embedded(memory: Memory) -> None:
+    await memory.flush()
+    assert memory.embedding is not None
+    while await memory.embedding.step():
+        pass
+    await memory.flush()
+
+
+async def test_the_answer_beside_the_question_comes_along_in_its_session_only() -> None:
+    async with Memory.open("sqlite://:memory:") as memory:
+        for number, text in enumerate(
+            ["good morning", "where is the key to the cellar?", "under the red stone", "fine"]
+        ):
+            await memory.store(said(text, number, session="house"))
+            await memory.store(said(f"talk of other things {number}", 100 + number, session="office"))
+        found = await memory.recall("key of the cellar", 3)
+
+    assert [each.id for each in found][:2] == ["e1", "e2"]
+    assert {each.session for each in found} == {"house"}
+
+
+async def test_what_stands_beside_an_alert_does_not_come_along() -> None:
+    async with Memory.open("sqlite://:memory:") as memory:
+        for number, text in enumerate(["disk full", "network slow", "fan loud"]):
+            await memory.store(Experience(text, id=f"e{number}", at=NOW + timedelta(seconds=number)))
+        assert [each.id for each in await memory.recall("network", 3)] == ["e1"]
+
+
+async def test_newer_ones_do_not_crowd_out_the_best_fit() -> None:
+    async with Memory.open("sqlite://:memory:") as memory:
+        await memory.store(said("the backup of the cellar archive failed", 0))
+        for number in range(1, 200):
+            await memory.store(said(f"backup number {number}", number))
+        found = await memory.recall("backup of the cellar archive", 5)
+
+    assert found[0].id == "e0"
+
+
+async def test_it_says_how_well_each_fits_and_why() -> None:
+    async with Memory.open("sqlite://:memory:", embedder=Words()) as memory:
+        for number, text in enumerate(["nginx is down", "what now?", "apples"]):
+            await memory.store(said(text, number, key="message"))
+        await memory.store(said("nginx is down", 9, key="message"))
+        await memory.apply([Credit("e0", has_helped=False)] * 3)
+        await embedded(memory)
+        first, *rest = await memory.search("nginx down", 3)
+
+    assert first.experience.id == "e0"
+    assert all(first.score > each.score for each in rest)
+    assert "its words fit: place 1 of 1" in first.reasons
+    assert "words in common: nginx, down" in first.reasons
+    assert "made 2 times" in first.reasons
+    assert any(reason.startswith("its meaning is near: ") for reason in first.reasons)
+    assert any("beside the hit at place 1" in reason for each in rest for reason in each.reasons)
+
+
+async def test_a_lesson_that_only_harms_is_retired_and_stays_listed() -> None:
+    async with Memory.open("sqlite://:memory:") as memory:
+        await memory.store(Experience("disk full", lesson="delete all", id="e"))
+        await memory.apply([Credit("e", has_helped=False)] * 2)
+        before = await memory.recall("disk")
+        await memory.apply([Credit("e", has_helped=False)])
+        [after] = await memory.search("disk")
+        await memory.apply([Credit("e", has_helped=True)])
+        again = await memory.recall("disk")
+
+    assert (before[0].lesson, after.experience.lesson, again[0].lesson) == ("delete all", "", "delete all")
+    assert any("its lesson is retired" in reason for reason in after.reasons)
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"key": "alert"}, {"a"}),
+        ({"trust": "trusted"}, {"b"}),
+        ({"before": NOW + timedelta(seconds=1)}, {"a"}),
+        ({"since": NOW + timedelta(seconds=1)}, {"b", "c"}),
+        ({"as_of": NOW + timedelta(seconds=1)}, {"a", "b"}),
+        ({"as_of": NOW - timedelta(seconds=1)}, set()),
+        ({"success": False}, {"c"}),
+    ],
+)
+async def test_filters_hold_exactly(filters: dict[str, Any], expected: set[str]) -> None:
+    async with Memory.open("sqlite://:memory:") as memory:
+        await memory.store(Experience("disk", id="a", at=NOW, key="alert"))
+        await memory.store(Experience("disk", id="b", at=NOW + timedelta(seconds=1), trust="trusted"))
+        await memory.store(Experience("disk", id="c", at=NOW + timedelta(seconds=2), success=False))
+        for query in ("disk", ""):
+            assert {each.experience.id for each in await memory.search(query, 9, **filters)} == expected
+
+
+async def test_what_was_known_then_is_told_by_its_first_making() -> None:
+    async with Memory.open("sqlite://:memory:") as memory:
+        for number in range(3):
+            await memory.store(Experience("disk", id=f"e{number}", key="alert", at=NOW + timedelta(days=number)))
+        assert len(await memory.search("disk", as_of=NOW + timedelta(hours=1))) == 1
+        assert await memory.search("disk", as_of=NOW - timedelta(hours=1)) == []
+
+
+# -- meaning
+
+
+async def test_of_the_candidates_the_one_that_means_the_same_comes_first_and_one_without_a_vector_is_neutral() -> None:
+    async with Memory.open("sqlite://:memory:", embedder=Words()) as memory:
+        await memory.store(said("cellar zzz zz z", 0, session="a"))
+        await memory.store(said("cellar kkk kk k", 1, session="b"))
+        await embedded(memory)
+        await memory.store(said("cellar qqq qq q", 2, session="c"))
+        found = [each.id for each in await memory.recall("cellar kite king", 3)]
+
+    assert found == ["e1", "e2", "e0"]
+
+
+async def test_what_is_stored_is_embedded_when_the_memory_is_idle() -> None:
+    words = Words()
+    async with Memory.open("sqlite://:memory:", embedder=words) as memory:
+        await memory.store(said("cellar", 0))
+        for _ in range(600):
+            if "cellar" in words.asked:
+                break
+            await asyncio.sleep(0.01)
+    assert words.asked.count("cellar") == 1
+
+
+async def test_another_model_has_all_embedded_anew_and_meanwhile_words_count_alone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    async with Memory.open(url, ballast=0, embedder=Words()) as memory:
+        for number in range(70):
+            await memory.store(said(f"cellar {number}", number))
+        await embedded(memory)
+
+    other = Words("letters:2")
+    async with Memory.open(url, ballast=0, embedder=other) as memory:
+        [first, *_] = await memory.search("cellar 5", 1)
+        assert not any("meaning" in reason for reason in first.reasons)
+        await embedded(memory)
+        again, once = await memory.search("cellar 5", 1), len(other.asked)
+        await embedded(memory)
+
+    assert any("meaning" in reason for reason in again[0].reasons)
+    assert (once, len(other.asked)) == (72, 72), "70 texts and two questions, and nothing twice"
+
+
+async def test_a_row_whose_words_change_is_embedded_again() -> None:
+    words = Words()
+    async with Memory.open("sqlite://:memory:", embedder=words) as memory:
+        await memory.store(Experience("disk", id="a", key="k", answer="first", at=NOW))
+        await embedded(memory)
+        await memory.store(Experience("disk", id="b", key="k", answer="second", at=NOW))
+        await embedded(memory)
+
+    assert words.asked == ["disk\nfirst", "disk\nsecond"]
+
+
+async def test_an_embedder_that_cannot_be_loaded_is_told_once_and_words_do() -> None:
+    class Broken(Words):
+        def embed(self, texts: Sequence[str], /) -> Sequence[array[float]]:
+            raise PermanentError("the weights are gone")
+
+    told: list[Fault | None] = []
+    async with Memory.open("sqlite://:memory:", embedder=Broken()) as memory:
+        memory.on_fault = told.append
+        await memory.store(said("cellar", 0))
+        for _ in range(3):
+            assert len(await memory.recall("cellar")) == 1
+
+    assert [str(fault.message) for fault in told if fault is not None] == ["the weights are gone"]
+
+
+# -- cost
+
+
+def test_the_rows_that_are_ranked_do_not_grow_with_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propose, "BUDGET", 60)
+    monkeypatch.setattr(propose, "COUNTED", 100)
+    connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
+    ranked: list[str] = []
+    efforts: list[float] = []
+    for size in (3_000, 12_000):
+        there = int(str(connection.execute("SELECT count(*) FROM experience").get))
+        texts = [f"disk full on web{n % 20} number{n}" for n in range(there, size)]
+        rows.insert(connection, [rows.row(said(text, there + n, session=f"s{n}")) for n, text in enumerate(texts)])
+        seals.seal_all(connection)
+        with Effort() as used:
+            found, _ = search(connection, "is the disk full on web7 number1007", 5, ExperienceFilter())
+        ranked.append(found[0].experience.id)
+        efforts.append(used.steps)
+        assert search(connection, "disk", 5, ExperienceFilter())[0], "a word that is everywhere finds the newest"
+        assert search(connection, "disk full", 5, ExperienceFilter(session="s7"))[0], "and those under a filter"
+    connection.close()
+
+    assert ranked == ["e1007", "e1007"]
+    assert efforts[1] <= 2 * efforts[0], "four times the rows"
+
+
+async def test_an_experience_whose_counts_were_altered_on_disk_is_not_recalled_and_not_exported(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    async with Memory(f"sqlite:///{path}", ballast=0) as memory:
+        await memory.store(said("the disk is full", 1))
+        await memory.store(said("the disk is well", 2))
+    changing = apsw.Connection(str(path))
+    changing.execute("UPDATE experience SET helped = 1000 WHERE seq = 1")
+    changing.close()
+
+    async with Memory(f"sqlite:///{path}", ballast=0) as memory:
+        [found] = await memory.recall("disk", 5)
+        assert found.said == "the disk is well"
+        assert memory.snapshot()["unreadable"] == 1
+        with pytest.raises(PermanentError, match="it was altered"):
+            await memory.export(tmp_path / "all.jsonl")
+        with pytest.raises(PermanentError, match="it was altered"):
+            await memory.detail("e1")
