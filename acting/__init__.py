@@ -5,6 +5,7 @@
                                      Call("note", {"text": "†state.weather"})])
 
     executor    the face: holds the tools, runs calls
+    programs    runs programs for other phases
     notifiers   ways to notify people: log, desktop, web hook
     repetition  notices that a run makes no progress, warns, then ends it
     calls       values about calls that approvals and runs share; pure
@@ -18,7 +19,6 @@
     process/    programs as child processes
     sandbox/    sandboxes for programs
     fs/         files of the workspace
-    net/        network access
     tools/      the built-in tools
 
 Importing this package loads none of them.

@@ -142,6 +142,10 @@ class Executor:
         approvals = self._runtime.approvals
         return approvals.parked.resumable(session) if approvals is not None else None
 
+    def waiting_runs(self) -> Collection[str]:
+        """Return the ids of the runs that calls wait for a person of."""
+        return () if self._runtime.approvals is None else self._runtime.approvals.parked.runs()
+
     async def abandon(self, run_id: str) -> None:
         """Nothing of this run is to go on: what it asked is void."""
         self._steered.pop(run_id, None)

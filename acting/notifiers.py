@@ -11,18 +11,22 @@ import hmac
 import html
 import json
 import logging
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+import msgspec
 from annotated_types import Gt
+from msgspec.structs import replace
 
-from acting.net.addresses import Guard
-from acting.net.http_client import Exchange, Outgoing, failure, read_headers
 from acting.process.launcher import run
 from acting.process.program import Program, environment, find_program
-from acting.tooling.text import visible
 from spar.clock import Clock, SystemClock
+from spar.data.text import disarmed
 from spar.errors import ConfigError, PermanentError
+from spar.net.addresses import Guard
+from spar.net.http_client import Exchange, HttpRequest, failure, read_headers
+from spar.ports.notifier import Notice
 from spar.protocols import Host
 
 Urgency = Literal["low", "normal", "critical"]
@@ -36,7 +40,7 @@ class LogNotifier:
     """Write to the log `spar.notify`: critical as an error, normal as a warning, low as information."""
 
     async def notify(self, title: str, text: str, *, urgency: Urgency = "normal") -> None:
-        logging.getLogger("spar.notify").log(_LEVELS[urgency], "%s: %s", visible(title), visible(text))
+        logging.getLogger("spar.notify").log(_LEVELS[urgency], "%s: %s", disarmed(title), disarmed(text))
 
 
 class DesktopNotifier:
@@ -50,6 +54,12 @@ class DesktopNotifier:
         """Let the program that shows the window count as work on the agent's clock."""
         self._clock = host.clock
 
+    def warnings(self) -> list[str]:
+        """Return why no window can be shown here, if that is so."""
+        if find_program("notify-send", environment(_SESSION)) is None:
+            return ["there is no program 'notify-send' (package libnotify-bin); use log, webhook or mail"]
+        return []
+
     async def notify(self, title: str, text: str, *, urgency: Urgency = "normal") -> None:
         """Raises: PermanentError where there is no `notify-send`, or no desktop that it could reach; TimeoutError."""
         env = environment(_SESSION)
@@ -57,7 +67,7 @@ class DesktopNotifier:
         if path is None:
             raise PermanentError("desktop notifications need the program 'notify-send' (package libnotify-bin)")
         # The text is markup to the desktop, and `--` keeps a title from being an option.
-        words = (visible(title)[:200], html.escape(visible(text)[:_LONGEST_ON_SCREEN], quote=False))
+        words = (disarmed(title)[:200], html.escape(disarmed(text)[:_LONGEST_ON_SCREEN], quote=False))
         argv = ("notify-send", "--app-name=spar", f"--urgency={urgency}", "--", *words)
         with self._clock.working():
             finished = await run(Program(path, argv, "/", env), timeout=self._timeout, max_output=4096)
@@ -91,6 +101,9 @@ class WebhookNotifier:
         except ValueError as error:
             raise ConfigError(str(error), path=("headers",)) from None
         self._url, self._timeout, self._private = url, timeout, private
+        scheme, _, rest = url.partition("://")
+        #: Shown in errors: who knows the path of a hook may often post to it.
+        self._shown = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}/…"
         self._secret = secret.encode() if secret else None
         self._use(SystemClock())
 
@@ -105,11 +118,22 @@ class WebhookNotifier:
     async def notify(self, title: str, text: str, *, urgency: Urgency = "normal") -> None:
         """Raises: PermanentError, TransientError or TimeoutError when it was not answered with 2xx."""
         message = {"title": title, "text": text, "urgency": urgency, "at": self._clock.now().isoformat()}
-        body = json.dumps(message).encode()
+        await self._post(json.dumps(message).encode())
+
+    async def deliver(self, notice: Notice) -> None:
+        """POST a notice of an alert; its id is the `Idempotency-Key`. Raises: as `notify`."""
+        await self._post(msgspec.json.encode(notice), notice.id)
+
+    async def _post(self, body: bytes, id: str = "") -> None:
         headers = {"user-agent": "spar", **self._headers, "content-type": "application/json"}
+        if id:
+            headers["idempotency-key"] = id
         if self._secret is not None:
             headers["x-spar-signature-256"] = f"sha256={hmac.new(self._secret, body, hashlib.sha256).hexdigest()}"
-        with self._clock.working():
-            answer = await self._exchange.send(Outgoing("POST", self._url, headers, body), self._timeout)
+        try:
+            with self._clock.working():
+                answer = await self._exchange.send(HttpRequest("POST", self._url, headers, body), self._timeout)
+        except TimeoutError:
+            raise TimeoutError(f"POST {self._shown} was not over after {self._timeout:g} s") from None
         if not 200 <= answer.status < 300:
-            raise failure("POST", answer, self._clock.now())
+            raise failure("POST", replace(answer, url=self._shown), self._clock.now())

@@ -58,6 +58,8 @@ class Assistant(Chain):
         model: one model (`provider:model`, or a table), or several in the order in which they are asked.
         base_url: a server that speaks OpenAI's chat completions, for models that do not name their own.
         key_env: the environment variable with the key; left out: the one that the provider usually reads.
+        api_key: the key itself, where the configuration file is a secret; or `{ file = "…" }`, `{ env = "…" }`,
+            `{ credential = "…" }`.
         mode: `native` offers tools as functions, `structured` asks for JSON, `auto` finds out.
         first_byte, idle: seconds until an answer begins, and between two pieces of it.
         prices: of a million tokens: `input`, `output`, perhaps `cached`; left out: those that are known.
@@ -89,6 +91,7 @@ class Assistant(Chain):
         *,
         base_url: str | None = None,
         key_env: str | None = None,
+        api_key: str | None = None,
         mode: Mode = "auto",
         first_byte: float = 120.0,
         idle: float = 60.0,
@@ -116,9 +119,9 @@ class Assistant(Chain):
         home: Home | None = None,
     ) -> None:
         _check(context_tokens=context_tokens, max_tokens=max_tokens, recall=recall, timeout=compaction_timeout)
-        shared = {"base_url": base_url, "key_env": key_env, "mode": mode, "first_byte": first_byte, "idle": idle,
-                  "prices": prices, "context_tokens": context_tokens, "max_tokens": max_tokens, "thinking": thinking,
-                  "temperature": temperature, "settings": settings}  # fmt: skip
+        shared = {"base_url": base_url, "key_env": key_env, "api_key": api_key, "mode": mode, "prices": prices,
+                  "first_byte": first_byte, "idle": idle, "context_tokens": context_tokens, "max_tokens": max_tokens,
+                  "thinking": thinking, "temperature": temperature, "settings": settings}  # fmt: skip
         if find_spec("pydantic_ai") is None:  # said at the start, and not by the first run that fails
             sentence = "a model needs a library that is not installed; install it with: pip install 'spar-agent[llm]'"
             raise ConfigError(sentence, path=("model",))

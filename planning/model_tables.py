@@ -34,6 +34,7 @@ class ModelTable(BaseModel):
     name: Annotated[str, Field(min_length=1)]
     base_url: str | None = None
     key_env: str | None = None
+    api_key: Annotated[str, Field(min_length=1)] | None = None
     mode: Mode | None = None
     first_byte: Positive | None = None
     idle: Positive | None = None
@@ -124,8 +125,11 @@ class ModelTables:
 
     def missing_keys(self) -> dict[str, str]:
         """Return the variables of the environment that are to hold keys and do not, by model."""
-        named = ((table.name, self._own(table).get("key_env")) for table, _ in self._each())
-        return {name: key_env for name, key_env in named if isinstance(key_env, str) and not os.environ.get(key_env)}
+        owns = ((table.name, self._own(table)) for table, _ in self._each())
+        named = {name: own.get("key_env") for name, own in owns if not own.get("api_key")}
+        return {
+            name: key_env for name, key_env in named.items() if isinstance(key_env, str) and not os.environ.get(key_env)
+        }
 
     def _each(self) -> Iterator[tuple[ModelTable, Path]]:
         for tables in self._tables.values():

@@ -107,13 +107,16 @@ class ThoughtDelta(Struct, frozen=True):
 
 class Usage(Struct, frozen=True):
     """Usage of a request: tokens both ways, of the input those that a cache served; `cost` in millionths of the
-    currency's unit, None where no price is known. `model` is who answered."""
+    currency's unit, None where no price is known. `model` is who answered, `answered_as` the name that its provider
+    gave for it, `finish` why it ended, in the provider's word."""
 
     model: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     cost: int | None = None
+    answered_as: str = ""
+    finish: str = ""
 
 
 class Asked(Struct, frozen=True, omit_defaults=True):

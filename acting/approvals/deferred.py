@@ -9,7 +9,7 @@ twice runs nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -193,6 +193,11 @@ class Parked:
             await self._queue.void(approval, why)
         except Exception:
             pass
+
+    def runs(self) -> Collection[str]:
+        """Return the ids of the runs that left calls behind, or whose questions nobody has settled."""
+        rows = {row.run_id for row in self._rows.values.values()}
+        return {run_id for run_id in rows.union(each.run_id for each in self._queue.unsettled) if run_id is not None}
 
     async def abandon(self, run_id: str) -> None:
         """Nothing of this run is to go on. Raises: TransientError."""

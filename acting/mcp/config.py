@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from acting.mcp.diagnostics import ServerDiagnostics
-from acting.net.addresses import Guard
-from acting.net.http_client import read_headers
 from acting.process.detect import SandboxCapability, offered
 from acting.process.program import Program, environment, find_program
 from spar.errors import ConfigError, PermanentError
+from spar.net.addresses import Guard
+from spar.net.http_client import read_headers
 from spar.protocols import Home
 from spar.threads import Threads
 

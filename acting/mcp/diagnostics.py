@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from acting.tooling.text import visible
 from spar.data.scrub import scrub
+from spar.data.text import disarmed
 
 MOST_MESSAGE = 4 << 20
 """Bytes of one message of a server."""
@@ -71,4 +71,4 @@ class ServerDiagnostics:
 
 
 def _shown(line: bytes) -> str:
-    return scrub(visible(line[: 4 * _LONGEST].decode("utf-8", "replace")).strip())[:_LONGEST]
+    return scrub(disarmed(line[: 4 * _LONGEST].decode("utf-8", "replace")).strip())[:_LONGEST]

@@ -17,9 +17,9 @@ import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from acting.mcp.diagnostics import MOST_MESSAGE, NOT_SENT, TOO_LARGE, UNSURE
-from acting.net.addresses import Guard
-from acting.net.resolve import CONNECT, permitted
 from spar.errors import PermanentError
+from spar.net.addresses import Guard
+from spar.net.resolve import CONNECT, permitted
 from spar.threads import Threads
 
 _UNSURE_STATUS = (502, 504)  # a gateway that does not know what became of the request

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from acting.tooling.text import visible
 from spar.data import paths
 from spar.data.json_safe import plain, whole
 from spar.data.media import Medium
+from spar.data.text import disarmed
 from spar.errors import TooLargeError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _part(block: Any) -> Any:
 
 def error_of(result: CallToolResult) -> str:
     """Return the tool's own words about its failure."""
-    said = visible("\n".join(_texts(result.content))).strip()
+    said = disarmed("\n".join(_texts(result.content))).strip()
     return plain(said, _LONGEST_ERROR) or "it does not say why"
 
 
@@ -61,7 +61,7 @@ def _texts(blocks: Sequence[Any]) -> Iterable[str]:
         elif kind == "resource":
             yield _named("resource", block.resource.mime_type, block.resource.blob)
         elif kind == "resource_link":
-            yield f"[link to {visible(str(block.uri))[:500]}]"
+            yield f"[link to {disarmed(str(block.uri))[:500]}]"
         else:
             yield _named(kind or "something unknown", getattr(block, "mime_type", None), getattr(block, "data", ""))
 

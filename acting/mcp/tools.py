@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from acting.mcp.pins import Definition, encoded, pin
-from acting.tooling.text import visible
 from acting.tooling.tool_context import ToolContext
+from spar.data.text import disarmed
 from spar.errors import PermanentError
 from spar.protocols import Effect
 from spar.protocols.tools import Approval
@@ -135,7 +135,7 @@ def _open(name: str, definition: Definition) -> dict[str, Any]:
     properties = {key: value for key, value in schema.get("properties", {}).items() if not key.startswith("_")}
     schema.pop("$schema", None)
     schema["type"] = "object"
-    schema["description"] = visible(str(definition.get("description") or ""))[:_LONGEST_DESCRIPTION]
+    schema["description"] = disarmed(str(definition.get("description") or ""))[:_LONGEST_DESCRIPTION]
     promised = definition.get("outputSchema")
     output = {"_output": promised} if isinstance(promised, Mapping) else {}
     schema["properties"] = {"_tool": {"const": name}, **properties, **output}
@@ -146,7 +146,7 @@ def _open(name: str, definition: Definition) -> dict[str, Any]:
 def _closed(name: str, why: str) -> dict[str, Any]:
     return {
         "type": "object",
-        "description": f"Switched off, do not call it: {visible(why)}",
+        "description": f"Switched off, do not call it: {disarmed(why)}",
         "properties": {"_tool": {"const": name}},
         "required": ["_tool"],
         "additionalProperties": True,
@@ -158,4 +158,4 @@ def _either(table: Mapping[str, Any], remote: str, default: Any) -> Any:
 
 
 def _quoted(remote: str) -> str:
-    return remote if re.fullmatch(r"[\w.-]+", remote) else f"'{visible(remote)}'"
+    return remote if re.fullmatch(r"[\w.-]+", remote) else f"'{disarmed(remote)}'"

@@ -2,7 +2,8 @@
 
 In this order: hooks may deny, rewrite or ask; the policy (or, without one, the tool's own terms) decides; who is
 asked is the program's own `confirm` where there is one, else the queue, else nobody, which is a denial. An approval of
-the queue is used, and what would run is bound anew, by `redeem` at the last moment before the start.
+the queue is used, and what would run is bound anew, by `redeem` at the last moment before the start. A plan may have
+people asked about a call that nothing else asks about (`_ask`), and never the other way round.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from acting.run.runtime import Runtime
 from acting.tooling.parameters import check_finite
 from spar.data.blackboard import Board
 from spar.data.paths import copied, escape, marked, parse_write
+from spar.data.text import safe_line
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
 from spar.records.approvals import Approval
-from spar.types import Call, CallResult, Fault, Trust, replace
+from spar.types import ASKED, Call, CallResult, Fault, Trust, replace
 
 
 def is_authorized(runtime: Runtime, step: Step, scope: Scope) -> bool:
     """Return whether a call may run with nobody asked, found out without waiting: most may."""
     hooks, approvals, spending = runtime.hooks, runtime.approvals, runtime.spending
-    if hooks is not None and "before_call" in hooks.used:
+    if (hooks is not None and "before_call" in hooks.used) or ASKED in step.call.meta:
         return False
     is_let = step.entry.terms.approval == "auto" if approvals is None else _is_let(runtime, approvals, step, scope)
     return is_let and (spending is None or spending.admits(step, scope))
@@ -64,13 +66,13 @@ async def authorize(
         step.approval_id = resumed.approval
         if resumed.is_unclear and step.entry.effect_of(step.params) == "once":
             return _unclear(step, "it was on its way when the process ended"), False
-    is_asked, why = False, ""
+    is_asked, why = ASKED in step.call.meta, safe_line(step.call.meta.get(ASKED, ""))
     if runtime.asks("before_call"):
         shown = step.shown()
         outcome = await runtime.consult("before_call", shown, scope)
         if outcome.denied:
             return _denied(step, outcome.reason or "a hook denied it"), outcome.stop_run
-        is_asked, why = outcome.needs_approval, outcome.reason
+        is_asked, why = is_asked or outcome.needs_approval, outcome.reason or why
         if outcome.value is not shown:
             if not isinstance(outcome.value, Call):
                 return _denied(step, f"a hook put a {type(outcome.value).__name__} in the call's place"), False

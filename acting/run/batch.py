@@ -38,7 +38,7 @@ from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
 from spar.threads import OTHERS_TURN
-from spar.types import Action, ActionResult, CallResult, Fault, replace
+from spar.types import ASKED, Action, ActionResult, CallResult, Fault, replace
 
 READ_LIMIT = 64  # calls read in a row from a list, before others get their turn
 GIVEN_UP_LIMIT = 64  # calls given up in a row at the end of a run, before others get their turn
@@ -239,11 +239,15 @@ class Batch:
         else:
             self._busy += 1
             step.is_admitted = True
-            if step.entry.is_let if self._is_unasked else is_authorized(self._runtime, step, self._scope):
+            if self._is_let(step) if self._is_unasked else is_authorized(self._runtime, step, self._scope):
                 self._go(step)
             else:
                 step.is_started = True
                 self._workers.spawn(self._authorize(step), step.call.tool)
+
+    @staticmethod
+    def _is_let(step: Step) -> bool:
+        return step.entry.is_let and ASKED not in step.call.meta
 
     def _go(self, step: Step) -> None:
         """Carry out a call that may run: detached, or by a worker once it is its turn and it has its permits."""

@@ -8,5 +8,5 @@ docstrings    reads descriptions from Google, numpy and Sphinx docstrings
 tool_schema   reads a tool that is only a schema, with its `_` properties
 tool_context  the context of one attempt, for tools that ask for it
 limits        limits concurrency and rate, with a queue of callbacks
-text          writes schemas, checks text and makes foreign text visible; pure
+text          writes schemas and checks text; pure
 """

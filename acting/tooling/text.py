@@ -1,13 +1,9 @@
-"""Schemas and texts of tools: writes a schema down, checks text, makes foreign text visible. Pure."""
+"""Schemas and texts of tools: writes a schema down, checks text. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
-
-# C0 and C1 controls, line separators, and the marks that reorder what a reader sees; tab and newline are harmless.
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def object_schema(
@@ -20,15 +16,6 @@ def object_schema(
         "properties": {"_tool": {"const": name}, **{key: dict(value) for key, value in parameters.items()}},
         "required": ["_tool", *required],
     }
-
-
-def visible(text: str) -> str:
-    """The text with each character written out (`\\x1b`) that would act on a terminal, a log or a reader's eye.
-
-    What comes out holds no lone surrogate, so it can be written anywhere. Lines stay lines, for a model or a log reads
-    it; what people approve is escaped whole (`spar.data.text.visible`).
-    """
-    return _HIDDEN.sub(lambda found: ascii(found.group())[1:-1], text.replace("\r\n", "\n"))
 
 
 def text_of(name: str, value: object, *, limit: int, empty: bool = False) -> str:

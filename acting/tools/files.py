@@ -23,9 +23,10 @@ from msgspec import Struct
 from acting.fs.atomic import copy_file, make_durable, move_entry, replace_file, write_all
 from acting.fs.protected import protected
 from acting.fs.rooted import RootedDir, file_kind, file_resource, look, open_file, split
-from acting.tooling.text import object_schema, visible
+from acting.tooling.text import object_schema
 from acting.tooling.tool_context import SESSION
 from spar.clock import Clock, SystemClock
+from spar.data.text import disarmed
 from spar.errors import ConfigError
 from spar.protocols import Effect, Home, Host
 from spar.threads import Threads
@@ -265,7 +266,9 @@ def _list(place: _Place) -> dict[str, Any]:
         found = []
         for name in names:
             try:
-                found.append({"name": visible(name), **_described(os.stat(name, dir_fd=folder, follow_symlinks=False))})
+                found.append(
+                    {"name": disarmed(name), **_described(os.stat(name, dir_fd=folder, follow_symlinks=False))}
+                )
             except FileNotFoundError:
                 pass  # it went meanwhile
     return {"entries": found, "total": total, "truncated": total > _MOST_ENTRIES}

@@ -1,5 +1,5 @@
-"""`http`: makes one request and returns what was answered. Where it may go is judged by `net/http_client` and
-`net/addresses`.
+"""`http`: makes one request and returns what was answered. Where it may go is judged by `spar.net.http_client` and
+`spar.net.addresses`.
 
 An answer of 400 and more is a failure: 429 and 5xx may pass, the others will not. It renders no page, runs no
 script and keeps no cookies.
@@ -15,11 +15,11 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from acting.net.addresses import Guard
-from acting.net.http_client import Answer, Exchange, Outgoing, failure, read_headers
 from acting.tooling.text import object_schema
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
+from spar.net.addresses import Guard
+from spar.net.http_client import Exchange, HttpAnswer, HttpRequest, failure, read_headers
 from spar.protocols import Effect, Host
 
 _EFFECTS: dict[str, Effect] = {
@@ -131,7 +131,7 @@ class HttpTool:
         content, kind = _content(body, json)
         sent = {"accept": "*/*", "user-agent": "spar", **kind, **self._headers, **read_headers(headers or {})}
         with self._clock.working():
-            answer = await self._exchange.send(Outgoing(method, url, sent, content), self._limit)
+            answer = await self._exchange.send(HttpRequest(method, url, sent, content), self._limit)
         if answer.status >= 400:
             raise failure(method, answer, self._clock.now())
         shown = {name: answer.headers[name][:1000] for name in _SHOWN if name in answer.headers}
@@ -163,7 +163,7 @@ def _content(body: object, value: Any) -> tuple[bytes, dict[str, str]]:
     return content, {"content-type": kind} if content else {}
 
 
-def _readable(answer: Answer) -> dict[str, Any]:
+def _readable(answer: HttpAnswer) -> dict[str, Any]:
     """The body as what it is: JSON if it says so and can be read, else text, else base64."""
     kind, _, options = answer.headers.get("content-type", "").lower().partition(";")
     if "json" in kind and not answer.is_cut:

@@ -18,8 +18,9 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt
 
 from acting.fs.rooted import RootedDir, file_resource, open_file, split
-from acting.tooling.text import object_schema, text_of, visible
+from acting.tooling.text import object_schema, text_of
 from spar.clock import Clock, SystemClock
+from spar.data.text import disarmed
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import Effect, Home, Host
 from spar.threads import Threads
@@ -139,11 +140,11 @@ def render(at: datetime, text: str, title: str = "", tags: Sequence[str] = ()) -
         raise ValueError(f"'tags' must be a list of words, found {tags!r:.80}")
     if len(tags) > _MOST_TAGS:
         raise ValueError(f"'tags' must be at most {_MOST_TAGS}, found {len(tags)}")
-    words = " ".join("#" + "-".join(visible(tag[:50]).split()) for tag in tags)
+    words = " ".join("#" + "-".join(disarmed(tag[:50]).split()) for tag in tags)
     heading = " · ".join(
-        part for part in (f"{at:%Y-%m-%d %H:%M:%S} UTC", " ".join(visible(title).split()), words) if part
+        part for part in (f"{at:%Y-%m-%d %H:%M:%S} UTC", " ".join(disarmed(title).split()), words) if part
     )
-    body = "\n".join(f"    {line}".rstrip(" ") for line in visible(text).split("\n"))
+    body = "\n".join(f"    {line}".rstrip(" ") for line in disarmed(text).split("\n"))
     return f"\n## {heading}\n\n{body}\n"  # the first newline ends a last line that a person left open
 
 

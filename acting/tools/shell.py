@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -19,14 +18,14 @@ from annotated_types import Ge, Gt, Len
 
 from acting.process.detect import SandboxCapability, offered
 from acting.process.launcher import KILL_GRACE, Finished, run
-from acting.process.program import Program, environment, find_program, hide_memory
+from acting.process.program import Program, environment, find_program, hide_memory, refuse_own_folders
 from acting.sandbox.command_fingerprint import file_digest, operands, why_not_standing
 from acting.sandbox.spec import SandboxSpec
 from acting.tooling.text import object_schema, text_of
 from acting.tooling.tool_context import SESSION, ToolContext
 from acting.tools.skill_programs import SkillPrograms, without
 from spar.clock import Clock, SystemClock
-from spar.errors import ConfigError, PermanentError, SparError
+from spar.errors import PermanentError, SparError
 from spar.protocols import Effect, Home, Host
 from spar.records.approvals import GRANTABLE
 from spar.threads import Threads
@@ -91,7 +90,7 @@ class ShellTool:
         self._sandbox, self._network, self._memory = sandbox, network, memory
         self._root = os.path.realpath(home.workspace)
         self._readable = tuple(os.path.realpath(os.path.join(home.config, each)) for each in readable)  # noqa: PTH118
-        _refuse_own(home, self._root, self._readable)
+        refuse_own_folders(home, self._root, self._readable)
         self._skills = SkillPrograms(skills, home)
         self._readable += (self._skills.folder,) if skills else ()
         self._grantable: Sequence[str] = GRANTABLE
@@ -303,22 +302,6 @@ def _approved(context: ToolContext | None) -> str:
     """The hash of the program's file that was approved, "" when nothing was."""
     bound = getattr(context, "binds", None)
     return str(bound.get("sha256", "")) if isinstance(bound, Mapping) else ""
-
-
-def _refuse_own(home: Home, workspace: str, readable: Sequence[str]) -> None:
-    """Refuse to give the files that the service lives by to its tools. Raises: ConfigError."""
-    own = {"state": home.state, "configuration": home.config, "Python": sys.prefix}
-    for what, folder in own.items():
-        if Path(folder).resolve().is_relative_to(workspace):
-            raise ConfigError(f"the workspace {workspace!r} must not hold the service's {what} {folder!r}")
-    for given in readable:
-        for what in ("state", "configuration"):
-            mine = Path(own[what]).resolve()
-            if mine.is_relative_to(given) or (what == "state" and Path(given).is_relative_to(mine)):
-                raise ConfigError(
-                    f"readable {given!r} and the service's {what} {own[what]!r} must not lie in one another",
-                    path=("readable",),
-                )
 
 
 def _words(argv: object) -> tuple[str, ...]:

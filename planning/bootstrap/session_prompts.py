@@ -6,6 +6,7 @@ What is wrong with a file or a skill is told when it becomes so, and when it is 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from planning.bootstrap.files import PromptFiles, bounded
@@ -167,7 +168,9 @@ class SessionPrompts:
         files, skills = self.files, self.snapshots.skills if self.snapshots is not None else None
         found = {f"the file {name!r}": why for name, why in files.problems.items()} if files else {}
         unavailable: Mapping[str, str] = skills.unavailable if skills is not None else {}
-        return {**found, **{f"the skill {name!r} is not available:": why for name, why in unavailable.items()}}
+        folder = skills.path if skills is not None else ""
+        return {**found, **{f"the skill {name!r} is not available ({Path(folder, name)}):": why
+                            for name, why in unavailable.items()}}  # fmt: skip
 
     def _tell(self) -> None:
         """Tell what has become wrong, and what is well again."""

@@ -59,6 +59,7 @@ class CycleRequest:
         self._output = (run.output if run is not None else None) or planner.output
         self._entries: Sequence[Entry] = ()
         self._experiences: Sequence[Experience] = ()
+        self._unshown: Sequence[Experience] = ()  # where it is only observed what memory would say
         self._prompt = Prompt()
         self._shaped = Shaped(RequestDraft())
         self._hidden: frozenset[str] = frozenset()  # tools that hooks left out
@@ -98,7 +99,8 @@ class CycleRequest:
         host = self._host
         if host is not None and host.transcripts is not None and self._run is not None:
             self._entries = await host.transcripts.read(self._context.session)
-        self._experiences = await self._recalled()
+        found = await self._recalled()
+        self._experiences, self._unshown = (found, ()) if self._context.learning == "on" else ((), found)
         prompt = await self._planner.prompts.of(self._context, keep=not reason)
         self._prompt = instructed(prompt, self._options.instructions)
         await self._shape(reason)
@@ -158,20 +160,21 @@ class CycleRequest:
         return is_done
 
     async def _recalled(self) -> Sequence[Experience]:
-        """Return the matching experiences from before this run, the same for each of its requests.
+        """Return the matching experiences from before this run, the same for each of its requests; none by which
+        decisions have gone badly too often.
 
         A memory that fails is no reason not to plan.
         """
         recall, most = getattr(self._context.memory, "recall", None), self._planner.recall
         run, query = self._run, query_of(self._perceptions, self._context)
-        if recall is None or not most or not query.strip():
+        if recall is None or not most or not query.strip() or self._context.learning == "off":
             return ()
         try:
             found = await recall(query, most + (run.number if run is not None else 0))
             if run is not None and run.message is not None:
                 began = run.message.at
-                found = [each for each in found if each.at < began]
-            return tuple(found[:most])
+                found = [each for each in found if (each.first_at or each.at) < began]
+            return tuple([each for each in found if not each.is_retired][:most])
         except Exception as error:
             self._planner.counts["unrecalled"] += 1
             self._report(error, "memory")

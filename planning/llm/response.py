@@ -246,4 +246,6 @@ def added(one: Usage, other: Usage) -> Usage:
         output_tokens=one.output_tokens + other.output_tokens,
         cached_tokens=one.cached_tokens + other.cached_tokens,
         cost=None if None in costs else sum(cost for cost in costs if cost is not None),
+        answered_as=other.answered_as or one.answered_as,
+        finish=other.finish or one.finish,
     )

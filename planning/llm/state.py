@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Self
 
@@ -30,10 +31,10 @@ from planning.resilience.failover import Models
 from spar.checks import shorten
 from spar.data.bounded import BoundedDict
 from spar.errors import ConfigError, PermanentError
-from spar.events import ModelRequested
+from spar.events import ModelAnswered, ModelRequested
 from spar.protocols import CALLED_FOR, Host
 from spar.records.run_options import RunOptions, Thinking
-from spar.types import Call
+from spar.types import Call, Fault
 
 PlanMode = Literal["", "eager", "lazy"]
 #: Of what can be read, the share from which on a conversation is summed up before a request is sent.
@@ -48,11 +49,15 @@ _COUNTED: Final = ("requests", "tokens", "overflows", "deferred", "misfits", "em
 
 
 class Sent(NamedTuple):
-    """A request that was recorded, its digest, and its estimated size in tokens."""
+    """A request that was recorded, its digest, its estimated size in tokens, which attempt of its cycle it is, and when
+    it was sent: by the wall clock, and in monotonic seconds."""
 
     request: Request
     digest: str
     tokens: int
+    attempt: int = 1
+    at: datetime | None = None
+    began: float = 0.0
 
 
 class PlannerState:
@@ -182,8 +187,12 @@ class PlannerState:
             try:
                 async for _ in response:
                     pass
+            except BaseException as error:
+                self.tell_answer(sent, response.usage, error)
+                raise
             finally:
                 self.account(sent, response.usage, response.chars)
+        self.tell_answer(sent, response.usage)
         return response.output
 
     async def _thought(
@@ -225,13 +234,30 @@ class PlannerState:
     def record(self, request: Request, attempt: int = 1) -> Sent:
         """Keep and publish a request that is about to be sent."""
         self.requests.append(request)
-        sent = Sent(request, digest(request), self.estimator.of(request))
+        sent = Sent(request, digest(request), self.estimator.of(request), attempt)
         if self.host is not None:
+            sent = sent._replace(at=self.host.clock.now(), began=self.host.clock.monotonic())
             event = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest,
                                    attempt=attempt, tokens=sent.tokens, request=request)  # fmt: skip
             self.host.events.publish(event)
             self.host.note(request.cycle_id, partial(kept, request, sent.digest))
         return sent
+
+    def tell_answer(self, sent: Sent, usage: Usage | None, error: BaseException | None = None) -> None:
+        """Publish that a request was answered, or what came in the place of an answer."""
+        if self.host is None or sent.at is None:
+            return
+        request, usage = sent.request, usage or Usage()
+        self.host.events.publish(
+            ModelAnswered(
+                cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest, attempt=sent.attempt,
+                purpose=request.purpose, model=request.models[0] if request.models else usage.model,
+                answered_by=usage.model, answered_as=usage.answered_as, finish=usage.finish,
+                input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens,
+                cost=usage.cost, started_at=sent.at, duration=self.host.clock.monotonic() - sent.began,
+                error="" if error is None else Fault.of(error).kind,
+            )
+        )  # fmt: skip
 
     def told_of(self, cycle_id: str, sent: Sent, asked: Asked | None) -> None:
         """Keep with its cycle which model answered, and with which settings it was asked."""

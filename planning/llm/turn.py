@@ -6,7 +6,7 @@ model in the run's next request, a few times; a provider that asks to be left al
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from planning.llm.cycle_request import CycleRequest
@@ -26,7 +26,7 @@ from spar.data.reply import is_silent
 from spar.errors import PermanentError, TransientError
 from spar.ports.budgets import BudgetError
 from spar.protocols import Context
-from spar.types import Action, Call, Fault, Perception, Trust, replace, utcnow
+from spar.types import Action, Call, Fault, Learnt, Perception, Trust, replace, utcnow
 
 #: Seconds until a run goes on whose provider did not say when it may.
 _WAIT: Final = 10.0
@@ -47,6 +47,7 @@ class PlanningTurn(CycleRequest):
         self._known_ids = {each.call.id for each in self._results}
         self._deltas = DeltaPublisher(self._publish, self._run)
         self._digest, self._unread, self._calls = "", "", 0
+        self._first_call = ""
         self._ids: dict[str, str] = {}
         self._said = ""  # beside the calls
 
@@ -78,14 +79,17 @@ class PlanningTurn(CycleRequest):
                                 self._deltas.text_ends()
                                 yield self._action()
                             self._calls += 1
+                            self._first_call = self._first_call or call.id
                             yield call
                 except BaseException as error:
                     self._deltas.take_back()
                     self._deltas.forget_thoughts()
                     if self._calls or response.usage is not None or wait_of(error) is None:
                         planner.account(sent, response.usage, response.chars)
+                    planner.tell_answer(sent, response.usage, error)
                     raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
                 planner.account(sent, response.usage, response.chars)
+                planner.tell_answer(sent, response.usage)
                 planner.told_of(request.cycle_id, sent, response.asked)
             if response.asked is None or response.asked.model == self._in_turn:
                 planner.learn(self._in_turn, self._room, self._options.thinking)  # so much it did read
@@ -286,7 +290,17 @@ class PlanningTurn(CycleRequest):
 
     def _action(self, **more: Any) -> Action:
         goal = self._run.goal[:_GOAL] if self._run is not None else ""
-        return Action(goal=goal, run_id=self._run_id, trust=self._trust, said=self._said, **more)
+        learnt = tuple(self._learnt())
+        return Action(goal=goal, run_id=self._run_id, trust=self._trust, said=self._said, learnt=learnt, **more)
+
+    def _learnt(self) -> Iterator[Learnt]:
+        """Yield what the model was shown of what was learnt, if calls came of it: nobody knows what it went by."""
+        shown = self._experiences or self._unshown
+        if self._first_call and shown:
+            is_used = bool(self._experiences)
+            number = f"{len(shown)} experience{'s'[: len(shown) != 1]}"
+            why = f"the model was shown {number}" if is_used else f"the model would have been shown {number}"
+            yield Learnt(why, self._first_call, tuple(each.id for each in shown), is_used=is_used)
 
 
 def _refers(output: Any) -> bool:

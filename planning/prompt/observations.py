@@ -18,7 +18,7 @@ from planning.prompt.call_results import call_shown
 from planning.rules.tool_choice import optimistic
 from spar.data.json_safe import plain
 from spar.protocols import Context
-from spar.records.abilities import ENOUGH_TRIALS, known_of, task_name
+from spar.records.abilities import ENOUGH_TRIALS, entities_told, known_of, situation_of
 from spar.types import Ability, ActionResult, CallResult, Experience, Perception, Trust
 
 Message = dict[str, Any]
@@ -69,7 +69,7 @@ def observe(
     run = context.run
     messages: list[Message] = [_text(each) for each in asked] or [{"type": "text", "text": UNASKED}]
     messages += _data("noticed", [_noticed(each) for each in noticed])
-    messages += _data("ability", _abilities(tools, task, context.abilities))
+    messages += _data("ability", _abilities(tools, task, context.abilities if context.learning == "on" else {}))
     query = query_of(perceptions, context)
     messages += _data("experience", [_experience(each, query) for each in experiences])
     if run is not None:
@@ -83,10 +83,10 @@ def observe(
 
 
 def task_of(perceptions: Sequence[Perception], context: Context) -> str:
-    """Return the name of the task, as for abilities: kind and intent of the message or the most urgent perception."""
+    """Return the name of the task, as for abilities: the situation of the message or of the most urgent perception."""
     run = context.run
     first = run.message if run is not None else max(perceptions, key=lambda each: each.importance, default=None)
-    return "" if first is None else task_name(first.kind, first.intent)
+    return "" if first is None else situation_of(first)
 
 
 def query_of(perceptions: Sequence[Perception], context: Context) -> str:
@@ -138,6 +138,7 @@ def bundled(perceptions: Sequence[Perception], session: str) -> Perception:
         confidence=min(each.confidence for each in perceptions),
         trust="untrusted" if any(each.trust == "untrusted" for each in perceptions) else "trusted",
         evidence=tuple(perceptions),
+        attributes={"entities": list(about)} if (about := entities_told(urgent)) else {},
     )
 
 
@@ -195,6 +196,7 @@ def _noticed(perception: Perception) -> Message:
 def _experience(experience: Experience, query: str) -> Message:
     """Without its `cause`, which may quote what came from outside; its lesson says the same in words of our own."""
     told = {
+        "id": experience.id,
         "at": experience.at.isoformat(timespec="seconds"),
         "trust": experience.trust,
         "situation": experience.situation,
@@ -204,6 +206,9 @@ def _experience(experience: Experience, query: str) -> Message:
         "lesson": experience.lesson,
         "said": passage(experience.said, query),
         "answered": passage(experience.answer, query),
+        "times": experience.count if experience.count > 1 else None,
+        "helped": experience.helped or None,
+        "harmed": experience.harmed or None,
     }
     return {key: value for key, value in told.items() if value not in ("", None)}
 

@@ -75,6 +75,7 @@ class _Route:
             number += 1
             self.label = f"{self.name} ({number})"
         self.breaker = Breaker()
+        self.answered_at: float | None = None
         self.fault = ""
         self.requests = self.faults = self.input_tokens = self.output_tokens = self.cost = 0
 
@@ -196,11 +197,14 @@ class Models:
             raise failed
 
     def snapshot(self) -> dict[str, Any]:
-        """Each model: whether it may be asked (`state`, `wait` in seconds), its last fault, what it took so far."""
+        """Each model: whether it may be asked (`state`, `wait` in seconds), its last fault, how long ago it answered
+        (seconds; None: never), what it took so far."""
         now = self._clock.monotonic()
         models = [
             {"model": each.name, "state": breaker.state(each.breaker, now), "wait": breaker.wait(each.breaker, now),
-             "fault": each.fault or None, "requests": each.requests, "faults": each.faults,
+             "last_success_age": None if each.answered_at is None else now - each.answered_at,
+             "fault": each.fault or None,
+             "requests": each.requests, "faults": each.faults,
              "input_tokens": each.input_tokens, "output_tokens": each.output_tokens, "cost": each.cost,
              **getattr(each.model, "told", {})}
             for each in self._routes
@@ -276,6 +280,7 @@ class Models:
                         reservation.settle({**used, "requests": 1})
                     raise fault from (None if fault is error else error)
                 is_known = True
+                route.answered_at = self._clock.monotonic()
                 self._turn(route, breaker.succeeded(route.breaker, is_probe=is_probe))
                 if used:
                     reservation.settle({**used, "requests": 1})

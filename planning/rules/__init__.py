@@ -2,6 +2,7 @@
 
 planner      the rules planner: the same decision for the same perceptions
 firing       the decision of one rule on one perception; pure
+verification looks later whether what a rule did lasted
 parse        parses rules; pure
 conditions   matches a perception against a rule's conditions; pure
 templates    fills templates: `{content:.80}`; pure

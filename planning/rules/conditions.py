@@ -19,10 +19,33 @@ from spar.types import Perception, Trust
 
 TEXT_LIMIT = 10_000
 MESSAGE = "message"  # the kind of what people say
+NOTICES = "incident."  # how the kinds of notices of incidents begin
 Globs = str | tuple[str, ...] | None
 Share = Annotated[float, Meta(ge=0, le=1)]
 Path = tuple[str | int, ...]
 Test = Callable[[Perception], bool]
+
+
+class EvidenceConditions(Struct, frozen=True, forbid_unknown_fields=True):
+    """`when.incident.evidence`: conditions that one piece of the evidence must meet, all that are given."""
+
+    source: Globs = None
+    kind: Globs = None
+    subject: Globs = None
+    trust: Trust | None = None
+    pattern: str | None = None
+
+
+class IncidentConditions(Struct, frozen=True, forbid_unknown_fields=True):
+    """`when.incident`: conditions on what a notice says of its incident, all that are given."""
+
+    severity: Globs = None
+    source: Globs = None
+    count: int | dict[str, Any] | None = None
+    things: int | dict[str, Any] | None = None
+    ordinal: int | dict[str, Any] | None = None
+    entities: dict[str, Globs] = field(default_factory=dict)
+    evidence: EvidenceConditions | None = None
 
 
 class Conditions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +63,7 @@ class Conditions(Struct, frozen=True, forbid_unknown_fields=True):
     min_confidence: Share | None = None
     count: int | dict[str, Any] | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
+    incident: IncidentConditions | None = None
 
 
 class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,10 +105,17 @@ def sights(perception: Perception) -> list[MatchInput]:
     """Return what rules look at: the perception, then the parts that it was fused from and that speak for nothing else.
 
     Left out are the part that gave it its content, states that a newer one has replaced (`attributes["superseded"]`),
-    and the parts of what people say, whose text holds them.
+    evidence of an incident that was told before (`attributes["told"]`), and the parts of what people say, whose text
+    holds them. A notice of an incident has the content of the perception that it stands for, and another kind.
     """
     parts = () if perception.kind == MESSAGE else perception.evidence
-    heard = (part for part in parts if part.id != perception.id and "superseded" not in part.attributes)
+    heard = (
+        part
+        for part in parts
+        if (part.id != perception.id or part.kind != perception.kind)
+        and "superseded" not in part.attributes
+        and "told" not in part.attributes
+    )
     return [MatchInput(perception), *map(MatchInput, heard)]
 
 
@@ -136,6 +167,8 @@ def compile_conditions(conditions: Conditions, path: Path) -> Matcher:
     tests += [
         _attribute_test(name, wanted, (*path, "attributes", name)) for name, wanted in conditions.attributes.items()
     ]
+    if conditions.incident is not None:
+        tests += _incident_tests(conditions.incident, (*path, "incident"))
     return Matcher(
         tuple(tests),
         _pattern(conditions.pattern, (*path, "pattern")),
@@ -194,6 +227,46 @@ def _count_test(wanted: int | dict[str, Any], path: Path) -> Test:
         return lambda perception: count_of(perception) == wanted
     bounds = _bounds(wanted, path)
     return lambda perception: bounds.hold(count_of(perception))
+
+
+def _incident_tests(conditions: IncidentConditions, path: Path) -> list[Test]:
+    """Return the tests of a notice of an incident, the first of which says that it is one."""
+    tests: list[Test] = [lambda perception: perception.kind.startswith(NOTICES)]
+    if conditions.severity is not None:
+        tests.append(_attribute_test("severity", _several(conditions.severity), (*path, "severity")))
+    if conditions.source is not None:
+        tests.append(_any_test("sources", _several(conditions.source), (*path, "source")))
+    given = {name: getattr(conditions, name) for name in ("count", "things", "ordinal")}
+    tests += [
+        _attribute_test(name, wanted, (*path, name)) for name, wanted in given.items() if wanted is not None
+    ]  # fmt: skip
+    tests += [
+        _any_test(f"entities.{kind}", _several(globs), (*path, "entities", kind))
+        for kind, globs in conditions.entities.items()
+    ]
+    if conditions.evidence is not None:
+        of = conditions.evidence
+        piece = Conditions(source=of.source, kind=of.kind, subject=of.subject, trust=of.trust, pattern=of.pattern)
+        matcher = compile_conditions(piece, (*path, "evidence"))
+        tests.append(
+            lambda perception: any(matcher.match(MatchInput(part)) is not None for part in perception.evidence)
+        )
+    return tests
+
+
+def _several(globs: Globs) -> Any:
+    return list(globs) if isinstance(globs, tuple) else globs
+
+
+def _any_test(name: str, wanted: Any, path: Path) -> Test:
+    """Return the test whether any of a list in the attributes is what is wanted."""
+    holds = _value_test(wanted, path)
+
+    def test(perception: Perception) -> bool:
+        values = lookup(perception.attributes, name)
+        return isinstance(values, (list, tuple)) and any(map(holds, values))
+
+    return test
 
 
 def _attribute_test(name: str, wanted: Any, path: Path) -> Test:

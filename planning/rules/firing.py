@@ -1,25 +1,46 @@
-"""Decision of one rule on one perception: its calls, their taint, and the calls that are left out; pure."""
+"""Decision of one rule on one perception: its calls, their taint, and the calls that are left out; pure.
+
+By what was learnt a call may get another of its tools, or be left out; how, the action says (`Learnt`). Where it is
+only observed, the call is the one that would be made without memory, and what memory would have done is said.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 
+from planning.cases import Case, Situation
 from planning.dataflow import can_be_read, reads_any
-from planning.rules.conditions import MatchInput
+from planning.rules.conditions import MESSAGE, MatchInput
 from planning.rules.parse import CallRule, Rule
 from planning.rules.templates import Facts, brings_untrusted, fill, render
-from planning.rules.tool_choice import choose
+from planning.rules.tool_choice import Decision, Question, decide, explore
 from spar.clock import Clock
 from spar.data.paths import Path
 from spar.protocols import Context
-from spar.records.abilities import task_name
-from spar.types import Answer, Call, replace
+from spar.types import Answer, Call, Learnt, replace
+
+#: Tools that are looked at where a call may be any of them.
+MOST_TOOLS: Final = 64
+#: Effects of a call that may be repeated, and so tried out.
+_HARMLESS: Final = ("read", "idempotent")
+
+
+class Remembered(Struct, frozen=True):
+    """Memory of a situation: its cases; in an environment that is acted in step by step, the tool of the
+    sequence of calls that worked (`replay`) and the experience it is from, and what decides between equal steps."""
+
+    cases: tuple[Case, ...]
+    at: Situation
+    episode: str = ""
+    replay: str = ""
+    replayed: str = ""
 
 
 class Firing(Struct, frozen=True):
-    """Decision of one rule on one perception."""
+    """Decision of one rule on one perception. `look`: after how many seconds what is left out may be tried again."""
 
     rule: Rule
     calls: tuple[Call, ...] = ()
@@ -27,25 +48,51 @@ class Firing(Struct, frozen=True):
     answer: Answer | None = None
     goal: str = ""
     left_out: tuple[str, ...] = ()
+    learnt: tuple[Learnt, ...] = ()
+    look: float | None = None
 
 
-def fire(rule: Rule, facts: Facts, context: Context) -> Firing:
-    """Return the decision of a rule on one perception. Raises: AbsentError when a template cannot be filled."""
-    task = task_name(facts.perception.kind, facts.perception.intent, rule.name)
-    tools = [choose(call.tools, task, context.abilities, call.min_ability) for call in rule.calls]
-    left_out = {number: "its tools do too badly at this" for number, tool in enumerate(tools) if tool is None}
+def fire(
+    rule: Rule,
+    facts: Facts,
+    context: Context,
+    task: str,
+    tools: Mapping[str, Any] | None = None,
+    remembered: Remembered | None = None,
+) -> Firing:
+    """Return the decision of a rule on one perception.
+
+    Args: task: the name of the situation; tools: those that can be called, by name; remembered: None where there is
+    nothing to recall.
+    Raises: AbsentError when a template cannot be filled.
+    """
+    decided: list[tuple[Decision, Decision]] = []
+    used: list[Decision] = []
+    left_out: dict[int, str] = {}
+    lent: set[int] = set()
+    for number, call in enumerate(rule.calls):
+        plain, found = both = _decided(rule, call, facts, context, task, tools or {}, remembered)
+        decided.append(both)
+        used.append(taken := plain if context.learning == "observe" else found)
+        if taken.tool is None:
+            left_out[number] = taken.left_out
+        if taken.is_lent:
+            lent.add(number)
     if left_out:
         _leave_out_dependants(rule.calls, left_out)
     reason = f"rule {rule.name!r}"
-    tainted = _tainted(rule.calls, facts)
+    tainted = _tainted(rule.calls, facts, lent)
     made: dict[int, Call] = {}
-    for number, (call, tool) in enumerate(zip(rule.calls, tools, strict=True)):
-        if number not in left_out and tool is not None:
-            params = fill(call.params, facts)
-            meta = {"_task": task} if task else {}
+    for number, (call, found) in enumerate(zip(rule.calls, used, strict=True)):
+        if number not in left_out and found.tool is not None:
+            meta: dict[str, Any] = {"_task": task} if task else {}
+            if rule.verify is not None and context.learning != "off":
+                meta["_verify"] = True
             if number in tainted:
                 meta["_trust"] = "untrusted"
-            made[number] = Call(tool, params, output_path=call.output, reason=reason, meta=meta)
+            if found.is_asked and found.learnt is not None:
+                meta["_ask"] = found.learnt.why
+            made[number] = Call(found.tool, found.params, output_path=call.output, reason=reason, meta=meta)
     for number, made_call in made.items():
         if after := rule.calls[number].after:
             made[number] = replace(made_call, after=tuple(made[other].id for other in after))
@@ -57,7 +104,77 @@ def fire(rule: Rule, facts: Facts, context: Context) -> Firing:
         _answer(rule, facts, made.values()) if says else None,
         render(rule.goal, facts) if rule.goal is not None else "",
         tuple(_left_out_sentence(rule, number, why, task) for number, why in sorted(left_out.items())),
+        tuple(_learnt(decided, made, is_used=context.learning == "on")),
+        min((look for number in left_out if (look := used[number].look) is not None), default=None),
     )
+
+
+def _decided(
+    rule: Rule,
+    call: CallRule,
+    facts: Facts,
+    context: Context,
+    task: str,
+    tools: Mapping[str, Any],
+    remembered: Remembered | None,
+) -> tuple[Decision, Decision]:
+    """Return what is called without memory, and what is called by it."""
+    params = fill(call.params, facts)
+    if remembered is None and len(call.tools) == 1 and call.min_ability is None:
+        fixed = Decision(call.tools[0], params)
+        return fixed, fixed
+    names = call.tools or _any_of(call, params, tools)
+    if not names:
+        none = Decision(None, params, "no tool of such a name can be called with these parameters")
+        return none, none
+    plain = Decision(names[0], params)
+    if not rule.learn or context.learning == "off":
+        return plain, plain
+    is_wanted = facts.perception.kind == MESSAGE
+    question = Question(names, params, task, call.min_ability, lambda tool: _may_try(tools.get(tool)), is_wanted)
+    if remembered is None:
+        return plain, decide(question, context.abilities)
+    if remembered.replay in names:
+        why = f"{remembered.replay} was the next call of a sequence that worked from here"
+        learnt = Learnt(why, cases=(remembered.replayed,), instead_of=names[0])
+        return plain, Decision(remembered.replay, params, learnt=learnt)
+    if remembered.episode and len(names) > 1:
+        return plain, explore(question, remembered.cases, remembered.episode)
+    return plain, decide(question, context.abilities, remembered.cases, remembered.at)
+
+
+def _any_of(call: CallRule, params: Mapping[str, Any], tools: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the tools that a call may be of now: those written out, then the others in the order of letters.
+
+    First stands one that may be tried out, unless it is written out: without memory it is the one that is called.
+    """
+    found = [name for name in tools if any(test(name) for test in call.globs) and _takes(tools[name], params)]
+    found.sort(key=lambda name: (name not in call.written, not _may_try(tools[name]), name))
+    if not found or (found[0] not in call.written and not _may_try(tools[found[0]])):
+        return ()
+    return tuple(found[:MOST_TOOLS])
+
+
+def _takes(tool: Any, params: Mapping[str, Any]) -> bool:
+    """Return whether a tool needs no parameter but those that are given."""
+    needed = tool.schema.get("required", ()) if isinstance(getattr(tool, "schema", None), Mapping) else ()
+    return all(name in params or str(name).startswith("_") for name in needed)
+
+
+def _may_try(tool: Any) -> bool:
+    """Return whether a tool may be called to find out how well it does: it does no harm twice, or a person is asked."""
+    terms = getattr(tool, "terms", None)
+    return terms is None or terms.effect in _HARMLESS or terms.approval == "ask"
+
+
+def _learnt(
+    decided: Sequence[tuple[Decision, Decision]], made: Mapping[int, Call], *, is_used: bool
+) -> Iterator[Learnt]:
+    """Yield the decisions that memory changed, or would have changed."""
+    for number, (_, found) in enumerate(decided):
+        if found.learnt is not None:
+            call = made.get(number)
+            yield replace(found.learnt, call_id=call.id if call is not None else "", is_used=is_used)
 
 
 def _answer(rule: Rule, facts: Facts, calls: Iterable[Call]) -> Answer | None:
@@ -69,9 +186,10 @@ def _answer(rule: Rule, facts: Facts, calls: Iterable[Call]) -> Answer | None:
     return Answer(text, tuple(call.id for call in calls), on_failure)
 
 
-def _tainted(calls: Sequence[CallRule], facts: Facts) -> set[int]:
-    """Which calls are given untrusted text: by a template, or by reading what another one of them writes."""
+def _tainted(calls: Sequence[CallRule], facts: Facts, lent: set[int]) -> set[int]:
+    """Which calls are given untrusted text: by a template, by memory, or by reading what another one of them writes."""
     found = {number for number, call in enumerate(calls) if any(brings_untrusted(each, facts) for each in call.foreign)}
+    found |= lent
     fresh = set(found)
     while fresh:
         written = {place for number in fresh for place in calls[number].writes}
@@ -102,7 +220,7 @@ def _leave_out_dependants(calls: Sequence[CallRule], left_out: dict[int, str]) -
 
 def _left_out_sentence(rule: Rule, number: int, why: str, task: str) -> str:
     call = rule.calls[number]
-    name = call.name or " or ".join(call.tools)
+    name = call.name or " or ".join(call.tools or call.written)
     return f"call {name!r} of rule {rule.name!r} is left out for task {task!r}: {why}"
 
 

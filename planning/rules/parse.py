@@ -7,7 +7,7 @@
     answer = "I restart {slots.unit}"
     [[rules.calls]]
     name = "restart"
-    tool = ["systemd", "shell_restart"]  # the one that did best at this kind of task so far
+    tool = ["systemd", "shell_restart"]  # the one that did best in situations like this one so far
     params = { unit = "{slots.unit}" }
     output = "†state.restarted"
     [[rules.calls]]
@@ -21,7 +21,7 @@ Everything that can be known to be wrong is found here, at start: each error is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, get_args
@@ -30,11 +30,20 @@ from msgspec import Meta, Struct, ValidationError, convert, field
 from msgspec.json import schema as json_schema
 
 from planning.dataflow import in_state, paths_of
-from planning.rules.conditions import Conditions, Matcher, Path, Share, compile_conditions
+from planning.rules.conditions import (
+    Conditions,
+    EvidenceConditions,
+    IncidentConditions,
+    Matcher,
+    Path,
+    Share,
+    compile_conditions,
+)
 from planning.rules.templates import Placeholder, Template, compile_value, foreign_in, parse, placeholders_in
 from spar.checks import Misfit, misfit
 from spar.data.paths import MARK, Expression, is_reference, overlaps, parse_write, references, render
 from spar.data.paths import Path as Place
+from spar.data.patterns import glob
 from spar.errors import ConfigError
 from spar.types import Trust
 
@@ -45,12 +54,24 @@ Name = Annotated[str, Meta(min_length=1)]
 class CallTable(Struct, frozen=True, forbid_unknown_fields=True):
     """One `[[rules.calls]]` as it is written."""
 
-    tool: Name | Annotated[tuple[Name, ...], Meta(min_length=1)]
+    tool: Name | Annotated[tuple[Name, ...], Meta(min_length=1)] | None = None
+    any_of_tools: Name | Annotated[tuple[Name, ...], Meta(min_length=1)] | None = None
     name: str = ""
     params: dict[str, Any] = field(default_factory=dict)
     after: tuple[str, ...] = ()
     output: str | None = None
     min_ability: Share | None = None
+
+
+class VerifyTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`verify` of a rule as it is written: a look for what comes `within` so many seconds of the same thing.
+
+    `when`: what is looked for; left out: what the rule is about. `is_good`: whether its coming is good.
+    """
+
+    within: Annotated[float, Meta(gt=0, lt=1e9)]
+    when: Conditions | None = None
+    is_good: bool = False
 
 
 class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,12 +86,15 @@ class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
     on_failure: str | None = None
     goal: str | None = None
     next_look: Seconds | None = None
+    learn: bool = True
+    verify: VerifyTable | None = None
     calls: tuple[CallTable, ...] = ()
 
 
 class CallRule(Struct, frozen=True):
     """One call that a rule makes. `after` holds the places of other calls in the rule, `reads` its references,
-    `foreign` the placeholders that may bring in a stranger's text."""
+    `foreign` the placeholders that may bring in a stranger's text. Instead of `tools` it may have `globs`: tests for
+    the names of those that exist when it is made, `written` as they stand there."""
 
     name: str
     tools: tuple[str, ...]
@@ -81,6 +105,8 @@ class CallRule(Struct, frozen=True):
     reads: tuple[Expression, ...]
     min_ability: float | None
     foreign: tuple[Placeholder, ...] = ()
+    globs: tuple[Callable[[str], bool], ...] = ()
+    written: tuple[str, ...] = ()
 
     @property
     def literals(self) -> dict[str, Any]:
@@ -90,6 +116,14 @@ class CallRule(Struct, frozen=True):
             for key, value in self.params.items()
             if next(placeholders_in(value), None) is None and not references({"": value})
         }
+
+
+class Verify(Struct, frozen=True):
+    """A later look at what a rule did, ready to be asked."""
+
+    within: float
+    when: Matcher
+    is_good: bool = False
 
 
 class Rule(Struct, frozen=True):
@@ -106,11 +140,19 @@ class Rule(Struct, frozen=True):
     goal: Template | None
     next_look: float | None
     calls: tuple[CallRule, ...]
+    learn: bool = True
+    verify: Verify | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether one of its calls may be of several tools."""
+        return any(len(call.tools) != 1 for call in self.calls)
 
 
 def rule_schema() -> dict[str, Any]:
     """Return the JSON schema of a rule as it is written, for editors."""
     made: dict[str, Any] = json_schema(RuleTable)
+    made["$defs"]["CallTable"]["oneOf"] = [{"required": ["tool"]}, {"required": ["any_of_tools"]}]
     return {"allOf": [{"$ref": made.pop("$ref")}], **made}
 
 
@@ -140,6 +182,10 @@ def _rule(number: int, table: Mapping[str, Any], tools: Collection[str] | None) 
         raise ConfigError(
             f"rule {written.name!r} makes no call that could fail; say it as its 'answer'", path=(*path, "on_failure")
         )
+    if written.verify is not None and not written.calls:
+        raise ConfigError(
+            f"rule {written.name!r} makes no call that could be verified; drop 'verify'", path=(*path, "verify")
+        )
     rule = Rule(
         number,
         written.name,
@@ -152,15 +198,33 @@ def _rule(number: int, table: Mapping[str, Any], tools: Collection[str] | None) 
         _text(written.goal, (*path, "goal")),
         written.next_look,
         tuple(_calls(written, path, tools)),
+        written.learn,
+        _verify(written.verify, when, (*path, "verify")),
     )
     _check_references(rule, path)
     _check_slots(rule, written, path)
     return rule
 
 
+def _verify(written: VerifyTable | None, usual: Matcher, path: Path) -> Verify | None:
+    if written is None:
+        return None
+    when = usual if written.when is None else compile_conditions(written.when, (*path, "when"))
+    if written.is_good and written.when is None:
+        raise ConfigError("'is_good' needs a 'when': the trouble itself is no good sign", path=(*path, "is_good"))
+    return Verify(written.within, when, written.is_good)
+
+
 # -- what is written ---------------------------------------------------------------------------------------
 
-_KNOWN = {"when": Conditions, "unless": Conditions, "calls": CallTable, "": RuleTable}
+_KNOWN: dict[str, type[Struct]] = {
+    "when": Conditions,
+    "unless": Conditions,
+    "incident": IncidentConditions,
+    "evidence": EvidenceConditions,
+    "verify": VerifyTable,
+    "calls": CallTable,
+}
 
 
 def _convert(table: Mapping[str, Any], path: Path) -> RuleTable:
@@ -177,7 +241,10 @@ def _misread(table: Mapping[str, Any], wrong: Misfit, path: Path) -> ConfigError
     rule = f"rule {table['name']!r}" if isinstance(table.get("name"), str) and table["name"] else f"rules[{path[-1]}]"
     steps, message = tuple(step for step in wrong.steps if step is not ...), wrong.message
     if (key := wrong.unknown) is not None:
-        known = _KNOWN[str(steps[0]) if steps else ""].__struct_fields__
+        table_of = next(
+            (_KNOWN[step] for step in reversed(steps) if isinstance(step, str) and step in _KNOWN), RuleTable
+        )
+        known = table_of.__struct_fields__
         close = get_close_matches(key, known, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return ConfigError(f"{rule} has no key {key!r}; known: {', '.join(known)}{hint}", path=(*path, *steps, key))
@@ -237,7 +304,7 @@ def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Ite
         params = {key: _param(value, (*here, "params", key)) for key, value in table.params.items()}
         yield CallRule(
             table.name,
-            _tools(table.tool, (*here, "tool"), tools),
+            _tools(table, here, written, tools),
             params,
             tuple(_named(name, names, (*here, "after")) for name in table.after),
             table.output,
@@ -245,15 +312,31 @@ def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Ite
             tuple(each for key, value in params.items() for each in _references(value, (*here, "params", key))),
             table.min_ability,
             foreign_in(params),
+            tuple(glob(each) for each in _listed(table.any_of_tools)),
+            _listed(table.any_of_tools),
         )
 
 
-def _tools(written: str | tuple[str, ...], path: Path, known: Collection[str] | None) -> tuple[str, ...]:
-    tools = (written,) if isinstance(written, str) else written
+def _tools(table: CallTable, path: Path, rule: RuleTable, known: Collection[str] | None) -> tuple[str, ...]:
+    """The tools that a call names; none where it says `any_of_tools`."""
+    if (table.tool is None) == (table.any_of_tools is None):
+        wanted = (
+            "must have 'tool' or 'any_of_tools'" if table.tool is None else "has 'tool' and 'any_of_tools': take one"
+        )
+        raise ConfigError(f"a call of rule {rule.name!r} {wanted}; write for example: {_EXAMPLES['tool']}", path=path)
+    for key in ("any_of_tools", "min_ability"):
+        if getattr(table, key) is not None and not rule.learn:
+            raise ConfigError(f"rule {rule.name!r} has 'learn = false', so {key!r} means nothing", path=(*path, key))
+    tools = _listed(table.tool)
     for tool in tools:
         if known is not None and tool not in known and f"{tool.partition('__')[0]}__*" not in known:
-            raise ConfigError(f"no tool named {tool!r}; known: {', '.join(sorted(known)) or 'none'}", path=path)
-    return tools
+            listed = ", ".join(sorted(known)) or "none"
+            raise ConfigError(f"no tool named {tool!r}; known: {listed}", path=(*path, "tool"))
+    return tuple(dict.fromkeys(tools))
+
+
+def _listed(written: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return () if written is None else (written,) if isinstance(written, str) else written
 
 
 def _named(name: str, names: Mapping[str, int], path: Path) -> int:

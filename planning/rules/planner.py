@@ -9,6 +9,10 @@ the cooldowns are kept from one plan to the next. Rules are read by `planning.ru
 
 The operator wrote the rules, so the action is trusted, whoever was noticed. A call that is given text of an untrusted
 perception, by a template or by reading what such a call wrote, says so: `meta["_trust"] = "untrusted"`.
+
+What was learnt changes decisions where a rule leaves one: which of several tools is called, and that a call is not made
+which failed before in the same situation. The memory is asked only then, a bounded number of times in a plan. The rule
+decides that something is called, and the terms of its tools, taint and approval hold for each call as for any other.
 """
 
 from __future__ import annotations
@@ -16,25 +20,36 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, field
 
+from planning.cases import KnownSequence, Situation, cases_of, sequence_of, situation
 from planning.dataflow import colliding
+from planning.recalled import Recalled, recalled_at
 from planning.rules.conditions import MatchInput, sights
-from planning.rules.firing import Firing, facts_of, fire
+from planning.rules.firing import Firing, Remembered, facts_of, fire
 from planning.rules.parse import Rule, read_rules, rule_schema
+from planning.rules.templates import Facts
+from planning.rules.tool_choice import has_failed
+from planning.rules.verification import Verifications
 from spar.clock import Clock, SystemClock
 from spar.protocols import Context, Host, ModuleRows, WrittenCall
+from spar.records.abilities import situation_of
 from spar.threads import OTHERS_TURN
-from spar.types import Action, Call, Perception, replace
+from spar.types import Ability, Action, Call, Experience, Learnt, Perception, replace
 
 #: Subjects whose cooldown is remembered; beyond it the oldest is forgotten and counted.
 COOLDOWN_LIMIT = 10_000
 REASON_LIMIT = 2_000
 #: Perceptions in a row, before others get their turn.
 INLINE_LIMIT = 64
+#: Situations of one plan that are recalled; what is left is decided by ability alone, and said.
+RECALL_LIMIT = 32
+#: Episodes whose sequence of calls is gone on with.
+EPISODE_LIMIT = 256
 _TROUBLE_LIMIT = 200
 
 
@@ -54,10 +69,26 @@ class RulesPlanner:
         self._clock: Clock = SystemClock()
         self._rows: ModuleRows | None = None  # by rule and subject, when it fired in seconds since 1970
         self._has_loaded = False
+        self._open = frozenset(rule.number for rule in self.rules if rule.learn and rule.is_open)
+        self._tools: Callable[[], Mapping[str, Any]] = dict
+        self._verifications = Verifications(self.rules)
+        self._stepwise: set[str] = set()
+        self._episodes: dict[str, tuple[int, KnownSequence | None]] = {}  # its first step, what it goes on with
 
     def attach(self, host: Host) -> None:
         """Remember cooldowns in the agent's memory; before the first plan."""
         self._clock, self._rows, self._has_loaded = host.clock, host.rows("cooldown"), False
+        self._tools = host.tools
+        self._verifications.attach(host)
+
+    async def __aenter__(self) -> RulesPlanner:
+        """Take up what earlier processes have to look at. Raises nothing: the first plan tries again."""
+        with suppress(Exception):
+            await self._verifications.load()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._verifications.close()
 
     async def plan(self, perceptions: Sequence[Perception], context: Context | None = None) -> Action | None:
         """One action of all rules that match, or None when there is nothing to do. Never raises for a perception."""
@@ -66,8 +97,10 @@ class RulesPlanner:
         draft = _Draft(context.run.number if context.run else 1)
         if self._rows is not None and not self._has_loaded:
             await self._load(self._rows, clock, draft)
+        if self._verifications.is_used and context.learning != "off":
+            await self._verify(perceptions, draft)
         for number, perception in enumerate(sorted(perceptions, key=_urgency), start=1):
-            self._consider(perception, context, clock, draft)
+            await self._consider(perception, context, clock, draft)
             if number % INLINE_LIMIT == 0:
                 await OTHERS_TURN
         return draft.action(perceptions)
@@ -91,14 +124,18 @@ class RulesPlanner:
             "rules": {rule: {name: counts[name] for name in names} for rule, counts in self._counts.items()},
             "cooldowns": len(self._fired),
             "cooldowns_forgotten": self._forgotten,
+            "to_verify": self._verifications.pending,
+            "to_verify_forgotten": self._verifications.forgotten,
         }
 
-    def _consider(self, perception: Perception, context: Context, clock: Clock, draft: _Draft) -> None:
+    async def _consider(self, perception: Perception, context: Context, clock: Clock, draft: _Draft) -> None:
         used: set[int] = set()
         for match_input in sights(perception):
-            self._look_at(match_input, context, clock, draft, used)
+            await self._look_at(match_input, context, clock, draft, used)
 
-    def _look_at(self, match_input: MatchInput, context: Context, clock: Clock, draft: _Draft, used: set[int]) -> None:
+    async def _look_at(
+        self, match_input: MatchInput, context: Context, clock: Clock, draft: _Draft, used: set[int]
+    ) -> None:
         """Use the rules that match, but for those that were `used` for another part of the same perception."""
         perception = match_input.perception
         for rule in self._index.candidates(perception):
@@ -115,9 +152,11 @@ class RulesPlanner:
                 if not self._is_ready(rule, perception, clock):
                     counts["cooled_down"] += 1
                 else:
-                    firing = fire(rule, facts_of(match_input, slots, context, clock), context)
+                    firing = await self._fire(rule, facts_of(match_input, slots, context, clock), context, clock, draft)
                     counts["left_out"] += len(firing.left_out)
                     draft.firings.append(firing)
+                    if firing.calls and context.learning != "off":
+                        self._verifications.add(rule, perception, context.cycle_id)
                     self._cool(rule, perception, clock, context.cycle_id)
                 used.add(rule.number)
             except Exception as error:  # whatever is odd about this perception must not block the others
@@ -126,6 +165,94 @@ class RulesPlanner:
                 continue
             if rule.stop:
                 return
+
+    async def _fire(self, rule: Rule, facts: Facts, context: Context, clock: Clock, draft: _Draft) -> Firing:
+        """Return the decision of a rule, by what is remembered where that may change it."""
+        perception, abilities = facts.perception, context.abilities
+        task = situation_of(perception, rule.name)
+        is_open = rule.number in self._open
+        remembered = None
+        if (
+            context.learning != "off"
+            and context.memory is not None
+            and rule.learn
+            and (is_open or (abilities and _any_has_failed(rule, task, abilities)))
+        ):
+            remembered = await self._remembered(facts, task, context, clock, draft)
+        return fire(rule, facts, context, task, self._tools() if is_open else None, remembered)
+
+    async def _remembered(
+        self, facts: Facts, task: str, context: Context, clock: Clock, draft: _Draft
+    ) -> Remembered | None:
+        """Return what is remembered of a situation; None where the memory cannot be asked, which the reason tells."""
+        perception = facts.perception
+        at = situation(perception, task, clock.now())
+        found = draft.recalled.get((at.key, at.words))
+        if found is None:
+            if draft.has_no_memory:
+                return None
+            if len(draft.recalled) >= RECALL_LIMIT:
+                draft.tell(f"only {RECALL_LIMIT} situations were recalled, the others decided by ability alone")
+                return None
+            found = await recalled_at(context.memory, perception.text, at.key)
+            draft.recalled[at.key, at.words] = found
+        if found.trouble:
+            draft.has_no_memory = True  # a memory that hangs is waited for once, not for each perception
+            draft.tell(found.trouble)
+            return None
+        episode = perception.attributes.get("episode")
+        if not isinstance(episode, str) or not self._has_steps(perception, found.experiences):
+            return Remembered(cases_of(found.experiences, at, found.nearness), at)
+        return await self._stepped(facts, found.experiences, at, episode, context, draft)
+
+    def _has_steps(self, perception: Perception, experiences: Sequence[Experience]) -> bool:
+        """Return whether an environment is acted in step by step, as far as is known; in others one call is all."""
+        step = perception.attributes.get("step")
+        if isinstance(step, int) and step > 0 and len(self._stepwise) < EPISODE_LIMIT:
+            self._stepwise.add(perception.source)
+        return perception.source in self._stepwise or any(len(each.calls) > 1 for each in experiences)
+
+    async def _stepped(
+        self,
+        facts: Facts,
+        experiences: Sequence[Experience],
+        at: Situation,
+        episode: str,
+        context: Context,
+        draft: _Draft,
+    ) -> Remembered:
+        """Return what is remembered of a step in an environment: with it the next call of a sequence that worked.
+
+        A sequence is looked for where an episode begins, by the situation of its first step.
+        """
+        told = facts.perception.attributes.get("step")
+        step = told if isinstance(told, int) else 0
+        known = self._episodes.get(episode)
+        if known is None:
+            more = await recalled_at(context.memory, facts.perception.text, at.key, success=True)
+            if more.trouble:
+                draft.tell(more.trouble)
+            found = sequence_of([*experiences, *more.experiences], at)
+            known = self._episodes[episode] = (step, found)
+            if len(self._episodes) > EPISODE_LIMIT:
+                del self._episodes[next(iter(self._episodes))]
+        began, sequence = known
+        cases = cases_of((each for each in experiences if len(each.calls) == 1), at)
+        place = step - began
+        if sequence is None or not 0 <= place < len(sequence.tools):
+            return Remembered(cases, at, f"{episode}|{step}")
+        return Remembered(cases, at, f"{episode}|{step}", sequence.tools[place], sequence.experience_id)
+
+    async def _verify(self, perceptions: Sequence[Perception], draft: _Draft) -> None:
+        """Look whether what is perceived says how earlier firings went."""
+        try:
+            await self._verifications.load()
+        except Exception as error:
+            draft.tell(f"what is to be verified cannot be read: {_sentence(error)}")
+        for number, perception in enumerate(perceptions, start=1):
+            self._verifications.see(sights(perception))
+            if number % INLINE_LIMIT == 0:
+                await OTHERS_TURN
 
     def _is_ready(self, rule: Rule, perception: Perception, clock: Clock) -> bool:
         if not rule.cooldown:
@@ -201,17 +328,25 @@ class _Index:
 
 
 class _Draft(Struct):
-    """The plan as it grows."""
+    """The plan as it grows. `recalled`: what was remembered, by the name and the words of a situation."""
 
     request: int = 1
     firings: list[Firing] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
+    recalled: dict[tuple[str, str], Recalled] = field(default_factory=dict)
+    has_no_memory: bool = False
+
+    def tell(self, trouble: str) -> None:
+        """Say a trouble, once."""
+        if trouble not in self.troubles:
+            self.troubles.append(trouble)
 
     def action(self, perceptions: Sequence[Perception]) -> Action | None:
         """One action, or None when no rule asks for anything and nothing went wrong."""
         answers = [firing.answer for firing in self.firings if firing.answer is not None]
         texts = [answer.text for answer in answers if answer.text is not None]
-        looks = [firing.rule.next_look for firing in self.firings if firing.rule.next_look is not None]
+        looks = [look for each in self.firings for look in (each.rule.next_look, each.look) if look is not None]
+        learnt = tuple(each for firing in self.firings for each in firing.learnt)
         calls = tuple(self._calls())
         reason = self._reason()
         goal = next((firing.goal for firing in self.firings if firing.goal), "")
@@ -227,6 +362,7 @@ class _Draft(Struct):
             next_look=min(looks, default=None),
             trust="trusted",
             answers=tuple(answers) if calls else (),
+            learnt=learnt,
         )
 
     def _calls(self) -> Iterator[Call]:
@@ -248,9 +384,23 @@ class _Draft(Struct):
         used = Counter(firing.rule.name for firing in self.firings)
         sentences = [f"rule {name!r} matched" + (f" {n} times" if n > 1 else "") for name, n in used.items()]
         told = [*(text for firing in self.firings for text in firing.left_out), *self.troubles]
+        learnt = [told_of(each) for firing in self.firings for each in firing.learnt]
         # What went wrong is told first: it must not be what is cut off.
-        reason = "; ".join([*told, *sentences])
+        reason = "; ".join([*told, *sentences, *learnt])
         return reason if len(reason) <= REASON_LIMIT else f"{reason[: REASON_LIMIT - 1]}…"
+
+
+def told_of(learnt: Learnt) -> str:
+    """Return a decision that memory changed as a sentence."""
+    instead = f" instead of {learnt.instead_of}" if learnt.instead_of else ""
+    return f"{'by memory' if learnt.is_used else 'memory would have decided'}{instead}: {learnt.why}"
+
+
+def _any_has_failed(rule: Rule, task: str, abilities: Mapping[str, Ability]) -> bool:
+    for call in rule.calls:  # noqa: SIM110 - a generator costs more than the question
+        if has_failed(call.tools[0], task, abilities):
+            return True
+    return False
 
 
 def _urgency(perception: Perception) -> float:

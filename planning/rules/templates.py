@@ -68,6 +68,24 @@ def count_of(perception: Perception) -> int:
     return max(1, len(perception.evidence))
 
 
+def incident_of(perception: Perception) -> dict[str, Any]:
+    """Return what a perception says of its incident: of each kind of entity the first; nothing where it has none."""
+    attributes = perception.attributes
+    if not isinstance(attributes.get("incident"), str):
+        return {}
+    entities = attributes.get("entities")
+    first = {
+        kind: names[0] if isinstance(names, (list, tuple)) and names else None
+        for kind, names in (entities.items() if isinstance(entities, Mapping) else ())
+    }
+    facts = {name: attributes.get(name) for name in _OF_INCIDENT}
+    return {**facts, "id": attributes["incident"], "subject": perception.subject, "entities": first}
+
+
+#: Attributes that say something of the incident.
+_OF_INCIDENT = ("severity", "count", "things", "reason", "state", "ordinal", "opened_at", "sources")
+
+
 #: Every name that a template knows, and how it is found.
 NAMES: dict[str, Callable[[Facts], Any]] = {
     "content": lambda facts: facts.perception.content,
@@ -85,11 +103,12 @@ NAMES: dict[str, Callable[[Facts], Any]] = {
     "trust": lambda facts: facts.perception.trust,
     "count": lambda facts: count_of(facts.perception),
     "attributes": lambda facts: facts.perception.attributes,
+    "incident": lambda facts: incident_of(facts.perception),
     "slots": lambda facts: facts.slots,
     "run": lambda facts: {"goal": facts.goal},
     "now": lambda facts: facts.now,
 }
-_WITH_PARTS = ("attributes", "content", "run", "slots")
+_WITH_PARTS = ("attributes", "content", "incident", "run", "slots")
 #: What the agent says itself: ids, times, numbers, and who noticed. Everything else may be a stranger's text.
 _OWN = frozenset({"at", "confidence", "count", "id", "now", "priority", "source", "trust"})
 

@@ -1,28 +1,61 @@
-"""Which of several tools to take, by what was learnt of their ability at a kind of task; pure.
+"""Which of several tools to take, by what was learnt of their ability at a kind of task and by cases; pure.
 
 Optimism under uncertainty: the tool with the highest plausible ability wins, so one that was hardly tried gets its
 chance and one that keeps failing loses it. Equal ones go in the order in which they were written.
 Source: upper credible bounds of a posterior as an index, Kaufmann, Cappé, Garivier, "On Bayesian Upper Confidence
-Bounds for Bandit Problems", AISTATS 2012; mean plus one standard deviation stands for the Beta quantile here.
+Bounds for Bandit Problems", AISTATS 2012; mean plus `WIDTH` standard deviations stands for the Beta quantile here.
 What is known of a tool at a task that is new is borrowed from tasks like it (`spar.records.abilities`).
+
+Where situations like this one are remembered (`planning.cases`), what worked there decides, and ability only between
+equals: one kind of task may hold situations that want different tools. Where this very situation is all that the kind
+of task ever was, its ability says the same, and says it better.
+
+A tool whose effect must not be repeated is no tool to try out: it is taken where it is written first, where it has
+worked, where a person is asked before it runs, or where all that is left has failed more often than not.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from spar.records.abilities import ENOUGH_TRIALS, kind_of_task, known_of
-from spar.types import Ability
+from msgspec import Struct
 
-_UNKNOWN = 0.5 + math.sqrt(1 / 12)  # mean and deviation of Beta(1, 1): nothing known
+from planning.cases import (
+    NO_EVIDENCE,
+    Case,
+    Evidence,
+    KnownFailure,
+    Situation,
+    evidence_of,
+    known_failure,
+    other_value,
+)
+from spar.records.abilities import ENOUGH_TRIALS, ability_key, kind_of_task, known_of, names_of
+from spar.types import Ability, Learnt
+
+#: Ability beside cases: enough to choose between tools of which these say the same.
+_BESIDE_CASES: Final = 0.0005
+#: Of the trials that a kind of task ever had, the share in this very situation from which its ability says it all.
+_SAME_SHARE: Final = 0.8
+#: Of evidence that a tool failed, in trials: with less of it nothing has to be looked up.
+_FAILED: Final = 0.5
+#: Cases that a decision names.
+_NAMED: Final = 5
+
+#: Standard deviations above the mean that are still plausible; with evidence that fades by 0.975 a trial, so many
+#: lose least.
+WIDTH = 1.2
+_UNKNOWN = 0.5 + WIDTH * math.sqrt(1 / 12)  # mean and deviation of Beta(1, 1): nothing known
 
 
 def optimistic(ability: Ability | None) -> float:
-    """The ability that is still plausible: mean plus standard deviation; for an unknown tool that of the flat prior."""
+    """The ability that is still plausible: mean plus `WIDTH` deviations; of an unknown tool the flat prior's."""
     if ability is None:
         return _UNKNOWN
-    bound = ability.estimate + ability.uncertainty
+    bound = ability.estimate + WIDTH * ability.uncertainty
     return bound if math.isfinite(bound) else _UNKNOWN
 
 
@@ -34,10 +67,206 @@ def is_below(ability: Ability | None, least: float) -> bool:
 def choose(tools: Sequence[str], task: str, abilities: Mapping[str, Ability], least: float | None = None) -> str | None:
     """The tool to take for this kind of task, or None when all of them are known to do worse than `least`."""
     known = {tool: known_of(tool, task, abilities) for tool in tools} if abilities else dict.fromkeys(tools)
-    own = {task, kind_of_task(task)}  # of other intents one must not conclude that it need not be tried
+    names = names_of(task)
+    own = names[
+        : names.index(kind_of_task(task)) + 1
+    ]  # of other intents one must not conclude that it need not be tried
     able = [
         tool
         for tool, of in known.items()
         if least is None or of is None or of.task not in own or not is_below(of, least)
     ]
     return max(able, key=lambda tool: optimistic(known[tool]), default=None)
+
+
+class Decision(Struct, frozen=True):
+    """Choice of a call: `tool` with `params`, or nothing, and `left_out` says why.
+
+    `learnt` says how memory changed this, None where it did not. `look` is after how many seconds a call that is left
+    out may be made. `is_asked`: a person has to agree. `is_lent`: a parameter is one of a case that is untrusted.
+    """
+
+    tool: str | None
+    params: dict[str, Any]
+    left_out: str = ""
+    learnt: Learnt | None = None
+    look: float | None = None
+    is_asked: bool = False
+    is_lent: bool = False
+
+
+class Question(Struct, frozen=True):
+    """Question to be decided: which of `tools` to call with `params` at a `task`; `first` is taken without memory.
+
+    `may_try` says of a tool whether it may be taken only to find out how well it does. `is_wanted`: a person has asked
+    for it, so that a call which only failed so far is made all the same rather than none.
+    """
+
+    tools: Sequence[str]
+    params: dict[str, Any]
+    task: str
+    least: float | None = None
+    may_try: Callable[[str], bool] = lambda tool: True
+    is_wanted: bool = False
+
+    @property
+    def first(self) -> str:
+        return self.tools[0]
+
+
+def has_failed(tool: str, task: str, abilities: Mapping[str, Ability]) -> bool:
+    """Return whether a tool is known to have failed at this very task not long ago, so that memory may have something
+    on it."""
+    known = abilities.get(ability_key(tool, task))
+    if known is None or not (0 < known.estimate < 1 and 0 < known.uncertainty < 0.5):
+        return False
+    weight = known.estimate * (1 - known.estimate) / max(known.uncertainty, 1e-6) ** 2 - 1
+    return (1 - known.estimate) * weight - 1 >= _FAILED
+
+
+def decide(
+    question: Question, abilities: Mapping[str, Ability], cases: Sequence[Case] = (), at: Situation | None = None
+) -> Decision:
+    """Return what to call by all that was learnt. Without cases it is what ability says.
+
+    A call that would only fail again is not made: its remedy is carried out, or the next tool is taken.
+    """
+    task, params = question.task, question.params
+    able = _able(question.tools, task, abilities, question.least)
+    if not able:
+        why = "its tools do too badly at this"
+        return Decision(None, params, why, Learnt(f"{_told(question.first, NO_EVIDENCE, task, abilities)}"))
+    failures = _failures(able, params, cases, at) if at is not None else {}
+    evidence = evidence_of(cases)
+    free = [tool for tool in able if tool not in failures]
+    if free:
+        proposed = next((each.remedy.tool for each in failures.values() if each.remedy.tool in free), "")
+        tool = _best(free, question, evidence, abilities, proposed)
+        return Decision(tool, params, learnt=_learnt(question, tool, evidence, failures, abilities))
+    return _mended(question, failures, cases)
+
+
+def explore(question: Question, cases: Sequence[Case], chance: str) -> Decision:
+    """Return the next step in an environment: one that has worked in this state, else the one that was tried least of
+    those that have not failed here. Args: chance: decides between equals, the same for the same text.
+    """
+    evidence = evidence_of([case for case in cases if case.is_same])
+
+    def order(tool: str) -> tuple[int, int, bytes]:
+        known = evidence.get(tool, NO_EVIDENCE)
+        balance = (known.failed > known.worked) - (known.worked > known.failed)
+        return balance, known.tried, hashlib.blake2b(f"{chance}|{tool}".encode()).digest()
+
+    tried = [tool for tool in question.tools if question.may_try(tool)] or list(question.tools[:1])
+    tool = min(tried, key=order)
+    learnt = _learnt(question, tool, evidence, {}, {}, "was tried least often here")
+    return Decision(tool, question.params, learnt=learnt)
+
+
+def _able(tools: Sequence[str], task: str, abilities: Mapping[str, Ability], least: float | None) -> list[str]:
+    if least is None:
+        return list(tools)
+    return [tool for tool in tools if choose([tool], task, abilities, least) is not None]
+
+
+def _failures(
+    tools: Sequence[str], params: Mapping[str, Any], cases: Sequence[Case], at: Situation
+) -> dict[str, KnownFailure]:
+    found = {tool: known_failure(cases, tool, params, at) for tool in tools}
+    return {tool: failure for tool, failure in found.items() if failure is not None}
+
+
+def _best(
+    tools: Sequence[str],
+    question: Question,
+    evidence: Mapping[str, Evidence],
+    abilities: Mapping[str, Ability],
+    proposed: str,
+) -> str:
+    """Return the most promising of the tools that may be taken."""
+    trials = [known_of(tool, question.task, abilities) for tool in question.tools] if abilities else []
+    same = sum(each.same for each in evidence.values())
+    is_known_better = same > 0 and same >= _SAME_SHARE * sum(each.trials for each in trials if each is not None)
+    by_cases = bool(evidence) and not (is_known_better and any(trials))
+
+    def index(tool: str) -> float:
+        known = known_of(tool, question.task, abilities) if abilities else None
+        if not by_cases:
+            return optimistic(known)
+        found = evidence.get(tool, NO_EVIDENCE)
+        bonus = 1.0 if tool == proposed and not found.failed else 0.0
+        return found.plausible + _BESIDE_CASES * optimistic(known) + bonus
+
+    def mean(tool: str) -> float:
+        known = known_of(tool, question.task, abilities) if abilities else None
+        return evidence.get(tool, NO_EVIDENCE).mean if by_cases else known.estimate if known is not None else 0.5
+
+    def is_proven(tool: str) -> bool:
+        known = known_of(tool, question.task, abilities) if abilities else None
+        return bool(evidence.get(tool, NO_EVIDENCE).worked or (known is not None and known.estimate > 0.5))
+
+    eligible = [tool for tool in tools if tool == question.first or question.may_try(tool) or is_proven(tool)]
+    best = max(eligible, key=index, default="")
+    return best if best and mean(best) >= 0.5 else max(tools, key=index)
+
+
+def _mended(question: Question, failures: Mapping[str, KnownFailure], cases: Sequence[Case]) -> Decision:
+    """Return what is left where each tool would only fail again: another parameter, a person's word, or nothing."""
+    named = tuple(dict.fromkeys(each.case.experience.id for each in failures.values()))[:_NAMED]
+    why = "; ".join(each.sentence for each in failures.values())
+    for tool, failure in failures.items():
+        remedy = failure.remedy
+        if remedy.action == "other_parameter" and (found := other_value(cases, failure, question.params)) is not None:
+            value, case = found
+            is_lent = "untrusted" in (case.tried.trust, case.experience.trust)
+            learnt = Learnt(
+                f"{why}; another {remedy.parameter!r} worked",
+                cases=(case.experience.id, *named),
+                instead_of=f"{question.first} with its own {remedy.parameter!r}",
+            )
+            return Decision(tool, {**question.params, remedy.parameter: value}, learnt=learnt, is_lent=is_lent)
+    for tool, failure in failures.items():
+        if failure.remedy.action == "ask":
+            learnt = Learnt(f"{why}; a person is asked first", cases=named, instead_of=f"{question.first} unasked")
+            return Decision(tool, question.params, learnt=learnt, is_asked=True)
+    if question.is_wanted:
+        return Decision(question.first, question.params)
+    if unsure := [tool for tool, failure in failures.items() if not failure.is_certain]:
+        evidence = evidence_of(cases)
+        tool = max(unsure, key=lambda each: evidence[each].plausible)
+        return Decision(tool, question.params, learnt=_learnt(question, tool, evidence, failures, {}))
+    look = min(each.seconds for each in failures.values())
+    learnt = Learnt(why, cases=named, instead_of=question.first)
+    return Decision(None, question.params, why, learnt, look)
+
+
+def _learnt(
+    question: Question,
+    tool: str,
+    evidence: Mapping[str, Evidence],
+    failures: Mapping[str, KnownFailure],
+    abilities: Mapping[str, Ability],
+    otherwise: str = "is still to be tried",
+) -> Learnt | None:
+    """Return how memory changed a decision, None when it did not."""
+    first = question.first
+    if tool == first:
+        return None
+    chosen, left = evidence.get(tool, NO_EVIDENCE), evidence.get(first, NO_EVIDENCE)
+    told = _told(tool, chosen, question.task, abilities) or f"{tool} {otherwise}"
+    against = failures[first].sentence if first in failures else _told(first, left, question.task, abilities)
+    cases = tuple(dict.fromkeys([*chosen.cases[:_NAMED], *left.cases[:_NAMED]]))
+    return Learnt("; ".join(filter(None, (told, against))), cases=cases, instead_of=first)
+
+
+def _told(tool: str, found: Evidence, task: str, abilities: Mapping[str, Ability]) -> str:
+    """Say how well a tool did, in like situations or, without any, at its kind of task; empty for one never tried."""
+    if total := found.worked + found.failed:
+        cause = max(found.causes, key=lambda each: found.causes[each], default="")
+        why = f" ({cause})" if cause and not found.worked else ""
+        number = len(dict.fromkeys(found.cases))
+        return f"{tool} worked {found.worked} of {total} times in {number} like situation{'s'[: number != 1]}{why}"
+    known = known_of(tool, task, abilities) if abilities else None
+    if known is None or not known.trials:
+        return ""
+    return f"{tool} succeeds {known.estimate:.0%} of the time at {known.task!r}, by {known.trials} trials"

@@ -11,17 +11,43 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from planning.resilience.timeouts import bound
+from spar.data.scrub import know
 from spar.errors import ConfigError
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 
+class ProviderKey(Struct, frozen=True):
+    """A key of a provider: the environment variable that holds it (None: as the provider usually has it), or itself."""
+
+    env: str | None = None
+    value: str = ""
+
+    @property
+    def told(self) -> str:
+        """Return by what it is known from others, within this process; nothing of the key itself."""
+        return f"key {hash(self.value) & 0xFFFFFFFF:08x}" if self.value else self.env or ""
+
+    def read(self, model: str) -> str:
+        """Return the key, "" for the provider's usual one. Raises: ConfigError when its variable is not set."""
+        if self.value or self.env is None:
+            return self.value
+        if key := os.environ.get(self.env, ""):
+            return key
+        raise ConfigError(
+            f"the environment variable {self.env!r}, which is to hold the key of model {model!r}, is not set",
+            path=("key_env",),
+        )
+
+
 def open_model(
     name: str,
     base_url: str | None,
-    key_env: str | None,
+    key: ProviderKey,
     most: int,
     too_long: Callable[[], Exception],
     *,
@@ -36,11 +62,12 @@ def open_model(
     was_enabled = gc.isenabled()
     gc.disable()  # what an import makes stays: to look through it again and again takes a fifth of the time
     try:
-        model, key = _opened(name, base_url, key_env)
+        model, found = _opened(name, base_url, key)
+        know(found)
         if thinks and base_url is not None:
             _let_think(model)
         _bound(model, most, too_long)
-        return model, key
+        return model, found
     except ImportError as error:
         provider = name.partition(":")[0]
         raise ConfigError(
@@ -54,7 +81,7 @@ def open_model(
             gc.enable()
 
 
-def _opened(name: str, base_url: str | None, key_env: str | None) -> tuple[Model, str]:
+def _opened(name: str, base_url: str | None, given: ProviderKey) -> tuple[Model, str]:
     try:
         from pydantic_ai import models
     except ImportError as error:
@@ -62,12 +89,7 @@ def _opened(name: str, base_url: str | None, key_env: str | None) -> tuple[Model
             f"model {name!r} needs a library that is not installed ({error}); install it with: "
             "pip install 'spar-agent[llm]'"
         ) from error
-    key = os.environ.get(key_env, "") if key_env is not None else ""
-    if key_env is not None and not key:
-        raise ConfigError(
-            f"the environment variable {key_env!r}, which is to hold the key of model {name!r}, is not set",
-            path=("key_env",),
-        )
+    key = given.read(name)
     try:
         if base_url is not None:
             model = _compatible(name, base_url, key)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from planning.llm.provider.client import is_unknown, model_without_key, open_model
+from planning.llm.provider.client import ProviderKey, is_unknown, model_without_key, open_model
 from planning.llm.provider.messages import MODES, Mode, absorb, functions_of, messages_of, parameters_of, texts_of
 from planning.llm.provider.native_tools import Calls
 from planning.llm.provider.prices import checked, cost_of, usage_of
@@ -64,6 +64,7 @@ class ProviderModel:
         name: provider and model; with `base_url` the model's name on that server.
         base_url: any server that speaks OpenAI's chat completions.
         key_env: the environment variable that holds the key; None: the one that the provider usually reads.
+        api_key: the key itself, which goes before `key_env`.
         mode: `native` offers the tools as functions, `structured` asks for the solution as JSON text, `auto` chooses by
             what the request asks for and the model is known to support.
         first_byte: seconds until the answer begins; idle: seconds without anything of it after that, keep-alives are
@@ -86,6 +87,7 @@ class ProviderModel:
         clock: Clock | None = None,
         base_url: str | None = None,
         key_env: str | None = None,
+        api_key: str | None = None,
         mode: Mode = "auto",
         first_byte: float = 120.0,
         idle: float = 60.0,
@@ -114,8 +116,9 @@ class ProviderModel:
                 "(base_url)", path=("model",)
             )  # fmt: skip
         #: Whose model it is, and by which key: what is wrong with one of them may be so with all.
-        self.provider = " ".join(filter(None, (base_url or self.name.partition(":")[0], key_env)))
-        self._given, self._base_url, self._key_env, self._mode = name, base_url, key_env, mode
+        self._key = ProviderKey(key_env, api_key or "")
+        self.provider = " ".join(filter(None, (base_url or self.name.partition(":")[0], self._key.told)))
+        self._given, self._base_url, self._mode = name, base_url, mode
         self._first_byte, self._idle, self._longest = first_byte, idle, longest
         self._max_chars, self._max_calls = max_chars, max_calls
         self._context_tokens, self._max_tokens, self._prices = context_tokens, max_tokens, checked(prices, base_url)
@@ -204,7 +207,7 @@ class ProviderModel:
         if not isinstance(self._given, str):
             return self._given
         thinks = self._generation.thinking is not None
-        model, self._secret = open_model(self._given, self._base_url, self._key_env, most, too_long, thinks=thinks)
+        model, self._secret = open_model(self._given, self._base_url, self._key, most, too_long, thinks=thinks)
         return model
 
     # -- asking it

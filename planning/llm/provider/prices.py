@@ -45,7 +45,8 @@ def usage_of(name: str, model: Model, response: ModelResponse, prices: Prices | 
     if used.unmeasured_requests or not used.has_values():
         return None
     cost = cost_of(model, prices, used.input_tokens, used.output_tokens, used.cache_read_tokens, response)
-    return Usage(name, used.input_tokens, used.output_tokens, used.cache_read_tokens, cost)
+    return Usage(name, used.input_tokens, used.output_tokens, used.cache_read_tokens, cost,
+                 response.model_name or "", response.finish_reason or "")  # fmt: skip
 
 
 def cost_of(

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from acting.mcp.server import McpServer
-from acting.net.addresses import Guard
 from acting.tooling.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import InDoubtError, PermanentError, TransientError
+from spar.net.addresses import Guard
 from spar.protocols import Home
 from spar.threads import Threads
 from spar.types import Call

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from acting.net.http_client import retry_after
 from acting.tools.http import HttpTool
 from spar.errors import ConfigError, PermanentError, TransientError
+from spar.net.http_client import retry_after
 from spar.testing import check_tool
 from tests.effort import hang_guard
 

@@ -170,7 +170,7 @@ def test_a_notifier_of_ones_own_is_named_by_module_and_class() -> None:
     ("via", "path", "reason"),
     [
         ("log", ("via",), "must be a list"),
-        (["lgo"], ("via", 0), "no notifier named 'lgo'; known: desktop, log, webhook"),
+        (["lgo"], ("via", 0), "no notifier named 'lgo'; known: desktop, log, mail, webhook"),
         (["log", 5], ("via", 1), "a name or a table with 'use', found 5"),
         ([{"url": "x"}], ("via", 0), "a name or a table with 'use'"),
         ([{"use": "webhook"}], ("via", 0), "cannot be made: .*'url'"),

@@ -274,11 +274,13 @@ async def test_a_skill_that_is_mended_is_no_problem_any_more(clock: VirtualClock
     skill(folder, "weather", description="''")
     planner = planner_of(desk, ScriptedModel([{"output": "yes"}] * 2), home)
     await planned(planner, [], context())
-    assert [about for about, why in desk.problems if why] == ["the skill 'weather' is not available:"]
+    assert [about for about, why in desk.problems if why] == [
+        f"the skill 'weather' is not available ({folder / 'weather'}):"
+    ]
 
     skill(folder, "weather")
     await planned(planner, [], context())
-    assert desk.problems[1:] == [("the skill 'weather' is not available:", "")]
+    assert desk.problems[1:] == [(f"the skill 'weather' is not available ({folder / 'weather'}):", "")]
 
 
 async def test_a_session_that_is_reset_begins_anew_with_the_skills_of_then(clock: VirtualClock, home: Home) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from acting import Executor
 from planning.llm.planner import ModelPlanner
@@ -220,6 +221,38 @@ async def test_untrusted_experiences_are_marked_and_taint_the_plan(clock: Virtua
 
     assert action.trust == "untrusted"
     assert '"trust": "untrusted"' in read_of(model.requests[0])
+
+
+async def test_experiences_are_shown_with_their_counts_until_they_have_harmed_too_often(clock: VirtualClock) -> None:
+    useful = Experience("a", lesson="look first", trust="trusted", at=BEFORE, count=4, helped=2, harmed=1, id="good")
+    harmful = Experience("b", lesson="wipe it", trust="trusted", at=BEFORE, harmed=3, id="bad")
+    planner, model = planner_of(Desk(clock), [{"calls": [NOTE]}])
+
+    action = decided(await planned(planner, [], context(memory=Recalling(useful, harmful))))
+
+    read = read_of(model.requests[0])
+    assert '"id": "good"' in read
+    assert '"times": 4, "helped": 2, "harmed": 1' in read
+    assert "wipe it" not in read
+    [learnt] = action.learnt
+    assert (learnt.cases, learnt.is_used, learnt.why) == (("good",), True, "the model was shown 1 experience")
+
+
+@pytest.mark.parametrize(("learning", "told"), [("off", []), ("observe", [False])])
+async def test_a_model_is_shown_nothing_that_was_learnt_unless_that_is_switched_on(
+    clock: VirtualClock, learning: Any, told: list[bool]
+) -> None:
+    memory = Recalling(Experience("a", lesson="look first", trust="trusted", at=BEFORE))
+    desk = Desk(clock, tools={"note": Tool(), "look": Tool("look")})
+    planner, model = planner_of(desk, [{"calls": [NOTE]}])
+    known = {ability_key("look", "message"): Ability("look", "message", 0.9, 0.1, 9)}
+    given = context(memory=memory)
+
+    action = decided(await planned(planner, [], structs.replace(given, abilities=known, learning=learning)))
+
+    read = read_of(model.requests[0])
+    assert ("look first" in read, "succeeds" in read) == (False, False)
+    assert [each.is_used for each in action.learnt] == told
 
 
 async def test_a_memory_that_fails_is_told_and_the_plan_is_made_without_it(clock: VirtualClock) -> None:

@@ -389,7 +389,7 @@ async def test_what_it_took_is_told_with_its_price() -> None:
         most = await asked.most(ASK)
         await asked.aclose()
 
-    assert used == Usage("tiny", 20, 12, 0, cost=160)
+    assert used == Usage("tiny", 20, 12, 0, cost=160, answered_as="tiny", finish="tool_call")
     assert most["requests"] == 1
     assert most["tokens"] is not None
     assert most["money"] == (most["tokens"] - 4_096) * 2 + 40_960

@@ -1,0 +1,64 @@
+"""Recall for a decision: bounded in number and time, and never a reason not to decide."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from planning.cases import RECALLED
+from spar.records.abilities import is_exact
+from spar.types import Experience, Fault
+
+#: Seconds that a decision waits for the memory.
+WITHIN: Final = 2.0
+#: Characters of a text that are looked for.
+_QUERY: Final = 2_000
+
+
+class Recalled(Struct, frozen=True):
+    """Memories, best first; `trouble` is a sentence where the memory failed.
+
+    `nearness` is how near the meaning of each is to what was asked for, a cosine, by id; of those of which it is known.
+    """
+
+    experiences: Sequence[Experience] = ()
+    trouble: str = ""
+    nearness: Mapping[str, float] = {}
+
+
+async def recalled_at(memory: Any, text: str, key: str, **filters: Any) -> Recalled:
+    """Return what was lived in the situation of this name, the newest first, and then what fits a text. Never raises.
+
+    A name that says what it is about is asked for by itself: however many texts are like this one, what happened with
+    these very things is among what is returned.
+    """
+    own = await recalled(memory, "", key=key, **filters) if is_exact(key) else Recalled()
+    if own.trouble:
+        return own
+    more = await recalled(memory, text, **filters)
+    known = {each.id for each in own.experiences}
+    others = (each for each in more.experiences if each.id not in known)
+    return Recalled((*own.experiences, *others), more.trouble, more.nearness)
+
+
+async def recalled(memory: Any, text: str, **filters: Any) -> Recalled:
+    """Return the experiences that have most to do with a text, and fit the filters. Never raises."""
+    search = getattr(memory, "search", None)
+    recall = search if search is not None else getattr(memory, "recall", None)
+    if recall is None:
+        return Recalled()
+    query = text[:_QUERY]
+    try:
+        async with asyncio.timeout(WITHIN):
+            found = await recall(query, RECALLED, **filters) if query.strip() or filters else ()
+    except TimeoutError:
+        return Recalled(trouble=f"the memory did not answer within {WITHIN:g} s, so this was decided without it")
+    except Exception as error:  # a memory that fails is no reason not to act
+        return Recalled(trouble=f"decided without memory, which failed: {Fault.of(error).message}")
+    if search is None:
+        return Recalled(tuple(found))
+    near = {each.experience.id: each.nearness for each in found if each.nearness is not None}
+    return Recalled(tuple(each.experience for each in found), nearness=near)
