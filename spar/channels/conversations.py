@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
@@ -33,6 +33,7 @@ from spar.ports.channel import (
 )
 from spar.protocols import Home, ModuleRows
 from spar.records.senders import Admission
+from spar.records.session import Origin
 from spar.runs.messages.text_blocks import blocks_of
 from spar.runs.run import Receipt, Run
 from spar.runs.runs import Runs
@@ -57,7 +58,11 @@ class HasRows(Protocol):
     def rows_of(self, name: str) -> ModuleRows | None: ...
 
 
-Submit = Callable[[Perception, str, str | None, str | None], Awaitable[Receipt]]
+class Submit(Protocol):
+    """Submission of a message, with where it came from."""
+
+    def __call__(self, message: Perception, session: str, mode: str | None, key: str | None, /, *,
+                 origin: Origin | None = None) -> Awaitable[Receipt]: ...  # fmt: skip
 
 
 class Channels:
@@ -178,7 +183,8 @@ class Channels:
                       "person": admission.person}  # fmt: skip
         perception = Perception(message.text, source=spec.name, kind="message", session=session, trust=admission.trust,
                                 attributes=attributes)  # fmt: skip
-        receipt = await self._submit(perception, session, spec.mode, key)
+        origin = Origin("channel", spec.name, message.address[:200], admission.person[:200])
+        receipt = await self._submit(perception, session, spec.mode, key, origin=origin)
         if self._owed.get(receipt.run_id) is not None:
             return Accepted("known", receipt.run_id)
         owed = Owed(receipt.run_id, spec.name, message.address, self._core.clock.now(), session, message.reply)
@@ -195,6 +201,25 @@ class Channels:
             self._talks[session] = (channel, address)
             if (rows := self._state.rows_of(OWNER)) is not None:
                 rows.keep(f"talk/{session}", [channel, address])
+
+    async def forget(self, session: str) -> None:
+        """Forget with whom a session talked and what was told there; what waits to be sent is sent, and forgotten then.
+
+        Raises: what the store raises.
+        """
+        self._talks.pop(session, None)
+        self._owed.forget(session)
+        waiting: set[str] = set()
+        for supervisor in self.supervisors.values():
+            supervisor.deliveries.forget(session)
+            waiting.update(supervisor.deliveries.items)
+        if (rows := self._state.rows_of(OWNER)) is None:
+            return
+        for key, value in (await rows.list()).items():
+            kind, _, id = key.partition("/")
+            of = id if kind == "talk" else value["session"]
+            if of == session and not (kind == "out" and id in waiting):
+                rows.drop(key)
 
     # -- sending
 

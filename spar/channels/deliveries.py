@@ -132,6 +132,10 @@ class Deliveries:
         self._drop(delivery)
         return delivery
 
+    def forget(self, session: str) -> None:
+        """Know nothing of what was put aside of a session; their rows are left to whoever forgets it."""
+        self.failed = {id: each for id, each in self.failed.items() if each.session != session}
+
     def _failed(self, id: str) -> Delivery:
         if id not in self.failed:
             raise LookupError(f"no message {id!r:.100} was put aside; spar channels failed")

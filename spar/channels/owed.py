@@ -76,6 +76,10 @@ class OwedAnswers:
         if len(self._items) > MOST_ANSWERED:
             self._forget_oldest()
 
+    def forget(self, session: str) -> None:
+        """Know nothing of the runs of a session any more; their rows are left to whoever forgets it."""
+        self._items = {run_id: owed for run_id, owed in self._items.items() if owed.session != session}
+
     def _forget_oldest(self) -> None:
         """Forget a tenth of those that were answered."""
         done = [run_id for run_id, each in self._items.items() if each.is_done]

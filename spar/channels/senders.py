@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,12 +60,15 @@ class SenderView(Struct, frozen=True):
 class Senders:
     """The senders of one agent. `refused` counts messages that were not heard, by channel and reason."""
 
-    __slots__ = ("_core", "_lock", "_memory", "_rows", "_rules", "_settings", "_tries", "refused")
+    __slots__ = ("_core", "_lock", "_memory", "_rows", "_rules", "_settings", "_tries", "_waiting",
+                 "refused")  # fmt: skip
 
     def __init__(self, core: Core, memory: Any) -> None:
         self._core, self._memory = core, memory
         self._lock = asyncio.Lock()
         self._rows: dict[str, SenderRow] = {}
+        #: Names of those that wait: few, where those that were decided about may be many.
+        self._waiting: set[str] = set()
         self._tries: list[datetime] = []
         self._settings: SenderSettings | None = None
         self._rules = SenderRules()
@@ -81,11 +84,12 @@ class Senders:
             if row.agent == self._core.name:
                 rows[row.id] = row
         self._rows = rows
+        self._waiting = {row.id for row in rows.values() if row.status == "waiting"}
 
     @property
     def waiting(self) -> int:
         """Return how many unknown senders wait for a person's decision."""
-        return sum(row.status == "waiting" for row in list(self._rows.values()))
+        return len(self._waiting)
 
     # -- what channels ask
 
@@ -139,15 +143,17 @@ class Senders:
 
     async def _has_room(self, now: datetime) -> bool:
         """Return whether one more may wait; those whose codes have expired go, the oldest first."""
-        waiting = [row for row in self._rows.values() if row.status == "waiting"]
-        if len(waiting) < self._terms.limit:
+        if len(self._waiting) < self._terms.limit:
             return True
-        expired = [row for row in waiting if row.last_at is None or now - row.last_at >= ANSWER_EVERY]
+        expired = [row for row in self._unanswered() if row.last_at is None or now - row.last_at >= ANSWER_EVERY]
         expired = [row for row in expired if row.expires_at is None or row.expires_at <= now]
         if not expired:
             return False
         await self._drop(min(expired, key=lambda row: row.last_at or now).id)
         return True
+
+    def _unanswered(self) -> Iterator[SenderRow]:
+        return (self._rows[name] for name in self._waiting)
 
     # -- what people decide
 
@@ -162,7 +168,7 @@ class Senders:
             if len(self._tries) >= MOST_TRIES:
                 wait = (self._tries[0] + TRIES_WITHIN - now).total_seconds()
                 raise TransientError(f"{MOST_TRIES} wrong codes were tried; try again later", retry_after=wait)
-            same = [row for row in self._rows.values() if row.digest and is_same(row.digest, code, row.salt)]
+            same = [row for row in self._unanswered() if row.digest and is_same(row.digest, code, row.salt)]
             good = [row for row in same if row.expires_at is not None and now < row.expires_at]
             if not good:
                 self._tries.append(now)
@@ -206,7 +212,7 @@ class Senders:
             raise ValueError(f"a person's name has at most {LONGEST_PERSON} characters, found {len(person)}")
         if status == "allowed" and name in self._known_rules().deny:
             raise ConflictError(f"{name} is denied by the configuration (senders.deny); take it out there")
-        if name not in self._rows and sum(row.status != "waiting" for row in self._rows.values()) >= MOST_DECIDED:
+        if name not in self._rows and len(self._rows) - len(self._waiting) >= MOST_DECIDED:
             raise ConflictError(f"{MOST_DECIDED} senders have been decided about; forget some, or use senders.allow")
         now = self._core.clock.now()
         row = self._rows.get(name) or SenderRow(name, self._core.name, first_at=now)
@@ -232,11 +238,13 @@ class Senders:
         if offers(self._memory, Records):
             await self._memory.keep(KIND, self._id(row.id), msgspec.to_builtins(row))
         self._rows[row.id] = row
+        (self._waiting.add if row.status == "waiting" else self._waiting.discard)(row.id)
 
     async def _drop(self, name: str) -> None:
         if offers(self._memory, Records):
             await self._memory.drop(KIND, self._id(name))
         self._rows.pop(name, None)
+        self._waiting.discard(name)
 
     def _id(self, name: str) -> str:
         return f"{self._core.name}/{name}"

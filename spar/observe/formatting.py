@@ -30,9 +30,12 @@ LINE_LIMIT = 64 * 1024
 ITEMS, DEPTH, NODES = 100, 6, 2000
 """Number of items of one list or table are shown, how deep, and how many values in one line."""
 
+#: The message of a cycle that did something.
+CYCLE_ACTED = "cycle acted"
 #: Fields that hold a stack: on a terminal it stands on lines of its own.
 STACKS = ("stack", "error.stack")
 _OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error.type", "error.message", "error.stack"})
+_ERROR_KEYS = ("error.type", "error.message", "error.stack")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _COLOURS = {"debug": _DIM, "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[1;31m"}
@@ -71,12 +74,30 @@ def json_line(line: Line, at: datetime) -> bytes:
     return encoded + b"\n"
 
 
-def pretty_line(line: Line, at: datetime, *, colour: bool = False) -> bytes:
-    """`12:03:04.123 warning sensor failed  sensor=host` in local time; a stack follows on lines of its own."""
-    clock = at.astimezone().strftime("%H:%M:%S.%f")[:-3]
+def read_line(values: Mapping[str, Any]) -> Line:
+    """Return the line that `json_line` wrote, from its fields; any value stands where any may."""
+    error = {key: str(values[key]) for key in _ERROR_KEYS if key in values}
+    fields = {str(key): value for key, value in values.items() if key not in _OWN_KEYS}
+    return Line(
+        escaped(str(values.get("level", ""))[:20]),
+        str(values.get("msg", "")),
+        str(values.get("logger", "")),
+        fields,
+        error,
+    )
+
+
+def pretty_line(line: Line, at: datetime, *, colour: bool = False, is_dated: bool = False) -> bytes:
+    """`12:03:04.123 warning sensor failed  sensor=host` in local time; a stack follows on lines of its own.
+
+    A cycle that acted reads as a sentence: `noticed → decided → calls  duration`. `is_dated` puts the date first.
+    """
+    clock = at.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f" if is_dated else "%H:%M:%S.%f")[:-3]
     level = f"{line.level:<7}"
     if colour:
         clock, level = f"{_DIM}{clock}{_PLAIN}", f"{_COLOURS.get(line.level, '')}{level}{_PLAIN}"
+    if line.message == CYCLE_ACTED and not line.error and (told := _cycle_text(line.fields, colour=colour)):
+        return f"{clock} {level} {told}\n".encode("utf-8", "replace")
     values = {**line.fields, **line.error}
     stacks = [stack for key in STACKS if isinstance(stack := values.pop(key, ""), str)]
     fields = fields_text(values)
@@ -85,6 +106,24 @@ def pretty_line(line: Line, at: datetime, *, colour: bool = False) -> bytes:
         text += f"\n    {escaped(row)}"
     encoded = text.encode("utf-8", "replace")[: LINE_LIMIT - 1]
     return encoded.decode("utf-8", "ignore").encode() + b"\n"
+
+
+def _cycle_text(fields: Mapping[str, Any], *, colour: bool) -> str:
+    """Return a cycle that acted as people read it: `inbox: a.txt → rule 'x' matched → note ✓ files ✗ 230 ms`.
+
+    The agent is named where it is not "main", the session as well; "" where the line is not of that shape.
+    """
+    parts = [fields.get(name, "") for name in ("noticed", "decided", "calls")]
+    seconds = fields.get("milliseconds")
+    if not all(isinstance(part, str) for part in parts) or not isinstance(seconds, int | float):
+        return ""
+    whose = [str(fields[name]) for name in ("agent", "session") if fields.get(name, "main") != "main"]
+    text = escaped(" → ".join(part for part in (*parts[:2], parts[2] or "answered") if part))
+    took = f"{seconds:.0f} ms" if seconds < 1000 else f"{seconds / 1000:.1f} s"
+    if colour:
+        text = text.replace("✓", f"\x1b[32m✓{_PLAIN}").replace("✗", f"\x1b[31m✗{_PLAIN}")
+        took = f"{_DIM}{took}{_PLAIN}"
+    return f"{escaped('/'.join(whose))}{': ' if whose else ''}{text}  {took}"
 
 
 def fields_text(fields: Mapping[str, Any]) -> str:

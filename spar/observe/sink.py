@@ -87,6 +87,8 @@ class Logs:
     def __init__(self, level: str, outputs: Sequence[tuple[str, Target, Render]]) -> None:
         global _active
         self._scrub = Scrubber()
+        #: Returns fields that a line gets besides, by those that it has.
+        self.names: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
         self._repeats = Repeats(time.monotonic)
         self._writers = [
             (
@@ -133,6 +135,8 @@ class Logs:
         may_repeat = level in ("debug", "info")
         if not may_repeat and self._repeats.leaves_out(level, name, message, fields):
             return
+        if self.names is not None and (names := self.names(fields)):
+            fields = {**fields, **names}
         line = make_line(level, name, message, fields, error, self._scrub)
         if may_repeat or self._repeats.admit(line):
             self._write(line)

@@ -9,4 +9,5 @@ systemd         notifies systemd of readiness, progress and stop
 metrics         renders the page of metrics in the format of Prometheus
 health_metrics  the metrics of health: progress, ages, queues, losses, memory and disk
 event_log       logs events of cycles, sensors and tools
+live            the live events, for who watches from outside
 """

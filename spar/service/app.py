@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from spar import __version__
-from spar.agent.measured import Measured
+from spar.agent.measured import Measured, warnings_of
 from spar.agent.served import Served
-from spar.config.factory import BUILT_FROM, Parts, judge_written_calls, makers
+from spar.config.factory import BUILT_FROM, Parts, digests_of, judge_written_calls, makers
+from spar.config.lines import dotted
 from spar.config.load import RELOAD, Loaded, Settings, changed, load, reloads
+from spar.config.toml_lines import KeyPath
+from spar.data.json_safe import shortened
+from spar.data.scrub import MASK, is_secret_name, masked
 from spar.errors import ConfigError, LifecycleError, NotReadyError, SparError
 from spar.events import ConfigReloaded, ErrorOccurred
 from spar.journal.recovery import STARTS_WITHIN
 from spar.observe.logs import get_logger
-from spar.protocols import Warns
+from spar.ports.optional import offers
+from spar.records.audit import AuditDraft, KeepsAudit, refine
 from spar.review.pending_approvals import Waiting
 from spar.service.health_metrics import snapshot_of
+from spar.service.live.feed import Feed
 from spar.service.metrics import Metrics
 from spar.threads import Threads
 from spar.types import Fault, Phase
 
+if TYPE_CHECKING:
+    from spar.notices.notices import Notices
+    from spar.observe.tracing.tracer import Tracer
+
 log = get_logger("spar.app")
 
+#: Bytes of a setting that the audit log shows.
+LARGEST_SHOWN = 2_000
 #: Seconds for which the event loop may be blocked before the process counts as dead.
 DEAD_AFTER = 15.0
 
@@ -34,16 +47,22 @@ class Service:
     """Application behind the servers: the agent of this process, its memory, its metrics, and how to end it."""
 
     def __init__(self, loaded: Loaded, agent: Served, *, log_dropped: Callable[[], int] = lambda: 0,
-                 reload: Callable[[], Loaded] | None = None) -> None:  # fmt: skip
-        self.loaded, self._agent = loaded, agent
+                 reload: Callable[[], Loaded] | None = None, tracer: Tracer | None = None) -> None:  # fmt: skip
+        self.loaded, self._agent, self.tracer = loaded, agent, tracer
+        self._digests = digests_of(loaded)
         self._reload = reload or (lambda: load(loaded.path))
         self._reloading = asyncio.Lock()
         self._threads = Threads("reload", agent.core.clock)
         self.started_at = datetime.now(UTC)
         self.waiting = Waiting(agent.core, agent.setup)
         self.metrics = Metrics(
-            lambda: [self._agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting]
-        )
+            lambda: [self._agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting],
+            spans=lambda: self.tracer.counts if self.tracer is not None else None,
+            notices=lambda: self.notices.snapshot() if self.notices is not None else [],
+        )  # fmt: skip
+        self.feed = Feed(agent.core.events, agent.core.clock, partial(_cycles, agent), partial(_session_of, agent))
+        #: Tells people of alerts, where notifiers are configured.
+        self.notices: Notices | None = None
         self.request_stop: Callable[[], None] = lambda: None
         self.on_reloaded: Callable[[Settings], None] = lambda settings: None
         self.addresses: dict[str, str] = {}
@@ -60,8 +79,11 @@ class Service:
     def memory(self) -> Any:
         return self._agent.memory
 
-    def status(self) -> dict[str, Any]:
-        """Everything that can be told without asking the work; safe from any thread."""
+    def status(self, *, has_lanes: bool = True) -> dict[str, Any]:
+        """Everything that can be told without asking the work; safe from any thread.
+
+        Args: has_lanes: with the sessions that have something to do, which may be thousands.
+        """
         agent = self._agent
         return {
             "version": __version__,
@@ -69,7 +91,7 @@ class Service:
             "started_at": self.started_at,
             "config": str(self.loaded.path) if self.loaded.path else None,
             "addresses": self.addresses,
-            "agents": [{**describe(agent), "approvals": self.waiting.snapshot(datetime.now(UTC))}],
+            "agents": [{**describe(agent, has_lanes=has_lanes), "approvals": self.waiting.snapshot(datetime.now(UTC))}],
         }
 
     def demand_open(self) -> None:
@@ -158,16 +180,23 @@ class Service:
         if agent.core.state not in ("running", "pausing", "paused"):
             raise LifecycleError("reload", agent.core.state)
         new = self._reload()
-        keys = changed(self.loaded.settings, new.settings)
+        digests = await self._threads.run(digests_of, new)  # a file may be slow
+        keys = tuple(dict.fromkeys([*changed(self.loaded.settings, new.settings), *self._with_new_secrets(digests)]))
         live = tuple(key for key in keys if reloads(key) == "live")
         loaded = Loaded(in_force(self.loaded.settings, new.settings), new.sources)
+        refine(detail={"changed": difference(self.loaded.settings, new.settings, keys)})
         made = makers(Parts(loaded))
         rebuilt = await self._threads.run(self._rebuilt, made, live, loaded)  # it may import what is large
         await agent.exchange(rebuilt, loaded.settings)
         agent.lifespan.makers = made
-        self.loaded = loaded
+        self.loaded, self._digests = loaded, digests
         self.on_reloaded(loaded.settings)
         return ConfigReloaded(changed=live, needs_restart=tuple(key for key in keys if key not in live))
+
+    def _with_new_secrets(self, digests: Mapping[KeyPath, str]) -> list[str]:
+        """Return the keys whose secrets have changed where they stand; a list that has one is one key."""
+        new = [path for path, digest in digests.items() if self._digests.get(path, digest) != digest]
+        return [str(path[0]) if isinstance(path[1], int) else dotted(path) for path in new]
 
     def _rebuilt(
         self, makers: Mapping[Phase, Callable[[], Any]], keys: tuple[str, ...], loaded: Loaded
@@ -181,9 +210,28 @@ class Service:
         judge_written_calls(made.get("plan", now["plan"]), made.get("act", now["act"]), loaded)
         return made
 
+    async def audit(self, draft: AuditDraft) -> None:
+        """Write an entry of the audit log that no row was written with, where one is kept. Raises: SparError."""
+        if not draft.is_written and offers(self.memory, KeepsAudit):
+            await self.memory.audit.write(draft)
+
     async def stop(self) -> None:
         """Ask for the end and return at once: whoever asked is answered before the door closes."""
         self.request_stop()
+
+
+def difference(old: Settings, new: Settings, keys: Iterable[str]) -> dict[str, list[Any]]:
+    """Return what each of these keys was and is, secrets masked, large values cut."""
+    tables = [settings.model_dump(mode="json") for settings in (old, new)]
+    return {key: [_shown(table, key) for table in tables] for key in keys}
+
+
+def _shown(table: Any, key: str) -> Any:
+    value = table
+    for name in key.partition("[")[0].split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    shown, _ = shortened(MASK if is_secret_name(key.rpartition(".")[2]) else masked(value), LARGEST_SHOWN)
+    return shown
 
 
 def in_force(old: Settings, new: Settings) -> Settings:
@@ -198,8 +246,9 @@ def in_force(old: Settings, new: Settings) -> Settings:
     return new.model_copy(update=sections)
 
 
-def describe(agent: Measured) -> dict[str, Any]:
+def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
     """An agent as its status shows it; safe from any thread."""
+    lanes = list(agent.sessions.by_key.values()) if has_lanes else []
     return {
         "name": agent.core.name,
         "state": agent.core.state,
@@ -210,7 +259,7 @@ def describe(agent: Measured) -> dict[str, Any]:
             {"kind": a.kind, "severity": a.severity, "message": a.message, "since": a.since, "session": a.session}
             for a in list(agent.health.alerts.values())
         ],
-        "lanes": [describe_session(session) for session in list(agent.sessions.by_key.values())],
+        **({"lanes": [describe_session(session) for session in lanes]} if has_lanes else {}),
         "senders_waiting": agent.senders.waiting,
         "open_runs": agent.runs.open,
         "kept": agent.kept,
@@ -230,18 +279,6 @@ def describe(agent: Measured) -> dict[str, Any]:
     }
 
 
-def warnings_of(agent: Measured) -> list[str]:
-    """Return what of the configuration will not work, as far as the modules know; safe from any thread."""
-    found: list[str] = []
-    for module in agent.setup.modules.values():
-        if isinstance(module.part, Warns):
-            try:
-                found += [str(each) for each in module.part.warnings()]
-            except Exception as error:  # a part of somebody else's; the others are still told
-                found.append(f"{module.name} cannot say what is wrong with it: {error!r:.200}")
-    return found
-
-
 def describe_session(session: Any) -> dict[str, Any]:
     cycle, now = session.cycle, session.core.clock.monotonic()
     return {
@@ -258,3 +295,15 @@ def describe_session(session: Any) -> dict[str, Any]:
 
 def _snapshot(module: Any) -> dict[str, Any]:
     return {"use": module.name, **snapshot_of(module.part)}
+
+
+def _cycles(agent: Measured) -> Iterator[tuple[str, str]]:
+    """Yield each cycle that goes on, with its session."""
+    for session in agent.sessions.by_key.values():
+        if session.cycle is not None:
+            yield session.cycle.id, session.key
+
+
+def _session_of(agent: Measured, run_id: str) -> str:
+    run = agent.runs.find(run_id)
+    return run.session if run is not None else ""

@@ -22,6 +22,7 @@ from spar.events import (
 from spar.health.error_reporting import ErrorReporter
 from spar.hooks import POINTS
 from spar.loop.core import Core
+from spar.observe.formatting import CYCLE_ACTED
 from spar.observe.logs import get_logger
 from spar.runs.messages.call_lines import SIGNS
 from spar.types import ActionResult, CallResult, Perception
@@ -51,9 +52,16 @@ def log_cycles(core: Core) -> None:
             return
         if not result.results and action.output is None:
             return
-        cycle_log.info("cycle acted", agent=core.name, cycle=event.cycle_id, session=event.session,
-                 noticed=noticed(action.perceptions), calls=calls(result.results),
-                 milliseconds=round(event.duration * 1000, 1))  # fmt: skip
+        cycle_log.info(
+            CYCLE_ACTED,
+            agent=core.name,
+            cycle=event.cycle_id,
+            session=event.session,
+            noticed=noticed(action.perceptions),
+            decided=one_line(action.reason[: 4 * TEXT], TEXT),
+            calls=calls(result.results),
+            milliseconds=round(event.duration * 1000, 1),
+        )
 
     core.events.subscribe(PhaseCompleted, phase_completed)
     core.events.subscribe(LoopCompleted, cycle_completed)

@@ -39,6 +39,12 @@ def sensors(agent: Measured) -> Mapping[str, Any]:
     return _of(snapshot_of(agent.setup.modules["sense"].part), "sensors")
 
 
+def incidents(agent: Measured, what: str) -> Rows:
+    """Return how many incidents are `open`, were `opened` (by severity), or `closed` (by how that came about)."""
+    figures = _of(snapshot_of(agent.setup.modules["sense"].part), "incidents")
+    return [([label], number) for label, number in _of(figures, what).items()]
+
+
 def _of(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = snapshot.get(key)
     return found if isinstance(found, Mapping) else {}
@@ -95,6 +101,12 @@ def _overdue(agent: Measured) -> Rows:
         for name, sensor in sensors(agent).items()
         if sensor.get("every") and sensor.get("last_poll_age") is not None
     ]
+
+
+def _pipeline(agent: Measured) -> Rows:
+    """Return what each stage counts: `in`, `touched`, `dropped`, `merged`, `cut`, and what is its own to count."""
+    stages = _of(snapshot_of(agent.setup.modules["sense"].part), "pipeline")
+    return [([stage, fate], number) for stage in stages for fate, number in _of(stages, stage).items()]
 
 
 def _shed(agent: Measured) -> Rows:
@@ -176,6 +188,8 @@ HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
      ["agent", "sensor"], _overdue),
     ("counter", "spar_shed_total", "Perceptions not kept, by sensor and reason", ["agent", "sensor", "reason"],
      _shed),
+    ("counter", "spar_pipeline_total", "Perceptions by stage of the pipeline and by what became of them there",
+     ["agent", "stage", "fate"], _pipeline),
     ("counter", "spar_trigger_missed_total", "Ticks that did not run when they were due, over all restarts",
      ["agent", "trigger", "reason"], _missed),
     ("counter", "spar_child_restarts_total", "Restarts of modules, sensors, the loop", ["agent", "child"], _restarts),
@@ -193,6 +207,9 @@ HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
      lambda a: [([], a.account.calls.overflow)]),
     ("gauge", "spar_sandbox_level", "The sandbox that programs of a tool run in (0: none, 2: all probes refused)",
      ["agent", "tool"], _sandboxes),
+    ("counter", "spar_hook_requests_total", "Requests to webhooks by how they ended", ["agent", "hook", "outcome"],
+     lambda a: [([name, outcome], number) for name, each in sensors(a).items()
+                for outcome, number in _of(each, "requests").items()]),
     ("gauge", "spar_memory_resident_bytes", "Memory of the process as last read", ["agent"], _pressure("memory_bytes")),
     ("gauge", "spar_disk_free_bytes", "Room on the disk of the state directory, as last read", ["agent"],
      _pressure("disk_free_bytes")),

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import operator
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -30,7 +31,7 @@ from spar.health.alerts import KINDS
 from spar.loop.pacing import expected_interval
 from spar.observe.stats import BOUNDS, Series
 from spar.review.pending_approvals import Waiting
-from spar.service.health_metrics import HEALTH, Rows, sensors
+from spar.service.health_metrics import HEALTH, Rows, incidents, sensors
 
 MOST_AGENTS = 50
 #: Of one label no more values are told apart; what comes later is put together as `OTHER`.
@@ -50,9 +51,13 @@ class Metrics:
         *,
         log_dropped: Callable[[], int] = lambda: 0,
         waiting: Callable[[], Iterable[Waiting]] = lambda: (),
+        spans: Callable[[], SpanCounts | None] = lambda: None,
+        notices: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(AgentCollector(agents, version, log_dropped))
+        self.registry.register(SpanCollector(spans))
+        self.registry.register(NoticeCollector(notices))
         self.registry.register(WaitingCollector(waiting))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -103,6 +108,41 @@ class AgentCollector(Collector):
         yield histogram("spar_phase_duration_seconds", "How long phases took", phases, ["agent", "phase"])
         calls = [([agent.core.name, tool], series) for agent in agents for tool, series in _durations(agent)]
         yield histogram("spar_call_duration_seconds", "How long calls that ran took", calls, ["agent", "tool"])
+
+
+class SpanCounts(Protocol):
+    """Spans that a collector has taken, and those that were lost."""
+
+    exported: int
+    dropped: int
+
+
+class SpanCollector(Collector):
+    """Reads how many spans were told; nothing where no traces are."""
+
+    def __init__(self, spans: Callable[[], SpanCounts | None]) -> None:
+        self._spans = spans
+
+    def collect(self) -> Iterator[Metric]:
+        counts = self._spans()
+        rows = [] if counts is None else [(["exported"], counts.exported), (["dropped"], counts.dropped)]
+        yield counter("spar_trace_spans_total", "Spans told to the collector of traces, and those lost", rows,
+                      ["disposition"])  # fmt: skip
+
+
+class NoticeCollector(Collector):
+    """Reads how the notifiers of alerts are doing; nothing where there are none."""
+
+    def __init__(self, notices: Callable[[], list[dict[str, Any]]]) -> None:
+        self._notices = notices
+
+    def collect(self) -> Iterator[Metric]:
+        states = self._notices()[:MOST_VALUES]
+        rows = [([each["name"], what], each[what]) for each in states for what in ("sent", "failed", "given_up")]
+        yield counter("spar_notices_total", "Notices of alerts, by how an attempt to tell them ended", rows,
+                      ["notifier", "outcome"])  # fmt: skip
+        yield gauge("spar_notices_waiting", "Notices that wait to be told",
+                    [([each["name"]], each["waiting"]) for each in states], ["notifier"])  # fmt: skip
 
 
 class WaitingCollector(Collector):
@@ -211,6 +251,13 @@ def _refusals(agent: Measured) -> Rows:
     return [([quantity], number) for quantity, number in agent.budgets.refusals().items()]
 
 
+def _open_kinds(agent: Measured) -> Collection[str]:
+    """Return the kinds of alerts that are open. While the event loop is blocked none can be opened on it: the watchdog
+    says so."""
+    kinds = agent.health.kinds
+    return kinds if agent.blocked_since is None else {*kinds, "blocked"}
+
+
 def _interval(agent: Measured) -> float:
     interval = expected_interval(agent.setup.pace)
     return float("inf") if interval is None else interval
@@ -232,7 +279,7 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Mea
     (gauge, "spar_consecutive_failures", "Cycles in a row that failed", ["agent"],
      lambda a: [([], a.account.consecutive_failures)]),
     (gauge, "spar_alerts_active", "Open health alerts", ["agent", "kind"],
-     lambda a: [([kind], float(kind in open_kinds)) for open_kinds in [a.health.kinds] for kind in KINDS]),
+     lambda a: [([kind], float(kind in open_kinds)) for open_kinds in [_open_kinds(a)] for kind in KINDS]),
     (gauge, "spar_lanes", "Open sessions", ["agent"], lambda a: [([], len(a.sessions.by_key))]),
     (gauge, "spar_inbox_waiting", "Perceptions and messages that wait for their cycle", ["agent"],
      lambda a: [([], sum(session.inbox.waiting for session in list(a.sessions.by_key.values())))]),
@@ -274,4 +321,18 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Mea
     (gauge, "spar_sensor_state", "1 for the state that a configured sensor is in", ["agent", "sensor", "state"],
      lambda a: [([name, state], float(sensor.get("state") == state))
                 for name, sensor in sensors(a).items() for state in SENSOR_STATES]),
+    (gauge, "spar_abilities", "Abilities of tools in situations that are known", ["agent"],
+     lambda a: [([], len(a.abilities))]),
+    (counter, "spar_learning_trials_total", "Calls from which the ability of a tool was learnt", ["agent"],
+     lambda a: [([], a.learnt.trials)]),
+    (counter, "spar_call_failures_total", "Calls that did not end well, by the kind of the cause", ["agent", "kind"],
+     lambda a: [([kind], number) for kind, number in list(a.learnt.failures.items())]),
+    (counter, "spar_feedback_total", "Later words on how things went, by who said them: person, verify, environment",
+     ["agent", "source", "verdict"],
+     lambda a: [([source, verdict], number) for (source, verdict), number in list(a.learnt.feedback.items())]),
+    (gauge, "spar_incidents_open", "Open incidents", ["agent", "severity"], lambda a: incidents(a, "open")),
+    (counter, "spar_incidents_opened_total", "Incidents that were opened, or opened again", ["agent", "severity"],
+     lambda a: incidents(a, "opened")),
+    (counter, "spar_incidents_closed_total", "Incidents that were closed, by how: resolved, quiet, person, room",
+     ["agent", "ending"], lambda a: incidents(a, "closed")),
 )  # fmt: skip

@@ -15,13 +15,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.agent.agent import build_agent
+from spar.agent.measured import warnings_of
 from spar.agent.served import Served
-from spar.config.factory import home_of
+from spar.config.factory import Parts, home_of
 from spar.config.lines import explain
 from spar.config.load import Loaded, Settings
 from spar.config.toml_lines import KeyPath
@@ -32,20 +33,31 @@ from spar.health import relief
 from spar.health.resources import ResourceBounds
 from spar.health.watchdog import WATCHDOG, stack_of
 from spar.health.watched import LOOK_EVERY
+from spar.notices.alerting import ApprovalAlerts, alert_quarantines
+from spar.notices.notices import OWNER, Notices
 from spar.observe.logs import get_logger
 from spar.observe.sink import Logs, configure
 from spar.observe.stacks import stack_of_task
+from spar.ports.optional import Attachable, offers
+from spar.ports.small_rows import OwnRows, rows_of
+from spar.ports.store import KeepsState
+from spar.protocols import Host
+from spar.records.audit import AuditDraft, auditing
 from spar.service import exit_codes as exits
 from spar.service import garbage
-from spar.service.app import Service, describe_session, warnings_of
+from spar.service.app import Service, describe_session
 from spar.service.event_log import log_cycles, log_hooks, log_sensors, log_tools
 from spar.service.systemd import SystemdNotifier
+from spar.service.tracing import FLUSH_WITHIN, tell_traces, tracer_of
 from spar.threads import take_short_turns
+
+if TYPE_CHECKING:
+    from spar.observe.tracing.tracer import Tracer
 
 log = get_logger("spar.runner")
 
 #: Alerts during which the loop makes progress: a watchdog's restart would help nobody.
-HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider", "prompt"}
+HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider", "prompt", "sensor", "channel", "approval"}
 
 
 class CannotStartError(Exception):
@@ -69,10 +81,18 @@ class Listener(Protocol):
 Serve = Callable[[Service], Listener]
 
 
-def run(loaded: Loaded, serve: Serve, *, reload: Callable[[], Loaded] | None = None, resume: bool = False) -> int:
+def run(
+    loaded: Loaded,
+    serve: Serve,
+    *,
+    reload: Callable[[], Loaded] | None = None,
+    resume: bool = False,
+    on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None,
+) -> int:
     """Run the service until it is stopped, and return the exit code.
 
-    Args: serve: makes the servers; resume: go on also if the former process ended while it was paused.
+    Args: serve: makes the servers; resume: go on also if the former process ended while it was paused; on_started:
+        called with the addresses once it runs.
     Raises: CannotStartError, ConfigError with one clear sentence, before anything runs.
     """
     arm(os.environ)
@@ -86,12 +106,21 @@ def run(loaded: Loaded, serve: Serve, *, reload: Callable[[], Loaded] | None = N
         log_tools(agent.core, agent.reports)
         log_cycles(agent.core)
         settings = loaded.settings.log
+        tracer = _tracer_of(loaded)
         logs = configure(settings.level, settings.format, file=_log_file(loaded))
+        if tracer is not None:
+            logs.names = tracer.names
+            tell_traces(agent.core, tracer)
+            tracer.start()
         for warning in warnings_of(agent):
-            log.warning("configuration cannot work", agent=agent.core.name, reason=warning)
+            log.warning("something configured cannot be used", agent=agent.core.name, reason=warning)
         try:
-            return _run_in_loop(Process(loaded, agent, logs, reload, serve, is_to_resume=resume))
+            process = Process(loaded, agent, logs, reload, serve, tracer, is_to_resume=resume)
+            process.on_started = on_started
+            return _run_in_loop(process)
         finally:
+            if tracer is not None:
+                tracer.close(FLUSH_WITHIN)
             logs.close()
     finally:
         lock.release()
@@ -134,10 +163,14 @@ class Process:
     """The service while it runs, and what the signals mean to it."""
 
     def __init__(self, loaded: Loaded, agent: Served, logs: Logs, reload: Callable[[], Loaded] | None,
-                 serve: Serve, *, is_to_resume: bool = False) -> None:  # fmt: skip
-        self.agent, self.logs, self._is_to_resume = agent, logs, is_to_resume
-        self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload)
+                 serve: Serve, tracer: Tracer | None = None, *, is_to_resume: bool = False) -> None:  # fmt: skip
+        self.agent, self.logs, self.tracer, self._is_to_resume = agent, logs, tracer, is_to_resume
+        self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload, tracer=tracer)
         agent.lifecycle.ends_pause = False
+        self.on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None
+        self.approval_alerts = ApprovalAlerts(agent.core, agent.health, self.service.waiting)
+        alert_quarantines(agent.core, agent.health)
+        self.service.notices = self.notices = _notices_of(agent, loaded)
         self.service.request_stop, self.service.on_reloaded = self.drain, self._reloaded
         self.listener = serve(self.service)
         self.systemd = SystemdNotifier()
@@ -173,12 +206,19 @@ class Process:
             self.relief.look()
             self.listener.open()
             if self.listener.address:
-                self.service.addresses["probes"] = self.listener.address
+                self.service.addresses["http"] = self.listener.address
             if not await self._started():
                 return exits.OK
             collections.begin()
+            await self.notices.begin()
+            if agent.core.state == "failed":  # meanwhile; to run it would start it anew
+                raise SparError(f"agent {agent.name!r} gave up: {agent.failure}")
+            if self._terms:  # asked to stop meanwhile: here, too, to run it would start it anew
+                await agent.stop()
+                return self._code()
             log.info("service started", agent=agent.name, pid=os.getpid(), config=str(loaded.path or "the defaults"),
-                     probes=self.service.addresses.get("probes"), next="spar status")  # fmt: skip
+                     http=self.service.addresses.get("http"), next="spar status")  # fmt: skip
+            self.on_started(self.service.addresses)
             self.systemd.send("READY=1", f"STATUS={agent.core.name} runs")
             self._spawn(self._beat())
             self._spawn(_collect(collections))
@@ -191,16 +231,22 @@ class Process:
             await agent.stop(deadline=self.service.loaded.settings.service.drain)
             return exits.GAVE_UP
         finally:
+            await self.notices.end()
             collections.end()
             self.listener.close()  # the signals stay in our hands until the loop is closed
             for end in chores:
                 end()
-        return exits.UNFINISHED if self._is_to_return or agent.runs.open or agent.left_behind else exits.OK
+        return self._code()
+
+    def _code(self) -> int:
+        """Return the exit code of a service that was stopped."""
+        is_unfinished = self._is_to_return or self.agent.runs.open or self.agent.left_behind
+        return exits.UNFINISHED if is_unfinished else exits.OK
 
     def signals(self) -> dict[signal.Signals, Callable[[], None]]:
         return {
-            signal.SIGTERM: self.drain,
-            signal.SIGINT: self.drain,
+            signal.SIGTERM: self._end_asked,
+            signal.SIGINT: self._end_asked,
             signal.SIGHUP: lambda: self._spawn(self._reload()),
         }
 
@@ -212,6 +258,12 @@ class Process:
         self.systemd.send("STOPPING=1")
         if self._start is None or not self._start.cancel():
             self._spawn(self.agent.stop(deadline=deadline))
+
+    def _end_asked(self) -> None:
+        """A signal asks for the end; that it did is written first, if it is the first one."""
+        if not self._terms and self.agent.core.state in ("running", "pausing", "paused"):
+            self._spawn(self._audit_end())
+        self.drain()
 
     async def _started(self) -> bool:
         """Start the agent; False when it was asked to stop meanwhile. Raises: CannotStartError, ConfigError."""
@@ -237,6 +289,15 @@ class Process:
         if self._terms and self.agent.core.state != "created":
             await self.agent.stop(deadline=0.0)
         return not self._terms
+
+    def _signalled(self, action: str) -> AuditDraft:
+        """Return the entry of the audit log of what a signal asks for: whose it was, nobody says."""
+        return AuditDraft("signal", "signal", action, self.agent.name, agent=self.agent.name, rows=())
+
+    async def _audit_end(self) -> None:
+        """Write down, while there is time, that a signal asked for the end."""
+        with contextlib.suppress(SparError):
+            await self.service.audit(self._signalled("agent.stop"))
 
     def _renew(self) -> None:
         """End as when asked to, but with a code that has whoever started the process start it again."""
@@ -274,8 +335,11 @@ class Process:
             log.warning("thread stack", agent=agent.core.name, part=thread.name, stack=stack_of(thread.ident or 0))
 
     async def _reload(self) -> None:
+        draft = self._signalled("agent.reload")
         with contextlib.suppress(SparError):  # said already, and the old configuration stays
-            await self.service.reload()
+            with auditing(draft):
+                await self.service.reload()
+            await self.service.audit(draft)
 
     def _reloaded(self, settings: Settings) -> None:
         self.logs.set_level(settings.log.level)
@@ -314,6 +378,8 @@ def _run_in_loop(process: Process) -> int:
         survivors = _cancel_rest(loop)
     if survivors or process.agent.left_behind:
         log.error("work ignored its cancellation and ends with the process", tasks=survivors)
+        if process.tracer is not None:
+            process.tracer.close(FLUSH_WITHIN)
         process.logs.close()
         sys.stderr.flush()
         os._exit(code)
@@ -340,3 +406,28 @@ def _log_file(loaded: Loaded) -> Path | None:
 def _cannot(sentence: str, path: KeyPath, loaded: Loaded, code: int) -> CannotStartError:
     """The refusal to start because of what stands at `path`, with file and line."""
     return CannotStartError(str(explain(ConfigError(sentence, path=path), loaded)), code)
+
+
+def _tracer_of(loaded: Loaded) -> Tracer | None:
+    """Return the tracer that is wanted. Raises: CannotStartError."""
+    try:
+        return tracer_of(loaded)
+    except ConfigError as error:
+        raise _cannot(str(error), error.path, loaded, exits.CONFIG) from None
+
+
+def _notices_of(agent: Served, loaded: Loaded) -> Notices:
+    """Return what tells people of the alerts of an agent; kept in its memory. Raises: ConfigError."""
+    specs = Parts(loaded).notifiers()
+    host = Host(agent.core.name, agent.core.clock, agent.core.events, agent.core.hooks, lambda: None)
+    for spec in specs:
+        if offers(spec.notifier, Attachable):
+            spec.notifier.attach(host)
+    rows = rows_of(agent.memory if offers(agent.memory, KeepsState) else None)
+
+    def later(work: Coroutine[Any, Any, None]) -> None:
+        agent.requests.in_background(work, "saving of notices by")
+
+    own = None if rows is None else OwnRows(f"{OWNER}:{agent.core.name}", rows, lambda: agent.recovery.work.journal,
+                                            later)  # fmt: skip
+    return Notices(agent.core, specs, lambda: own)

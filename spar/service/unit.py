@@ -49,7 +49,8 @@ _OF_SYSTEM = (
 
 class UnitTerms(Struct, frozen=True):
     """Terms of a unit: the Python of the installation, the configuration's file and folder (absolute), the user
-    (None: a service of the user's own manager), folders that the service writes to, and `service.drain` in seconds."""
+    (None: a service of the user's own manager), folders that the service writes to, `service.drain` in seconds, and
+    credentials: `NAME:FILE`, or `NAME` alone for one in /etc/credstore."""
 
     python: Path
     config: Path
@@ -57,12 +58,13 @@ class UnitTerms(Struct, frozen=True):
     user: str | None
     writes: tuple[Path, ...]
     drain: float
+    credentials: tuple[str, ...] = ()
 
 
 def unit(terms: UnitTerms) -> str:
     """Return the text of the unit. Raises: ValueError for a path that a unit cannot name."""
     is_system = terms.user is not None
-    command = [str(terms.python), "-m", "spar", "-c", str(terms.config), "run"]
+    command = " ".join(map(_quoted, [str(terms.python), "-m", "spar", "-c", str(terms.config)]))
     writes = " ".join(f"-{_quoted(str(path))}" for path in terms.writes)
     sections = {
         "Unit": (
@@ -74,8 +76,8 @@ def unit(terms: UnitTerms) -> str:
         "Service": (
             "Type=notify",
             "NotifyAccess=main",
-            f"ExecStart={' '.join(map(_quoted, command))}",
-            "ExecReload=kill -HUP $MAINPID",
+            f"ExecStart={command} run",
+            f"ExecReload={command} reload",  # says what is wrong with the configuration; a system may have no `kill`
             f"WorkingDirectory={_plain(str(terms.folder))}",
             *((f"User={terms.user}",) if is_system else ()),
             f"WatchdogSec={WATCHDOG}",
@@ -86,6 +88,7 @@ def unit(terms: UnitTerms) -> str:
             f"TimeoutStopSec={terms.drain + GRACE:g}",
             "KillMode=mixed",
             "UMask=0077",
+            *(f"LoadCredential={_plain(each)}" for each in terms.credentials),
             *_OF_ANYBODY,
             *((*_OF_SYSTEM, f"ReadWritePaths={writes}") if is_system else ()),
         ),
@@ -101,6 +104,8 @@ def _plain(path: str) -> str:
     """Return a path where a unit takes it without quotes. Raises: ValueError."""
     if any(not each.isprintable() for each in path):
         raise ValueError(f"{path!r}: a unit cannot name a path with control characters")
+    if path.endswith("\\"):  # the next line, which may be that of the user, would be a part of this one
+        raise ValueError(f"{path!r}: a unit cannot name a path with a backslash at its end")
     return path.replace("%", "%%")
 
 

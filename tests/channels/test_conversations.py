@@ -12,6 +12,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
+from spar.channels.conversations import OWNER
 from spar.channels.deliveries import MOST_WAITING
 from spar.channels.owed import digest_of
 from spar.errors import ConfigError, PermanentError, TransientError
@@ -98,6 +99,22 @@ async def test_a_message_that_is_delivered_twice_is_one(clock: VirtualClock, tmp
         await clock.sleep(5)
         assert [each.status for each in again.accepted] == ["known"]
     assert (channel.texts(), again.texts()) == (["you said hello"], [])
+
+
+async def test_of_a_session_that_is_forgotten_no_address_is_kept(clock: VirtualClock, tmp_path: Path) -> None:
+    channel, memory = plain(), memory_at(tmp_path)
+    async with made(clock, ChannelSpec("chat", channel), memory=memory) as agent:
+        delivered = told(agent, MessageDelivered)
+        channel.say("hello", "alice")
+        channel.say("hello", "bob")
+        await until(clock, lambda: len(delivered) == 2)
+        rows = agent.agent_state.rows_of(OWNER)
+        assert rows is not None
+        assert "alice" in str(await rows.list())
+        await agent.session_control.forget("chat:alice")
+        kept = str(await rows.list())
+        assert "alice" not in kept
+        assert "bob" in kept
 
 
 async def test_an_unknown_sender_is_not_heard_but_told_how_to_be(clock: VirtualClock) -> None:

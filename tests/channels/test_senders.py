@@ -25,6 +25,7 @@ from spar.records.senders import SenderRow, sender_of
 from spar.server.routes.control import control
 from spar.service.app import Service
 from spar.testing import VirtualClock
+from tests.effort import Effort
 
 ALICE, BOB = "mail:alice@example.org", "mail:bob@example.net"
 
@@ -197,6 +198,19 @@ async def test_invented_senders_fill_neither_the_disk_nor_anybodys_mailbox(memor
     await clock.advance(86_401)  # their codes have expired: there is room again
     assert (await senders.meet("mail", "bob@example.net")).answer
     assert len(await memory.records("sender")) == 3
+
+
+async def test_a_new_sender_costs_the_same_however_many_were_decided_about(clock: VirtualClock) -> None:
+    async def steps(decided: int) -> int:
+        senders = Senders(core(clock), None)
+        for number in range(decided):
+            await senders.allow(f"mail:known{number}@example.org")
+        await senders.meet("mail", "first@example.net")
+        with Effort() as counted:
+            await senders.meet("mail", "second@example.net")
+        return counted.steps
+
+    assert await steps(1_000) < 1.5 * await steps(10)
 
 
 async def test_a_sender_whose_address_is_not_proven_is_told_nothing_and_not_kept(

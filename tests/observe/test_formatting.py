@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from spar.data.scrub import Scrubber
-from spar.observe.formatting import FIELD_LIMIT, LINE_LIMIT, Line, json_line, make_line, pretty_line
+from spar.observe.formatting import FIELD_LIMIT, LINE_LIMIT, Line, json_line, make_line, pretty_line, read_line
 from spar.observe.repeats import Repeats
 from spar.observe.writer import Writer, file_output
 
@@ -163,6 +163,33 @@ def test_a_line_for_people_is_one_line_whatever_it_holds() -> None:
 def test_colour_is_used_only_when_asked_for() -> None:
     assert b"\x1b[32m" in pretty_line(line(), AT, colour=True)
     assert b"\x1b" not in pretty_line(line(), AT)
+
+
+CYCLE = {"noticed": "inbox: a.txt", "decided": "rule 'x' matched", "calls": "note ✓ files ✗", "milliseconds": 229.7}
+
+
+def cycle_line(*, colour: bool = False, **fields: Any) -> str:
+    return pretty_line(line("cycle acted", **{**CYCLE, **fields}), AT, colour=colour).decode().partition(" ")[2]
+
+
+def test_a_cycle_that_acted_is_a_sentence_for_people() -> None:
+    told = "info    inbox: a.txt → rule 'x' matched → note ✓ files ✗  230 ms\n"
+
+    assert cycle_line(agent="main", session="main", cycle="c") == told
+    assert cycle_line(session="bob") == told.replace("inbox", "bob: inbox")
+    assert "→ answered  12.0 s" in cycle_line(calls="", milliseconds=12_000)
+    assert "\x1b[32m✓\x1b[0m files \x1b[31m✗\x1b[0m" in cycle_line(colour=True)
+    assert "\x1b" not in cycle_line(noticed="\x1b[2J", session="\x1b]0;x\x07")
+    assert "cycle acted  noticed=7" in cycle_line(noticed=7)
+
+
+def test_a_line_that_was_written_reads_as_it_did() -> None:
+    made = line("m", OSError("gone"), a="b c", n=3)
+
+    again = read_line(json.loads(json_line(made, AT)))
+
+    assert pretty_line(again, AT) == pretty_line(made, AT)
+    assert pretty_line(made, AT, is_dated=True).decode().startswith(AT.astimezone().strftime("%Y-%m-%d %H:%M:%S."))
 
 
 _VALUES = st.recursive(

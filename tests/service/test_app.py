@@ -14,8 +14,9 @@ import pytest
 
 from spar import Agent
 from spar.agent.agent import build_agent
-from spar.config.factory import default_registry, name_of
+from spar.config.factory import name_of
 from spar.config.load import Settings, from_mapping, load
+from spar.config.registry import default_registry
 from spar.errors import ConfigError, LifecycleError
 from spar.events import ConfigReloaded, ErrorOccurred
 from spar.service.app import Service, in_force
@@ -419,14 +420,14 @@ def test_only_live_settings_are_taken_into_force() -> None:
     )
     new = from_mapping({
         "agent": {"name": "b", "min_interval": 0.1}, "log": {"level": "debug", "format": "pretty"},
-        "memory": {"url": "sqlite:///b"}, "service": {"drain": 1, "port": 1},
+        "memory": {"url": "sqlite:///b", "learning": "observe"}, "service": {"drain": 1, "port": 1},
     })  # fmt: skip
 
     now: Settings = in_force(old, new)
 
     assert (now.agent.name, now.agent.min_interval) == ("a", 0.1)
     assert (now.log.level, now.log.format) == ("debug", "json")
-    assert now.memory.options == {"url": "sqlite:///a"}
+    assert (now.memory.options, now.memory.learning) == ({"url": "sqlite:///a"}, "observe")
     assert (now.service.drain, now.service.port) == (1.0, 8420)
 
 
@@ -450,7 +451,7 @@ async def test_the_probes_tell_the_states_apart(service: Service) -> None:
 async def test_a_status_is_plain_and_complete(service: Service) -> None:
     import json
 
-    from spar.server.answers import encode
+    from spar.server.encoding import encode
 
     status = json.loads(encode(service.status()))
 

@@ -54,6 +54,7 @@ async def test_it_says_what_was_noticed_and_done_and_nothing_of_what_people_wrot
 
     assert line["noticed"] == "inbox: report.txt; host: load; message: message"
     assert "secret" not in str(line)
+    assert line["decided"] == "rule 'x' matched"
     assert line["calls"] == "works ✓ fails ✗ works ✓"
     assert line["session"] == "main"
     assert line["milliseconds"] >= 0

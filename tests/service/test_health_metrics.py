@@ -66,6 +66,18 @@ async def test_progress_is_when_a_phase_or_a_cycle_was_last_completed(clock: Vir
         assert samples(agent, "spar_cycle_oldest_open_seconds") == {(): pytest.approx(60)}
 
 
+async def test_each_stage_of_the_pipeline_tells_what_became_of_perceptions(clock: VirtualClock) -> None:
+    sensor = Pushing()
+    agent = Agent(sense=Sense([SensorSpec("log", sensor)]), loop_interval=1.0, clock=clock)  # type: ignore[arg-type]
+    async with agent:
+        for number in range(25):
+            sensor.push(Perception(f"job {number} done", kind="log.line"))
+        await clock.sleep(7)
+        counted = samples(agent, "spar_pipeline_total")
+    assert (counted["in", "templates"], counted["dropped", "templates"], counted["new", "templates"]) == (25, 24, 1)
+    assert counted["in", "limit"] == 1
+
+
 async def test_what_a_flooded_sensor_sheds_and_what_waits_is_told(clock: VirtualClock) -> None:
     sensor = Pushing()
     sense = Sense([SensorSpec("flood", sensor, when_full="latest")], buffer=10)  # type: ignore[arg-type]
@@ -79,6 +91,15 @@ async def test_what_a_flooded_sensor_sheds_and_what_waits_is_told(clock: Virtual
         assert samples(agent, "spar_shed_total")["refused", PUSHED] == 0
         assert samples(agent, "spar_queue_depth")["sensors",] == 10
         assert samples(agent, "spar_queue_oldest_seconds")["sensors",] == pytest.approx(7)
+
+
+async def test_incidents_are_counted_from_nought_for_each_severity_and_ending() -> None:
+    agent = Agent(sense=Sense([]))
+
+    opened, closed = (samples(agent, f"spar_incidents_{what}_total") for what in ("opened", "closed"))
+
+    assert opened == {(severity,): 0 for severity in ("info", "warning", "error", "critical")}
+    assert closed == {(ending,): 0 for ending in ("resolved", "quiet", "person", "room")}
 
 
 async def test_missed_ticks_are_counted_by_trigger_and_reason(clock: VirtualClock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,15 +20,17 @@ from planning.llm.planner import ModelPlanner
 from planning.resilience.failover import Models
 from planning.resilience.provider_errors import provider_error
 from spar import Agent
-from spar.cli.commands.service import _lines
+from spar.agent.measured import warnings_of
+from spar.cli.blocks import plain
+from spar.cli.commands.operate.status_blocks import status_blocks
 from spar.cli.main import cli
 from spar.cli.tables import model_lines
 from spar.config.load import Loaded, from_mapping
 from spar.events import HealthAlert, HealthRecovered, LoopCompleted, ModelStateChanged
 from spar.observe.sink import configure
 from spar.protocols import ModelState
-from spar.server.answers import encode
-from spar.service.app import Service, describe, warnings_of
+from spar.server.encoding import encode
+from spar.service.app import Service, describe
 from spar.service.metrics import Metrics
 from spar.testing import VirtualClock
 
@@ -188,7 +191,19 @@ def shown(agent: Agent, **changes: Any) -> list[str]:
         "addresses": {},
         "agents": [told | changes],
     }
-    return _lines(status)
+    return "\n".join(map(plain, status_blocks(status))).splitlines()
+
+
+def test_open_incidents_are_shown_by_severity_the_worst_first() -> None:
+    counts = {"info": 0, "warning": 2, "error": 0, "critical": 1}
+    (line,) = [
+        each
+        for each in shown(Agent(), modules={"act": {}, "sense": {"incidents": {"open": counts}}})
+        if "incident" in each
+    ]
+    assert line.split(None, 1) == ["incidents", "open: 1 critical, 2 warning; spar incidents list"]
+    for other in ({}, {"incidents": 3}, {"incidents": {"open": dict.fromkeys(counts, 0)}}):
+        assert not any("incident" in each for each in shown(Agent(), modules={"act": {}, "sense": other}))
 
 
 def test_the_phase_in_hand_is_shown_with_its_duration() -> None:
@@ -207,7 +222,10 @@ def test_an_alert_says_whose_it_is_and_since_when() -> None:
              "session": "bob"}  # fmt: skip
     local = at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     [line] = [line for line in shown(Agent(), alerts=[alert]) if line.startswith("  alert")]
-    assert line == f"  alert    stuck (warning) in session bob since {local}: plan hangs"
+    age = r"\d+ d( \d+ (h|min))?"
+    assert re.fullmatch(
+        rf"  alert    stuck \(warning\) in session bob for {age}, since {local} \(.+\): plan hangs", line
+    )
 
 
 @pytest.mark.parametrize(("state", "extra"), [("ok", ""), ("backing_off", ": [Errno 2] gone")])
@@ -217,14 +235,41 @@ def test_an_error_that_is_over_does_not_stand_beside_ok(state: str, extra: str) 
     assert f"  sensor   log: {state}{extra}" in lines
 
 
+@pytest.mark.parametrize(("age", "told"), [(14.0, "ok"), (59.0, "ok"),
+                                           (61.0, "stale: not asked for 61 s, it should be each 5 s")])  # fmt: skip
+def test_a_sensor_that_is_not_asked_any_more_is_stale(age: float, told: str) -> None:
+    sensors = {"host": {"state": "ok", "every": 5.0, "last_poll_age": age}}
+    lines = shown(Agent(), modules={"sense": {"use": "Sense", "sensors": sensors}, "act": {"use": "Executor"}})
+    assert f"  sensor   host: {told}" in lines
+
+
+async def test_a_model_is_told_with_its_last_success_and_what_plans_in_its_place(clock: VirtualClock) -> None:
+    first, second = Model("first"), Model("second")
+    lab = Lab(clock, first, second)
+    async with lab.agent:
+        receipt = await lab.agent.submit("hello")
+        await lab.agent.wait(receipt.run_id, 60)
+        await clock.sleep(90)
+        first.is_away = True
+        receipt = await lab.agent.submit("again", session="bob")
+        await lab.agent.wait(receipt.run_id, 60)
+        told = shown(lab.agent)
+        await lab.agent.stop(deadline=0)
+    [away, well] = [line for line in told if line.startswith("  model")]
+    assert away.startswith("  model    first: cannot be reached: connection refused, next try in ")
+    assert re.search(r", last success 9\d s ago, \d requests, \d failed$", away)
+    assert re.fullmatch(r"  model    second: answers, last success \d+ s ago, 1 requests, 0 failed", well)
+    assert "  fallback 1 requests were answered by another model than the first" in told
+
+
 def test_what_is_kept_and_budgets_are_explained() -> None:
     budgets = [{"budget": "hour.tokens", "used": 500, "limit": 1000, "ratio": 0.5, "refused": 2, "ends_at": None},
                {"budget": "day.money", "used": 1_500_000, "limit": 3_000_000, "ratio": 0.5, "refused": 0,
                 "ends_at": None}]  # fmt: skip
     lines = shown(Agent(), kept={"stored": 2, "waiting": 0, "lost": 1}, budgets=budgets)
     assert "  memory   2 cycles and experiences written, 1 lost because the memory could not take them" in lines
-    assert "  budget   hour.tokens: 500 of 1000 used (50%), 2 refused" in lines
-    assert "  budget   day.money: 1.5 of 3 used (50%)" in lines
+    assert "  budget   hour.tokens: 500 of 1,000 left (50% used), 2 refused" in lines
+    assert "  budget   day.money: 1.5 of 3 left (50% used)" in lines
 
 
 def test_a_check_of_the_configuration_says_which_key_is_not_set(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from email.message import EmailMessage
 
@@ -12,7 +13,7 @@ from spar.errors import PermanentError, TransientError
 
 
 class Postman:
-    """Way out to one SMTP server."""
+    """Way out to one SMTP server; without a `user` nobody logs in."""
 
     def __init__(self, server: Server, context: ssl.SSLContext, user: str, password: str) -> None:
         self._server, self._context, self._user, self._password = server, context, user, password
@@ -28,10 +29,12 @@ class Postman:
             hostname=server.host, port=server.port, use_tls=server.security == "tls",
             start_tls=server.security == "starttls", tls_context=self._context if is_secure else None, timeout=timeout,
         )  # fmt: skip
+        task = asyncio.current_task()
+        asked = 0 if task is None else task.cancelling()
         try:
             async with client:
                 await client.ehlo()
-                if client.supports_extension("auth"):
+                if self._user and client.supports_extension("auth"):
                     await client.login(self._user, self._password)
                 await client.send_message(message, sender=own, recipients=[to])
         except aiosmtplib.SMTPAuthenticationError as error:
@@ -43,6 +46,8 @@ class Postman:
             raise _refusal([error.code], server, error) from error
         except (aiosmtplib.SMTPException, OSError, TimeoutError) as error:
             raise TransientError(f"{server.host}:{server.port} (SMTP): {_said(error)}") from error
+        if task is not None and task.cancelling() > asked:  # the library's waiting (Python 3.11) may have swallowed it
+            raise asyncio.CancelledError
 
 
 def _refusal(codes: list[int], server: Server, error: BaseException) -> PermanentError | TransientError:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from spar.data.scrub import know
 from spar.errors import ConfigError
 
 Security = Literal["tls", "starttls", "none"]
@@ -81,4 +82,5 @@ def read_password(given: str | None, variable: str) -> str:
             f"the environment variable {variable!r}, which is to hold the password of the mailbox, is not set",
             path=("password_env",),
         )
+    know(password)
     return password

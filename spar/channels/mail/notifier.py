@@ -1,0 +1,95 @@
+"""Notifier by mail: each notice is a mail to the people that the configuration names, through one SMTP server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from email.headerregistry import Address
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Len
+
+from spar.channels.mail.reply import compose
+from spar.channels.mail.sending import Postman
+from spar.channels.mail.servers import read_password, read_server, tls_context
+from spar.clock import Clock, SystemClock
+from spar.data.bounded import BoundedDict
+from spar.errors import ConfigError, PermanentError, SparError, TransientError
+from spar.ports.notifier import Notice
+from spar.protocols import Host
+
+#: Characters of a subject.
+_LONGEST_SUBJECT = 200
+#: Notices of which it is known whom they were sent to.
+_REMEMBERED = 1_000
+
+
+class MailNotifier:
+    """Sends mails through `smtp` from the address `sender` to each of `to`. `timeout` in seconds.
+
+    Without `user` nobody logs in; else the password is `password`, or stands in the variable `password_env`. A notice
+    that could not be sent to one of them is sent to the others all the same; sent again it goes to those alone that the
+    server has not taken it for, and has the same Message-ID.
+    """
+
+    def __init__(
+        self,
+        *,
+        smtp: str,
+        sender: str,
+        to: Annotated[Sequence[str], Len(1)],
+        user: str = "",
+        password: str | None = None,
+        password_env: str = "MAIL_PASSWORD",
+        ca_file: str | None = None,
+        timeout: Annotated[float, Gt(0)] = 20.0,
+    ) -> None:
+        self._own = _address("sender", sender)
+        self._to = [_address("to", each).addr_spec for each in to]
+        secret = read_password(password, password_env) if user else ""
+        self._postman = Postman(read_server("smtp", smtp), tls_context(ca_file), user, secret)
+        self._timeout = timeout
+        self._clock: Clock = SystemClock()
+        self._sent_to: BoundedDict[str, set[str]] = BoundedDict(_REMEMBERED)  # by notice, of those not through yet
+
+    def attach(self, host: Host) -> None:
+        """Date mails by the agent's clock."""
+        self._clock = host.clock
+
+    async def notify(self, title: str, text: str, *, urgency: Literal["low", "normal", "critical"] = "normal") -> None:
+        """Raises: PermanentError, TransientError when the server has not taken it."""
+        await self._send(title, text, self._clock.new_id())
+
+    async def deliver(self, notice: Notice) -> None:
+        """Raises: PermanentError, TransientError when the server has not taken it."""
+        await self._send(notice.title, f"{notice.text}\n\n{notice.at.isoformat()}", notice.id)
+
+    async def _send(self, title: str, text: str, id: str) -> None:
+        sent_to = self._sent_to.setdefault(id, set())
+        failed: list[SparError] = []
+        for to in self._to:
+            if to in sent_to:
+                continue
+            mail = compose(self._own, to, text or title, {}, id=f"{id} {to}", at=self._clock.now())
+            del mail["Subject"]
+            subject = " ".join(title.split())[:_LONGEST_SUBJECT].encode("utf-8", "replace").decode()
+            mail["Subject"] = "".join(each for each in subject if each.isprintable())
+            try:
+                await self._postman.send(mail, to, own=self._own.addr_spec, timeout=self._timeout)
+            except (PermanentError, TransientError) as error:
+                failed.append(error)
+            else:
+                sent_to.add(to)
+        if failed:
+            raise failed[0]
+        self._sent_to.pop(id, None)
+
+
+def _address(option: str, text: str) -> Address:
+    """Return an address. Raises: ConfigError for what is none."""
+    try:
+        address = Address(addr_spec=text)
+        if address.username and address.domain and text.isascii():
+            return address
+    except Exception:  # the library raises errors of many kinds
+        pass
+    raise ConfigError(f"{option} = {text!r:.100}: must be an address such as ops@example.org", path=(option,))

@@ -1,0 +1,93 @@
+"""Alerts for what other parts report by events: quarantined sensors and channels, approvals that wait too long."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+from spar.clock import Timer
+from spar.events import (
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalResolved,
+    ChannelQuarantined,
+    ChannelRestored,
+    Event,
+    SensorQuarantined,
+    SensorRestored,
+    StateChanged,
+)
+from spar.health.health import Health
+from spar.loop.core import Core
+from spar.records.approvals import Approval
+
+#: Seconds after an event about approvals until they are looked at: whoever lists them looks at them by then.
+_SOON = 0.5
+
+
+class ListsPending(Protocol):
+    """List of the approvals that wait."""
+
+    def pending(self, now: datetime) -> list[Approval]: ...
+
+
+def alert_quarantines(core: Core, health: Health) -> None:
+    """Open an alert for each sensor and each direction of a channel that is in quarantine, and close it again."""
+
+    def sensor_out(event: SensorQuarantined) -> None:
+        health.alert("sensor", f"sensor {event.sensor} is in quarantine: {event.reason}", what=event.sensor)
+
+    def sensor_back(event: SensorRestored) -> None:
+        health.recovered("sensor", what=event.sensor)
+
+    def channel_out(event: ChannelQuarantined) -> None:
+        what = f"{event.channel}/{event.part}"
+        health.alert("channel", f"channel {event.channel} cannot {event.part}: {event.reason}", what=what)
+
+    def channel_back(event: ChannelRestored) -> None:
+        health.recovered("channel", what=f"{event.channel}/{event.part}")
+
+    core.events.subscribe(SensorQuarantined, sensor_out)
+    core.events.subscribe(SensorRestored, sensor_back)
+    core.events.subscribe(ChannelQuarantined, channel_out)
+    core.events.subscribe(ChannelRestored, channel_back)
+
+
+class ApprovalAlerts:
+    """Opens an alert while a call waits for approval for longer than `health.approval_after`."""
+
+    def __init__(self, core: Core, health: Health, waiting: ListsPending) -> None:
+        self._core, self._health, self._waiting = core, health, waiting
+        self._timer: Timer | None = None
+        for kind in (ApprovalRequested, ApprovalResolved, ApprovalExpired, StateChanged):
+            core.events.subscribe(kind, self._soon)
+
+    def _soon(self, event: Event) -> None:
+        if isinstance(event, StateChanged) and event.new in ("stopping", "stopped"):
+            self._cancel()
+        elif not (isinstance(event, StateChanged) and event.new != "running"):
+            self._arm(_SOON)
+
+    def _arm(self, seconds: float) -> None:
+        self._cancel()
+        clock = self._core.clock
+        self._timer = clock.call_at(clock.monotonic() + seconds, self._look)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer, limit, now = None, self._core.settings.health.approval_after, self._core.clock.now()
+        pending = self._waiting.pending(now) if limit else []
+        ages = [(now - each.asked_at).total_seconds() for each in pending]
+        if old := [age for age in ages if age >= limit]:
+            calls = "call waits" if len(old) == 1 else "calls wait"
+            tools = ", ".join(dict.fromkeys(each.call.tool for each in pending[:5]))
+            self._health.alert("approval", f"{len(old)} {calls} for approval for more than {limit:g} s ({tools})")
+        else:
+            self._health.recovered("approval")
+        if pending:  # the next one to become too old, or the end of one that is
+            younger = [limit - age for age in ages if age < limit]
+            self._arm(max(min(younger, default=60.0), _SOON))

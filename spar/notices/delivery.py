@@ -1,0 +1,212 @@
+"""Sending of the notices of one notifier: one after another, again where that fails, without holding anybody up.
+
+A notifier that hangs is left behind at its deadline, and is not asked again before it has come back. In its quiet hours
+it is told only of what is critical; what waited for their end follows as one notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Final, Literal
+
+from spar.backoff import Backoff
+from spar.errors import ENDS_PROCESS
+from spar.events import NotifierFailed, NotifierRestored
+from spar.loop.core import Core
+from spar.observe.logs import get_logger
+from spar.ports.notifier import DeliversNotices, Notice, NotifierSpec
+from spar.ports.optional import offers
+from spar.threads import Threads
+
+log = get_logger("spar.notices")
+
+#: Notices that wait for one notifier; of more the oldest goes, counted.
+MOST_WAITING: Final = 200
+#: Seconds until the first repetition, and between later ones at most.
+AGAIN: Final = Backoff(5.0, 600.0)
+#: Seconds between two looks at the clock while quiet hours go on: it may be set.
+LOOK_AGAIN: Final = 60.0
+_URGENCY: Final[dict[str, Literal["low", "normal", "critical"]]] = {
+    "raised.warning": "normal", "raised.critical": "critical", "recovered": "low", "test": "low",
+    "digest": "normal",
+}  # fmt: skip
+
+
+class NoticeSender:
+    """Notices on their way through one notifier. `sent(key)` is called for each that is through or given up."""
+
+    def __init__(self, spec: NotifierSpec, core: Core, sent: Callable[[str], None]) -> None:
+        self.spec, self._core, self._sent = spec, core, sent
+        self._waiting: dict[str, Notice] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._hanging: asyncio.Task[Any] | None = None
+        self._threads = Threads(f"notifier {spec.name}", core.clock)
+        self.failures, self.last_error = 0, ""
+        self.counts = {"sent": 0, "failed": 0, "given_up": 0}
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return how it is doing, JSON-able; safe from any thread."""
+        return {
+            "name": self.spec.name, "waiting": len(self._waiting), "failures": self.failures,
+            "last_error": self.last_error, "is_quiet": self._is_quiet(), **self.counts,
+        }  # fmt: skip
+
+    def add(self, key: str, notice: Notice) -> None:
+        """Have a notice sent after those that wait already."""
+        if len(self._waiting) >= MOST_WAITING:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            self._give_up(oldest, f"{MOST_WAITING} notices wait already")
+        self._waiting[key] = notice
+        self._wake.set()
+
+    def begin(self) -> None:
+        """Begin to send."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"notifier {self.spec.name}")
+
+    async def end(self) -> None:
+        """Send no more; what waits stays kept."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def attempt(self, notice: Notice) -> str:
+        """Try to send a notice once; return what was wrong, "" for nothing. Holds up nobody beyond its deadline."""
+        if self._hanging is not None and not self._hanging.done():
+            return "an earlier attempt hangs and ignores that it was cancelled"
+        task = asyncio.get_running_loop().create_task(self._tell(notice))
+        try:
+            await asyncio.wait([task], timeout=self.spec.timeout)
+        finally:
+            if not task.done():
+                task.cancel()
+                self._hanging = task
+                task.add_done_callback(_retrieve)
+        if not task.done():
+            return f"it took longer than {self.spec.timeout:g} s"
+        if task.cancelled():
+            return "it was cancelled"
+        error = task.exception()
+        if isinstance(error, ENDS_PROCESS):
+            raise error
+        return "" if error is None else str(error) or type(error).__name__
+
+    async def _tell(self, notice: Notice) -> None:
+        notifier = self.spec.notifier
+        if offers(notifier, DeliversNotices):
+            await notifier.deliver(notice)
+            return
+        urgency = _URGENCY.get(notice.state) or _URGENCY[f"{notice.state}.{notice.severity}"]
+        if inspect.iscoroutinefunction(notifier.notify):
+            await notifier.notify(notice.title, notice.text, urgency=urgency)
+        else:
+            await self._threads.run(lambda: notifier.notify(notice.title, notice.text, urgency=urgency))
+
+    async def _run(self) -> None:
+        clock = self._core.clock
+        while True:
+            while not (keys := self._next()):
+                await self._more()
+            notice = self._joined([self._waiting[key] for key in keys])
+            why = await self.attempt(notice)
+            left = [key for key in keys if key in self._waiting]  # for the others there was no room meanwhile
+            if not why:
+                for key in left:
+                    del self._waiting[key]
+                self._went_well()
+                for key in keys:
+                    self._sent(key)
+                continue
+            self._failed(why)
+            if left and (clock.now() - self._told_from(notice)).total_seconds() > self.spec.give_up_after:
+                for key in left:
+                    del self._waiting[key]
+                    self._give_up(key, why)
+                continue
+            await clock.sleep(AGAIN.delay(self.failures))
+
+    # -- quiet hours
+
+    def _next(self) -> list[str]:
+        """Return the keys of what is to be told next, as one notice; none while there is nothing."""
+        if self._is_quiet():
+            return [key for key, notice in self._waiting.items() if notice.severity == "critical"][:1]
+        held = [key for key, notice in self._waiting.items() if self._was_held(notice)]
+        first = list(self._waiting)[:1]
+        return held if first == held[:1] else first
+
+    async def _more(self) -> None:
+        """Wait until more is to be told, or the quiet hours are over."""
+        clock, quiet = self._core.clock, self.spec.quiet
+        timer = None
+        if quiet is not None and self._waiting:
+            now = clock.now()
+            left = (quiet.end_after(now) - now).total_seconds()
+            timer = clock.call_at(clock.monotonic() + min(left, LOOK_AGAIN), self._wake.set)
+        self._wake.clear()
+        try:
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _is_quiet(self) -> bool:
+        return self.spec.quiet is not None and self.spec.quiet.covers(self._core.clock.now())
+
+    def _was_held(self, notice: Notice) -> bool:
+        quiet = self.spec.quiet
+        return quiet is not None and notice.severity != "critical" and quiet.covers(notice.at)
+
+    def _told_from(self, notice: Notice) -> datetime:
+        """Return from when on a notice could be told."""
+        quiet = self.spec.quiet
+        return quiet.end_after(notice.at) if quiet is not None and self._was_held(notice) else notice.at
+
+    def _joined(self, notices: list[Notice]) -> Notice:
+        """Return one notice for all of these; that of the same ones is the same, also after a restart."""
+        first, last = notices[0], notices[-1]
+        if len(notices) == 1:
+            return first
+        core = self._core
+        lines = [f"{each.at.astimezone():%H:%M} {each.title}: {each.text}" for each in notices]
+        digest = blake2b("\0".join(each.id for each in notices).encode(), digest_size=12).hexdigest()
+        title = f"spar {core.name}: {len(notices)} notices of the quiet hours"
+        return Notice(f"quiet.{digest}", "quiet", "digest", "warning", title, "\n".join(lines), last.at, core.name)
+
+    # -- how it goes
+
+    def _went_well(self) -> None:
+        self.counts["sent"] += 1
+        if self.failures:
+            self.failures, self.last_error = 0, ""
+            log.info("notifier works again", agent=self._core.name, notifier=self.spec.name)
+            self._core.events.publish(NotifierRestored(notifier=self.spec.name))
+
+    def _failed(self, why: str) -> None:
+        self.counts["failed"] += 1
+        self.failures += 1
+        self.last_error = why
+        if self.failures == 1:  # no alert: nobody could be told of it
+            log.warning("notifier fails", agent=self._core.name, notifier=self.spec.name, reason=why)
+            self._core.events.publish(NotifierFailed(notifier=self.spec.name, reason=why, waiting=self.waiting))
+
+    def _give_up(self, key: str, why: str) -> None:
+        self.counts["given_up"] += 1
+        log.error("notice given up", agent=self._core.name, notifier=self.spec.name, notice=key, reason=why)
+        self._sent(key)
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,219 @@
+"""Tracer: takes each cycle that is over at the price of one append, and tells the collector in a thread of its own.
+
+What waits is bounded: with a collector that is down or slow the oldest go, counted, and one line of the log says so
+until it answers again. Nothing here is awaited by a cycle, and nothing raises into one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from spar.data.bounded import BoundedDict
+from spar.events import CycleRecorded, ModelAnswered, RunEnded
+from spar.observe.logs import get_logger
+from spar.observe.tracing.spans import Span, batches, span_of_run, spans_of_cycle
+from spar.observe.tracing.trace_context import TraceParent, is_sampled, parse_traceparent, span_of, trace_of
+
+log = get_logger("spar.tracing")
+
+#: Cycles and ends of runs that wait to be told.
+MOST_WAITING: Final = 2_048
+#: Seconds for which they gather, and spans of one request.
+GATHER_FOR, MOST_AT_ONCE = 1.0, 512
+#: Runs whose cycles are remembered until they end, and cycles of one of them that are linked.
+MOST_RUNS, MOST_CYCLES = 1_000, 128
+#: Cycles whose requests to models are remembered until the cycle ends, and requests of one.
+MOST_ASKING, MOST_REQUESTS = 1_000, 64
+
+
+class Sender(Protocol):
+    """Takes spans to a collector. `send` blocks and returns whether they were taken."""
+
+    def send(self, spans: Sequence[Span]) -> bool: ...
+    def close(self) -> None: ...
+
+
+class TraceCounts(Struct):
+    """Spans that were taken by the collector, and what was lost: `dropped` counts spans, or cycles that never became
+    some."""
+
+    exported: int = 0
+    dropped: int = 0
+
+
+class _Run(Struct):
+    """Memory of a run that goes on: its cycles, when the first began, and who asked for it."""
+
+    cycles: list[str]
+    began: int = 0
+    remote: TraceParent | None = None
+
+
+class Tracer:
+    """Tells the traces of one service. Handlers run in the agent's event loop, `run` in a thread.
+
+    Args: make: makes the sender, in the thread: what it imports is large; ratio: the share of cycles that is told.
+    """
+
+    def __init__(self, make: Callable[[], Sender], *, ratio: float = 1.0, with_content: bool = False) -> None:
+        self._make, self._ratio, self._with_content = make, ratio, with_content
+        self.counts = TraceCounts()
+        self._queue: deque[tuple[Any, ...]] = deque()
+        self._requests: BoundedDict[str, list[ModelAnswered]] = BoundedDict(MOST_ASKING)
+        self._runs: BoundedDict[str, _Run] = BoundedDict(MOST_RUNS)
+        self._wake, self._ending = threading.Event(), threading.Event()
+        self._sender: Sender | None = None
+        self._is_down = False
+        self._thread = threading.Thread(target=self._run, name="spar tracing", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """Return how many cycles and runs wait to be told."""
+        return len(self._queue)
+
+    def start(self) -> None:
+        """Begin to tell what is handed over."""
+        self._thread.start()
+
+    def trace(self, cycle_id: str) -> str:
+        """Return the trace of a cycle; "" for one that is not told."""
+        trace_id = trace_of(cycle_id)
+        return trace_id if is_sampled(trace_id, self._ratio) else ""
+
+    def names(self, fields: Any) -> dict[str, str]:
+        """Return trace and span of a line of the log by its fields `cycle`, `phase` and `call`; none where there is no
+        cycle."""
+        cycle = fields.get("cycle")
+        if not (isinstance(cycle, str) and cycle and (trace_id := self.trace(cycle))):
+            return {}
+        call, phase = fields.get("call"), fields.get("phase")
+        inner = ("call", call) if isinstance(call, str) and call else (phase,) if isinstance(phase, str) else ()
+        return {"trace_id": trace_id, "span_id": span_of(cycle, *filter(None, inner))}
+
+    # -- what happens, in the event loop
+
+    def linked(self, run_id: str, header: str) -> None:
+        """Remember who asked for a run, by the `traceparent` of the request; one that breaks the rules is ignored."""
+        if (remote := parse_traceparent(header)) is not None:
+            self._run_of(run_id).remote = remote
+
+    def answered(self, event: ModelAnswered) -> None:
+        """Remember a request to a model until its cycle ends."""
+        requests = self._requests.get(event.cycle_id)
+        if requests is None:
+            requests = self._requests[event.cycle_id] = []
+        if len(requests) < MOST_REQUESTS:
+            requests.append(event)
+
+    def recorded(self, event: CycleRecorded) -> None:
+        """Take a cycle that is over."""
+        record, run_id = event.record, event.run_id
+        requests = self._requests.pop(record.cycle_id, ()) if self._requests else ()
+        links: tuple[TraceParent, ...] = ()
+        if run_id:
+            run = self._run_of(run_id)
+            run.began = run.began or int(record.started_at.timestamp() * 1e9)
+            if record.trace_id and len(run.cycles) < MOST_CYCLES:
+                run.cycles.append(record.cycle_id)
+            links = (run.remote,) if run.remote is not None else ()
+        if record.trace_id:
+            self._take((record, run_id, requests, links))
+
+    def run_ended(self, event: RunEnded) -> None:
+        """Take a run that has ended; of one of which no cycle is told, nothing is."""
+        run = self._runs.pop(event.run_id, None)
+        if run is not None and run.cycles:
+            self._take((event, run))
+
+    def _run_of(self, run_id: str) -> _Run:
+        run = self._runs.get(run_id)
+        if run is None:
+            run = self._runs[run_id] = _Run([])
+        return run
+
+    def _take(self, item: tuple[Any, ...]) -> None:
+        if len(self._queue) >= MOST_WAITING:
+            self._queue.popleft()
+            self.counts.dropped += 1
+        self._queue.append(item)
+        if not self._wake.is_set():
+            self._wake.set()
+
+    # -- telling, in a thread
+
+    def close(self, timeout: float) -> bool:
+        """Tell what waits, for at most so many seconds; return whether all of it was told in time. Idempotent."""
+        if not self._thread.is_alive():
+            return not self._queue
+        self._ending.set()
+        self._wake.set()
+        self._thread.join(timeout)
+        is_through = not self._thread.is_alive()
+        if not is_through:
+            if (sender := self._sender) is not None:
+                sender.close()
+            self.counts.dropped += len(self._queue)
+            log.warning("traces not told in time", cycles=len(self._queue), within_seconds=timeout)
+        return is_through
+
+    def _run(self) -> None:
+        try:
+            self._sender = self._make()
+        except Exception as error:
+            log.error("traces cannot be told", reason=repr(error))
+            return
+        while not self._ending.is_set():
+            self._wake.wait()
+            self._ending.wait(GATHER_FOR)  # more comes soon
+            self._wake.clear()  # before the queue is looked at: what comes later sets it again
+            self._tell()
+        self._tell()
+        self._sender.close()
+
+    def _tell(self) -> None:
+        """Tell all that waits now."""
+        spans: list[Span] = []
+        while self._queue:
+            item = self._queue.popleft()
+            try:
+                spans += self._spans(item)
+            except Exception as error:  # a stranger's value in a record
+                self.counts.dropped += 1
+                log.error("cycle cannot be told as a trace", reason=repr(error))
+            if len(spans) >= MOST_AT_ONCE:
+                self._send(spans)
+                spans = []
+        if spans:
+            self._send(spans)
+
+    def _spans(self, item: tuple[Any, ...]) -> list[Span]:
+        if len(item) == 2:
+            event, run = item
+            ended = int(event.at.timestamp() * 1e9) if event.at is not None else time.time_ns()
+            return [span_of_run(event, run.began, ended, run.cycles, run.remote)]
+        record, run_id, requests, links = item
+        return spans_of_cycle(record, run_id, requests, links, with_content=self._with_content)
+
+    def _send(self, spans: list[Span]) -> None:
+        assert self._sender is not None
+        for batch in batches(spans, MOST_AT_ONCE):
+            try:
+                is_taken, why = self._sender.send(batch), "the collector does not take them"
+            except Exception as error:
+                is_taken, why = False, repr(error)
+            if is_taken:
+                self.counts.exported += len(batch)
+            else:
+                self.counts.dropped += len(batch)
+            if self._is_down == is_taken:
+                self._is_down = not is_taken
+                if is_taken:
+                    log.info("traces are told again", dropped=self.counts.dropped)
+                else:
+                    log.warning("traces are lost", reason=why, next="see spar_trace_spans_total")

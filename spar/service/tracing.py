@@ -1,0 +1,106 @@
+"""Wiring of traces: the tracer as `[tracing]` and the standard variables want it, told of what the agent does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spar import __version__
+from spar.config.lines import explain
+from spar.config.load import Loaded
+from spar.config.tables.secret import with_secrets
+from spar.config.tables.tracing import TracingSettings
+from spar.errors import ConfigError
+from spar.events import CycleRecorded, ModelAnswered, RunEnded
+from spar.loop.core import Core
+
+if TYPE_CHECKING:
+    from spar.observe.tracing.tracer import Sender, Tracer
+
+#: Seconds that are left for telling what waits when the process ends.
+FLUSH_WITHIN = 5.0
+_ON = ("1", "true", "yes", "on")
+_RATIOS = ("traceidratio", "parentbased_traceidratio")
+_EXTRA = "needs the extra 'otel': pip install 'spar-agent[otel]'"
+
+
+def tracer_of(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> Tracer | None:
+    """Return the tracer that the settings want, not yet started; None where they want none, or the environment is
+    against it (`OTEL_SDK_DISABLED`, `OTEL_TRACES_EXPORTER=none`).
+
+    Raises: ConfigError where the extra is missing, or the headers cannot be read.
+    """
+    settings = loaded.settings.tracing
+    is_off = environ.get("OTEL_SDK_DISABLED", "").lower() in _ON or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    if not settings.enabled or is_off:
+        return None
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
+        raise ConfigError(f"tracing.enabled = true {_EXTRA}, or set it to false", path=("tracing", "enabled"))
+    from spar.observe.tracing.tracer import Tracer
+
+    headers, name = _headers(settings, loaded.folder), loaded.settings.agent.name
+
+    def make() -> Sender:
+        from spar.observe.tracing.otlp import OtlpSender
+
+        return OtlpSender(name, __version__, settings.endpoint, headers, settings.timeout)
+
+    return Tracer(make, ratio=_ratio(settings, environ), with_content=settings.content)
+
+
+def check_tracing(loaded: Loaded) -> None:
+    """Say what keeps the traces that are wanted from being told. Raises: ConfigError with file and line."""
+    try:
+        tracer_of(loaded)
+    except ConfigError as error:
+        raise explain(error, loaded) from None
+
+
+def tell_traces(core: Core, tracer: Tracer) -> Callable[[], None]:
+    """Have the tracer told of each cycle, request to a model and end of a run; return what ends that."""
+    core.trace = tracer.trace
+    listening = [
+        core.events.subscribe(CycleRecorded, tracer.recorded),
+        core.events.subscribe(ModelAnswered, tracer.answered),
+        core.events.subscribe(RunEnded, tracer.run_ended),
+    ]
+
+    def end() -> None:
+        core.trace = None
+        for each in listening:
+            each()
+
+    return end
+
+
+def _ratio(settings: TracingSettings, environ: Mapping[str, str]) -> float:
+    """Return the share of cycles that is told. Raises: ConfigError for a variable that is no share."""
+    sampler = environ.get("OTEL_TRACES_SAMPLER", "")
+    if settings.ratio is not None:
+        return settings.ratio
+    if sampler.endswith("always_off"):
+        return 0.0
+    text = environ.get("OTEL_TRACES_SAMPLER_ARG", "")
+    if sampler not in _RATIOS or not text:
+        return 1.0
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0.0 <= ratio <= 1.0:
+        raise ConfigError(f"OTEL_TRACES_SAMPLER_ARG = {text[:40]!r}: must be a number from 0 to 1",
+                          path=("tracing", "ratio"))  # fmt: skip
+    return ratio
+
+
+def _headers(settings: TracingSettings, folder: Path) -> dict[str, str]:
+    """Return the headers with their secrets in place. Raises: ConfigError where one cannot be read."""
+    given = with_secrets({"headers": settings.headers}, ("tracing",), folder)["headers"]
+    for name, value in given.items():
+        if not isinstance(value, str) or "\n" in value or not name.replace("-", "").replace("_", "").isalnum():
+            sentence = "must be a header and its text; only what is named as a secret may stand elsewhere"
+            raise ConfigError(f"tracing.headers.{name!s:.80}: {sentence}", path=("tracing", "headers", name))
+    return {name.lower(): value for name, value in given.items()}
