@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import importlib
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 #: One line of help for each command, so that `spar --help` imports none of them.
 SUMMARIES = {
     "init": "Write a commented config.toml to begin with.",
+    "new": "Write a package for a sensor, a tool or a planner of your own.",
     "run": "Run the service in the foreground.",
     "status": "Show what the running service is doing.",
+    "logs": "Show the service's log file: follow it, choose lines.",
+    "top": "Show live what it does, and answer what it asks.",
     "pause": "Let the cycle in hand finish and begin no other.",
     "resume": "Go on after a pause.",
     "stop": "Drain and stop the running service.",
@@ -23,8 +29,11 @@ SUMMARIES = {
     "follow": "Follow a run to its end, the answer as it is written.",
     "runs": "Look at runs.",
     "abort": "Call a run off.",
+    "feedback": "Say how a run went.",
+    "sensors": "Look at sensors, and have one tried again.",
     "channels": "Channels on which people talk with it: how each is doing, what was not delivered.",
     "senders": "Say who may talk with it on its channels.",
+    "learn": "Teach it which intent a text has, by examples; list and forget them.",
     "prompt": "Show what stands in the next request to the model.",
     "sessions": "Look at sessions: list, show, set, begin anew, forget.",
     "reset": "Begin a session anew.",
@@ -33,17 +42,22 @@ SUMMARIES = {
     "approvals": "Look at calls that wait for your decision, and decide.",
     "calls": "Calls that may have had their effect: say what became of them.",
     "dead": "Work that failed too often: have it tried again, or drop it.",
+    "incidents": "Look at incidents: what belongs to one trouble.",
+    "perceive": "Show what the pipeline makes of lines.",
     "cycles": "Look at past cycles.",
     "memory": "Look at experiences.",
+    "audit": "List who changed what, and see that the list is whole.",
     "backup": "Copy what is kept, while the service runs or not.",
     "restore": "Put a copy back; the service must be stopped.",
     "verify": "Look at every row that is kept.",
     "doctor": "One page on how everything is, and what to do.",
     "service": "Have systemd run it: install, show, take away.",
+    "notify": "See whether people can be told of alerts.",
     "observe": "Alert rules and a dashboard for who watches it.",
     "config": "Check, show or describe the configuration.",
     "mcp": "Look at tools of MCP servers that changed, and accept them.",
     "parts": "List the parts that the configuration can name.",
+    "completion": "Have your shell complete commands, sessions and runs.",
     "shell": "A Python prompt with the agent loaded; await works.",
 }
 
@@ -66,6 +80,14 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands, with what each does; none of them is imported."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in self._at if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=SUMMARIES[name]) for name in names]
+        return [*found, *click.Command.shell_complete(self, context, incomplete)]
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 
@@ -16,22 +17,27 @@ import click
 from spar import __version__
 from spar.cli.context import Options
 from spar.cli.lazy import LazyGroup
+from spar.data.text import printable
 from spar.service import exit_codes as exits
 
 COMMANDS = {
-    "init": "spar.cli.commands.config:init",
-    "run": "spar.cli.commands.service:run",
-    "status": "spar.cli.commands.service:status",
-    "pause": "spar.cli.commands.service:pause",
-    "resume": "spar.cli.commands.service:resume",
-    "stop": "spar.cli.commands.service:stop",
-    "reload": "spar.cli.commands.service:reload",
+    "init": "spar.cli.commands.setup.init:init",
+    "new": "spar.cli.commands.setup.new:new",
+    "run": "spar.cli.commands.operate.run:run",
+    "status": "spar.cli.commands.operate.status:status",
+    "logs": "spar.cli.commands.operate.logs:logs",
+    "top": "spar.cli.commands.operate.top:top",
+    "pause": "spar.cli.commands.operate.control:pause",
+    "resume": "spar.cli.commands.operate.control:resume",
+    "stop": "spar.cli.commands.operate.control:stop",
+    "reload": "spar.cli.commands.operate.control:reload",
     "send": "spar.cli.commands.conversation.runs:send",
     "chat": "spar.cli.commands.conversation.chat.talk:chat",
     "wait": "spar.cli.commands.conversation.runs:wait",
     "follow": "spar.cli.commands.conversation.follow:follow",
     "runs": "spar.cli.commands.conversation.run_options:runs",
     "abort": "spar.cli.commands.conversation.runs:abort",
+    "feedback": "spar.cli.commands.conversation.runs:feedback",
     "prompt": "spar.cli.commands.conversation.prompt:prompt",
     "sessions": "spar.cli.commands.conversation.sessions:sessions",
     "reset": "spar.cli.commands.conversation.sessions:reset",
@@ -40,19 +46,26 @@ COMMANDS = {
     "approvals": "spar.cli.commands.review.approvals:approvals",
     "calls": "spar.cli.commands.review.in_doubt:calls",
     "dead": "spar.cli.commands.review.dead_letters:dead",
-    "cycles": "spar.cli.commands.cycles:cycles",
-    "memory": "spar.cli.commands.cycles:memory",
+    "incidents": "spar.cli.commands.records.incidents:incidents",
+    "perceive": "spar.cli.commands.records.perceive:perceive",
+    "cycles": "spar.cli.commands.records.cycles:cycles",
+    "memory": "spar.cli.commands.records.experiences:memory",
+    "audit": "spar.cli.commands.records.audit:audit",
+    "sensors": "spar.cli.commands.review.sensors:sensors",
     "channels": "spar.cli.commands.review.channels:channels",
     "senders": "spar.cli.commands.review.senders:senders",
-    "backup": "spar.cli.commands.maintenance:backup",
-    "restore": "spar.cli.commands.maintenance:restore",
-    "verify": "spar.cli.commands.maintenance:verify",
-    "doctor": "spar.cli.commands.maintenance:doctor",
-    "service": "spar.cli.commands.unit:service_unit",
-    "observe": "spar.cli.commands.observe:observe",
-    "config": "spar.cli.commands.config:config",
-    "mcp": "spar.cli.commands.mcp:mcp",
-    "parts": "spar.cli.commands.config:parts",
+    "learn": "spar.cli.commands.review.learn:learn",
+    "backup": "spar.cli.commands.operate.maintenance:backup",
+    "restore": "spar.cli.commands.operate.maintenance:restore",
+    "verify": "spar.cli.commands.operate.maintenance:verify",
+    "doctor": "spar.cli.commands.operate.maintenance:doctor",
+    "service": "spar.cli.commands.operate.unit:service_unit",
+    "notify": "spar.cli.commands.operate.notify:notify",
+    "observe": "spar.cli.commands.operate.observe:observe",
+    "config": "spar.cli.commands.setup.config:config",
+    "mcp": "spar.cli.commands.setup.mcp:mcp",
+    "parts": "spar.cli.commands.setup.config:parts",
+    "completion": "spar.cli.commands.setup.completion:completion",
     "shell": "spar.cli.shell:shell",
 }
 
@@ -132,7 +145,9 @@ def _code(arguments: list[str] | None) -> int:
         error.show()
         return exits.USAGE
     except click.UsageError as error:
-        error.show()
+        shown = StringIO()
+        error.show(shown)  # it quotes what was typed
+        click.echo(printable(shown.getvalue()), nl=False, err=True)
         return exits.USAGE
     except click.ClickException as error:
         error.show()

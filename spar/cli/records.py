@@ -14,8 +14,9 @@ from urllib.parse import quote
 import click
 import msgspec
 
+from spar.cli.blocks import UNCUT, Table, table
 from spar.cli.client import NotRunningError, connect, service
-from spar.cli.context import Options, fail, from_store, show
+from spar.cli.context import STORE, Options, fail, from_store, show
 from spar.data.text import printable
 from spar.review.kinds import CALLS_IN_DOUBT, DEAD_LETTERS, ReviewKind
 from spar.service import exit_codes as exits
@@ -32,13 +33,13 @@ def rows_of(options: Options, kind: ReviewKind, **params: str) -> list[dict[str,
 
 
 def show_list(options: Options, kind: ReviewKind, rows: list[dict[str, Any]], nothing: str) -> None:
-    """Print records, a line each, or what to say when there are none."""
-    show(options, rows, None if options.as_json else "\n".join(lines_of(kind, rows)) or nothing)
+    """Print records as a table, or what to say when there are none."""
+    show(options, rows, None if options.as_json else listed(kind, rows) if rows else nothing)
 
 
-def lines_of(kind: ReviewKind, rows: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each record."""
-    return [kind.summary(record, utcnow()) for record in _records(rows, kind)]
+def listed(kind: ReviewKind, rows: list[dict[str, Any]]) -> Table:
+    """Return the table of some records; what a cell leaves out it counts, so no cell is cut once more."""
+    return table(kind.heads, [kind.cells(record, utcnow()) for record in _records(rows, kind)], room=UNCUT)
 
 
 def show_record(options: Options, kind: ReviewKind, id: str) -> None:
@@ -92,7 +93,7 @@ def _from_journal(options: Options) -> list[list[dict[str, Any]]]:
 
     Ends the command with code 69 when they are not kept in one.
     """
-    settings = options.load().settings
+    settings = options.load(*STORE).settings
 
     async def question(store: Any) -> Any:
         from spar.errors import SparError

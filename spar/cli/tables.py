@@ -1,9 +1,8 @@
-"""Answers laid out for people: tables with a header, local times with their zone, one cycle as a tree."""
+"""Values as people read them: local times with their zone, durations, the beginning of a long value."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,22 +12,6 @@ from spar.data.text import one_line, printable
 ID = 12
 #: Characters of a text that are shown in a tree; `--json` shows all of it.
 TEXT = 200
-#: How a call ended, in one sign.
-SIGNS = {"ok": "✓", "failed": "✗", "timeout": "✗", "denied": "✗", "skipped": "–", "cancelled": "–", "in_doubt": "?"}
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return rows under their header, in columns; a head that begins with ">" has its column to the right."""
-    cells = [[head.removeprefix(">") for head in heads], *[[one_line(cell) for cell in row] for row in rows]]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for row in cells:
-        padded = (
-            cell.rjust(width) if head.startswith(">") else cell.ljust(width)
-            for head, cell, width in zip(heads, row, widths, strict=True)
-        )
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
 
 
 def local(at: Any) -> str:
@@ -51,6 +34,25 @@ def took(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
+def span(seconds: float) -> str:
+    """Return a duration that people wait for: `93 s`, from two minutes on in its two largest units: `2 h 5 min`."""
+    if seconds < 120:
+        return f"{max(seconds, 0.0):.0f} s"
+    from spar.review.render import span as in_units
+
+    return in_units(seconds)
+
+
+def money(millionths: float) -> str:
+    """Return an amount of money, which is counted in millionths."""
+    return f"{millionths / 1_000_000:,.4f}".rstrip("0").rstrip(".")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: "1 thing", "2 things"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def short(value: Any) -> str:
     """Return the beginning of a value, on one line."""
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), TEXT)
@@ -60,62 +62,6 @@ def hook_line(did: dict[str, Any]) -> str:
     """Return what a hook did to the prompt of a request."""
     told = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in did.items() if key not in ("hook", "point")]
     return f"hook {did['hook']} at {did['point']}: {'; '.join(told)}"
-
-
-def cycle_tree(cycle: dict[str, Any]) -> str:
-    """Return a cycle as it is on the tape: noticed, decided, each call with what came of it, learnt, what failed."""
-    lines = [f"cycle {cycle['cycle_id']}  session {cycle['session']}  {zoned(local(cycle['started_at']))}  "
-             f"{cycle['outcome']} in {took(cycle['duration'])}"]  # fmt: skip
-    phases = cycle.get("phases") or {}
-    action, result = cycle.get("action") or {}, cycle.get("result") or {}
-    _branch(lines, "noticed", phases.get("sense"), [_perception(each) for each in cycle.get("perceptions") or ()])
-    decided = [action[key] for key in ("goal", "reason") if action.get(key)]
-    if action.get("deferred"):
-        decided.append(f"put off: {action['deferred']}")
-    if action.get("output") is not None:
-        decided.append(f"answer: {short(action['output'])}")
-    did = [each for note in cycle.get("notes") or () if note.get("kind") == "hooks" for each in note["hooks"]]
-    _branch(lines, "decided", phases.get("plan"), [*[hook_line(each) for each in did], *decided])
-    known = {each["call"]["id"] for each in result.get("results") or ()}
-    results = [_result(each) for each in result.get("results") or ()]
-    results += [
-        f"· {_call(each)}: not known what came of it" for each in action.get("calls") or () if each["id"] not in known
-    ]
-    _branch(lines, "done", phases.get("act"), results)
-    reflection = cycle.get("reflection") or {}
-    learnt = [f"✗ {each['call']['tool']}: {each['cause']}" for each in reflection.get("failures") or ()]
-    learnt += [each["lesson"] for each in reflection.get("experiences") or () if each.get("lesson")]
-    _branch(lines, "learnt", phases.get("reflect"), learnt)
-    _branch(lines, "failed", None, [f"{each['phase']}: {each['message']}" for each in cycle.get("faults") or ()])
-    _branch(lines, "in doubt", None, [f"{each['id']}: {each['why']}" for each in cycle.get("doubts") or ()])
-    return "\n".join(lines)
-
-
-def _branch(lines: list[str], name: str, seconds: float | None, items: Sequence[Any]) -> None:
-    if not items and seconds is None:
-        return
-    lines.append(f"├─ {name}" + (f"  {took(seconds)}" if seconds is not None else ""))
-    lines += [f"│    {short(item)}" for item in items]
-
-
-def _perception(perception: dict[str, Any]) -> str:
-    about = "/".join(part for part in (perception["source"], perception["kind"], perception["intent"]) if part)
-    return f"{about}: {short(perception['content'])}"
-
-
-def _call(call: dict[str, Any]) -> str:
-    given = ", ".join(f"{name}={short(value)}" for name, value in call["params"].items())
-    return f"{call['tool']}({given})"
-
-
-def _result(result: dict[str, Any]) -> str:
-    fault = result.get("fault") or {}
-    came = fault.get("message") or result.get("reason") or ("" if result["output"] is None else short(result["output"]))
-    sign = SIGNS.get(result["status"], "?")
-    status = "" if result["status"] == "ok" else f" {result['status']}"
-    doubt = " (was in doubt)" if result.get("doubt") else ""
-    shown = f"{sign} {_call(result['call'])}{status}{doubt} in {took(result['duration'])}"
-    return f"{shown} → {came}" if came else shown
 
 
 def model_lines(agent: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import click
 
+from spar.cli import complete
 from spar.cli.client import Client, NotRunningError, service
 from spar.cli.context import Options, fail, write
 from spar.data.text import one_line, printable
@@ -22,6 +23,13 @@ from spar.service import exit_codes as exits
 NO_ANSWER = "(handled, no answer)"
 #: What is shown of a run whose thoughts were wanted and none came.
 NO_THOUGHTS = 'no thoughts came: the model told none, or runs.reasoning is "off"'
+#: What is said of a run that people have ended, by its error.
+CALLED_OFF = {
+    "aborted": "stopped",
+    "reset": "stopped: the conversation began anew",
+    "superseded": "stopped: a newer message took its place",
+    "interrupted by a newer message": "stopped: a newer message took its place",
+}
 #: What is said about a call that lines tell of as well.
 _IN_LINES = ("start", "result", "error", "skipped")
 #: Seconds without a sign of life after which a connection is taken for broken; the service gives one every 15 s.
@@ -31,7 +39,7 @@ TRIES = 30
 
 
 @click.command()
-@click.argument("run_id")
+@click.argument("run_id", shell_complete=complete.runs)
 @click.option("--reasoning", is_flag=True, help="Print what the model thinks on standard error (runs.reasoning).")
 @click.option("--after", type=click.IntRange(0), default=0, help="Only what comes after the event with this seq.")
 @click.pass_obj
@@ -92,6 +100,11 @@ def events_of(client: Client, run_id: str, after: int) -> Iterator[dict[str, Any
             yield json.loads(value)
 
 
+def failure_line(error: str) -> str:
+    """Return how a run ended that has no answer: one that people ended themselves has not failed."""
+    return CALLED_OFF.get(error) or f"the run failed: {error}"
+
+
 class RunPrinter:
     """Printer of a run's events; it remembers what it has printed.
 
@@ -141,7 +154,7 @@ class RunPrinter:
             case "lifecycle" if data["phase"] == "end":
                 self._answer(data.get("reply") or data["output"])
             case "lifecycle" if data["phase"] == "error":
-                self._note(f"the run failed: {data['error']}")
+                self._note(failure_line(data["error"]))
 
     def _think(self, text: str) -> None:
         self._tell_void()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from spar.cli import complete
 from spar.cli.client import service
 from spar.cli.commands.conversation.follow import path_of
 from spar.cli.context import Options, fail, show
@@ -66,7 +67,7 @@ def runs() -> None:
 
 
 @runs.command("show")
-@click.argument("run_id")
+@click.argument("run_id", shell_complete=complete.runs)
 @click.pass_obj
 def show_run(options: Options, run_id: str) -> None:
     """Show what is known of a run: how it goes, with which options, what it took.

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from spar.cli import complete
 from spar.cli.client import Client, NotRunningError, connect, service
-from spar.cli.commands.conversation.follow import NO_ANSWER, SILENCE, follow_run, has_failed, path_of
+from spar.cli.commands.conversation.follow import NO_ANSWER, SILENCE, failure_line, follow_run, has_failed, path_of
 from spar.cli.commands.conversation.run_options import given, run_options
 from spar.cli.context import Options, fail, show
 from spar.cli.tables import model_lines
@@ -21,7 +22,13 @@ from spar.types import PHASES, Phase
 
 @click.command()
 @click.argument("text")
-@click.option("--session", default="main", show_default=True, help="The conversation that it belongs to.")
+@click.option(
+    "--session",
+    default="main",
+    show_default=True,
+    help="The conversation that it belongs to.",
+    shell_complete=complete.sessions,
+)
 @click.option("--key", help="An idempotency key: the same key is never handled twice.")
 @click.option("--mode", help="Its place while its session is busy: steer, followup, collect, interrupt.")
 @click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
@@ -78,7 +85,7 @@ def send(
 
 
 @click.command()
-@click.argument("run_id")
+@click.argument("run_id", shell_complete=complete.runs)
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @click.pass_obj
 def wait(options: Options, run_id: str, timeout: float) -> int:
@@ -93,7 +100,7 @@ def wait(options: Options, run_id: str, timeout: float) -> int:
 
 
 @click.command()
-@click.argument("run_id")
+@click.argument("run_id", shell_complete=complete.runs)
 @click.pass_obj
 def abort(options: Options, run_id: str) -> None:
     """Call a run off: one that waits never starts, one that goes on is cancelled; returns when that has settled.
@@ -105,6 +112,24 @@ def abort(options: Options, run_id: str) -> None:
     with service(options, timeout=150.0) as client:
         status = client.post(f"{path_of(run_id)}:abort")
     show(options, status, f"{status['run_id']}: {status['error'] or status['status']}")
+
+
+@click.command()
+@click.argument("run_id", shell_complete=complete.runs)
+@click.argument("verdict", type=click.Choice(["good", "bad"]))
+@click.argument("why", default="")
+@click.pass_obj
+def feedback(options: Options, run_id: str, verdict: str, why: str) -> None:
+    """Say how a run that has ended went, and why: the agent learns from it (also the id of a cycle is taken).
+
+    \b
+    Examples:
+      spar feedback "$(spar send --no-wait 'clean the disk')" good
+      spar feedback 01JZ4Q5X9T bad "the wrong host"
+    """
+    with service(options) as client:
+        told = client.post(f"{path_of(run_id)}/feedback", {"good": verdict == "good", "why": why})
+    show(options, told, f"{run_id}: {verdict}, it is kept")
 
 
 #: What is said of calls that an answered run leaves, by the kind of their error.
@@ -129,7 +154,7 @@ def _report(options: Options, client: Client, status: dict[str, Any], timeout: f
             click.echo(line, err=True)
         click.echo(f"no answer within {timeout:g} s; ask again with: spar wait {status['run_id']}", err=True)
         return exits.TIMED_OUT
-    click.echo(f"the run failed: {printable(status['error'])}", err=True)
+    click.echo(printable(failure_line(status["error"])), err=True)
     return exits.FAILED
 
 
@@ -158,7 +183,7 @@ def step(options: Options, phase: Phase, given: str | None) -> None:
     try:
         show(options, connect(folder, 900.0).act(f"step_{phase}", body))
     except NotRunningError:
-        from spar.cli.commands.step import step_alone
+        from spar.cli.commands.operate.step import step_alone
 
         show(options, step_alone(options, phase, body, folder))
 

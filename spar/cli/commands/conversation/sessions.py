@@ -7,9 +7,11 @@ from urllib.parse import quote
 
 import click
 
+from spar.cli import complete
+from spar.cli.blocks import Fields, table
 from spar.cli.client import service
 from spar.cli.context import Options, fail, show
-from spar.cli.tables import local, table, zoned
+from spar.cli.tables import local, zoned
 from spar.data.text import one_line
 from spar.service import exit_codes as exits
 
@@ -39,14 +41,13 @@ def list_sessions(options: Options, limit: int, after: str) -> None:
         page = client.get("/v1/sessions", limit=limit, after=after or None)
     rows = [(local(each["used_at"]), each["state"], str(each["ordinal"]), each["key"], _about(each))
             for each in page["sessions"]]  # fmt: skip
-    text = table((zoned("last used"), "state", ">conversation", "session", "about"), rows) if rows else "no sessions"
-    if page["next"]:
-        text = f"{text}\nmore: spar sessions list --after {page['next']}"
-    show(options, page, text)
+    shown = table((zoned("last used"), "state", ">conversation", "session", "about"), rows) if rows else "no sessions"
+    more = [f"more: spar sessions list --after {page['next']}"] if page["next"] else []
+    show(options, page, shown, *more)
 
 
 @sessions.command("show")
-@click.argument("session")
+@click.argument("session", shell_complete=complete.sessions)
 @click.pass_obj
 def show_session(options: Options, session: str) -> None:
     """Show one session: its conversation, its defaults, where it came from, what goes on.
@@ -61,7 +62,7 @@ def show_session(options: Options, session: str) -> None:
 
 
 @sessions.command("set")
-@click.argument("session")
+@click.argument("session", shell_complete=complete.sessions)
 @click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
 @click.pass_obj
 def set_session(options: Options, session: str, values: tuple[str, ...]) -> None:
@@ -94,7 +95,7 @@ def _reset(options: Options, session: str) -> None:
 
 
 @sessions.command("reset")
-@click.argument("session")
+@click.argument("session", shell_complete=complete.sessions)
 @click.pass_obj
 def reset_session(options: Options, session: str) -> None:
     """Begin a session anew: its next message sees nothing of what was said before.
@@ -107,7 +108,7 @@ def reset_session(options: Options, session: str) -> None:
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", shell_complete=complete.sessions)
 @click.pass_obj
 def reset(options: Options, session: str) -> None:
     """Begin a session anew: its next message sees nothing of what was said before.
@@ -122,7 +123,7 @@ def reset(options: Options, session: str) -> None:
 
 
 @sessions.command("forget")
-@click.argument("session")
+@click.argument("session", shell_complete=complete.sessions)
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask whether to go on.")
 @click.pass_obj
 def forget_session(options: Options, session: str, is_sure: bool) -> None:
@@ -156,18 +157,23 @@ def _value(name: str, text: str) -> Any:
     return _FLAGS.get(text.lower(), text) if name == "verbose" else text
 
 
+def _word(value: Any, limit: int = 80) -> str:
+    """Return a default as it is written in `spar sessions set`: true, not Python's True."""
+    return str(value).lower() if isinstance(value, bool) else one_line(str(value), limit)
+
+
 def _about(session: dict[str, Any]) -> str:
-    chosen = [f"{name}={one_line(str(value), 40)}" for name, value in session["defaults"].items()]
+    chosen = [f"{name}={_word(value, 40)}" for name, value in session["defaults"].items()]
     return " ".join([*([session["title"]] if session["title"] else []), *chosen])
 
 
-def _shown(session: dict[str, Any]) -> str:
+def _shown(session: dict[str, Any]) -> Fields:
     origin = " ".join(filter(None, (session["origin"][name] for name in ("door", "channel", "sender"))))
     lines = [
         ("session", session["key"]), ("id", session["id"]), ("title", session["title"]),
-        ("defaults", ", ".join(f"{name} = {one_line(str(value), 80)}" for name, value in session["defaults"].items())),
+        ("defaults", ", ".join(f"{name} = {_word(value)}" for name, value in session["defaults"].items())),
         ("origin", origin), ("begun", local(session["created_at"])), ("conversation since", local(session["began_at"])),
         ("last used", local(session["used_at"])), ("state", session["state"]), ("runs", ", ".join(session["runs"])),
         ("workspace", session["workspace"]),
     ]  # fmt: skip
-    return "\n".join(f"{name:<18}  {one_line(str(value))}" for name, value in lines if value)
+    return Fields("", tuple((name, str(value)) for name, value in lines if value), width=19, indent=0)

@@ -7,12 +7,17 @@ from typing import Any
 
 import click
 
+from spar.cli import complete
+from spar.cli.blocks import Table, table
 from spar.cli.context import Options, fail, from_store, show
-from spar.cli.tables import local, table, zoned
+from spar.cli.tables import local, zoned
+
+#: Characters of an entry that are shown; `--json` shows all of it.
+TEXT = 2000
 
 
 @click.command()
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete.sessions)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many, the newest.")
 @click.option("--before", type=click.IntRange(1), help="Only what comes before the entry with this number.")
 @click.pass_obj
@@ -25,7 +30,7 @@ def transcript(options: Options, session: str | None, limit: int, before: int | 
       spar transcript main
       spar --json transcript main --limit 200
     """
-    agent = options.load().settings.agent.name
+    agent = options.load("agent.name").settings.agent.name
 
     async def ask(store: Any) -> Any:
         from spar.ports.optional import offers
@@ -47,7 +52,7 @@ def transcript(options: Options, session: str | None, limit: int, before: int | 
         show(options, rows, _entries(rows))
 
 
-def _sessions(sessions: list[dict[str, Any]]) -> str:
+def _sessions(sessions: list[dict[str, Any]]) -> Table:
     rows = [
         (local(each["last_at"]), str(each["entries"]), f"{-(-each['bytes'] // 1024)} KiB", each["session"])
         for each in sessions
@@ -55,9 +60,9 @@ def _sessions(sessions: list[dict[str, Any]]) -> str:
     return table((zoned("last entry"), ">entries", ">size", "session"), rows)
 
 
-def _entries(entries: list[dict[str, Any]]) -> str:
+def _entries(entries: list[dict[str, Any]]) -> Table:
     rows = [(str(each["seq"]), local(each["at"]), each["kind"], _said(each["kind"], each["body"])) for each in entries]
-    return table((">seq", zoned("at"), "kind", "text"), rows)
+    return table((">seq", zoned("at"), "kind", "text"), rows, room=TEXT)
 
 
 def _said(kind: str, body: dict[str, Any]) -> str:

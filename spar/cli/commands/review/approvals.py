@@ -10,7 +10,7 @@ import click
 
 from spar.cli.client import service
 from spar.cli.context import Options, fail, show
-from spar.cli.records import json_value, lines_of, make_sure, path_of, rows_of, show_list, show_record
+from spar.cli.records import json_value, listed, make_sure, path_of, rows_of, show_list, show_record
 from spar.records.approvals import ApprovalStatus
 from spar.review.kinds import APPROVALS, GRANTS
 from spar.service import exit_codes as exits
@@ -168,7 +168,7 @@ def revoke(options: Options, grant_id: str) -> None:
     """
     with service(options) as client:
         ended = client.delete(f"{GRANTS.path}/{quote(grant_id, safe='', errors='replace')}")
-    show(options, ended, None if options.as_json else f"revoked: {lines_of(GRANTS, [ended])[0]}")
+    show(options, ended, None if options.as_json else "revoked:", listed(GRANTS, [ended]))
 
 
 # -- the answer

@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 import click
 
+from spar.cli.blocks import table
 from spar.cli.client import service
 from spar.cli.context import Options, show
-from spar.cli.tables import local, table, zoned
+from spar.cli.tables import local, zoned
 from spar.data.text import one_line
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from spar.cli.blocks import table
 from spar.cli.client import service
 from spar.cli.context import Options, show
-from spar.cli.tables import local, table, zoned
+from spar.cli.tables import local, zoned
 
 TRUST = click.Choice(["trusted", "untrusted"])
 

@@ -10,7 +10,7 @@ from spar.data.text import one_line, printable
 
 def earlier(options: Options, session: str, number: int) -> list[dict[str, Any]]:
     """Return the last messages of a session and the answers to them, oldest first; what was before a reset is not."""
-    agent = options.load().settings.agent.name
+    agent = options.load("agent.name").settings.agent.name
 
     async def ask(store: Any) -> Any:
         from spar.ports.optional import offers

@@ -7,20 +7,28 @@ import pwd
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from spar.cli.context import Options, fail, show
+from spar.cli.context import Options, fail, refusals, show
 from spar.data.text import printable
 from spar.service import exit_codes as exits
 from spar.service.unit import WRITTEN_BY, UnitTerms, unit
+
+if TYPE_CHECKING:
+    from spar.config.load import Loaded
 
 #: Where units are that a system's manager reads, and a user's.
 SYSTEM_UNITS = Path("/etc/systemd/system")
 USER_UNITS = Path("systemd/user")
 #: What `systemctl show` is asked for.
 SHOWN = ("LoadState", "ActiveState", "SubState", "Result", "NRestarts", "MainPID", "ExecMainStatus")
+
+#: How systemctl tells what it has done, before it tells what it could not do.
+_DONE = ("Created symlink", "Removed ")
 
 _user = click.option("--user", "is_user", is_flag=True, help="Of your own service manager, not of the system's.")
 _name = click.option("--name", default="spar", show_default=True, metavar="NAME", help="The name of the unit.")
@@ -35,10 +43,12 @@ def service_unit() -> None:
 @_user
 @_name
 @click.option("--as", "user", metavar="USER", help="Whom it runs as (default: who owns the configuration's folder).")
+@click.option("--credential", "credentials", multiple=True, metavar="NAME:FILE",
+              help="Where a credential of the configuration is (default: /etc/credstore/NAME).")  # fmt: skip
 @click.option("--no-start", is_flag=True, help="Write the unit only.")
 @click.option("--print", "only_print", is_flag=True, help="Show the unit and write nothing.")
 @click.pass_obj
-def install(options: Options, is_user: bool, name: str, user: str | None, no_start: bool, only_print: bool) -> None:
+def install(options: Options, /, is_user: bool, name: str, user: str | None, no_start: bool, **more: Any) -> None:
     """Write a systemd unit for this configuration, and start it now and at each boot.
 
     It runs with watchdog and confinement as the user who owns the configuration's folder. Written again, it replaces
@@ -48,10 +58,11 @@ def install(options: Options, is_user: bool, name: str, user: str | None, no_sta
     Examples:
       sudo spar -c /etc/spar/config.toml service install
       spar service install --user
+      sudo spar service install --credential openai:/root/openai.key
       spar service install --print
     """
-    text = _text(options, user, is_user=is_user)
-    if only_print:
+    text = _text(options, user, more["credentials"], is_user=is_user)
+    if more["only_print"]:
         click.echo(text, nl=False)
         return
     path = _path(name, is_user=is_user)
@@ -64,8 +75,11 @@ def install(options: Options, is_user: bool, name: str, user: str | None, no_sta
         fail(f"{path}: cannot be written: {error.strerror}; run it with sudo, or with --user", exits.NO_PERMISSION)
     if not no_start:
         _systemctl("daemon-reload", is_user=is_user, hint=f"{path} is written")
-        _systemctl("enable", "--now", path.name, is_user=is_user, hint=f"{path} is written")
-    say = f"{path} written" + ("" if no_start else f", {path.stem} started; look at it with: spar status")
+        log = f"journalctl {'--user ' if is_user else ''}-u {path.stem}"
+        hint = f"{path} is written; why it does not start stands in: {log}"
+        _systemctl("enable", "--now", path.name, is_user=is_user, hint=hint)
+    which = f"-c {options.config_path} " if options.config_path else ""
+    say = f"{path} written" + ("" if no_start else f", {path.stem} started; look at it with: spar {which}status")
     show(options, {"unit": str(path), "started": not no_start}, say)
 
 
@@ -117,7 +131,7 @@ def unit_status(options: Options, is_user: bool, name: str) -> None:
     show(options, found, printable(", ".join([*parts, f"restarted {restarts} times"])))
 
 
-def _text(options: Options, user: str | None, *, is_user: bool) -> str:
+def _text(options: Options, user: str | None, credentials: Sequence[str], *, is_user: bool) -> str:
     """Return the unit for the configuration. Ends the command where there can be none."""
     loaded = options.load()
     if loaded.path is None:
@@ -134,11 +148,31 @@ def _text(options: Options, user: str | None, *, is_user: bool) -> str:
     settings = loaded.settings
     given = (settings.service.state_dir, settings.service.workspace)
     writes = tuple(dict.fromkeys([folder, *((folder / path).resolve() for path in given)]))
-    terms = UnitTerms(Path(sys.executable), loaded.path.resolve(), folder, runs_as, writes, settings.service.drain)
+    terms = UnitTerms(Path(sys.executable), loaded.path.resolve(), folder, runs_as, writes, settings.service.drain,
+                      _credentials(loaded, credentials))  # fmt: skip
     try:
         return unit(terms)
     except ValueError as error:
         fail(str(error), exits.CONFIG)
+
+
+def _credentials(loaded: Loaded, given: Sequence[str]) -> tuple[str, ...]:
+    """Return the credentials that the configuration names, with their files. Ends the command for others."""
+    from spar.config.factory import secrets_of
+
+    with refusals():
+        named = dict.fromkeys(each.name for each in secrets_of(loaded) if each.origin == "credential")
+    files = {}
+    for each in given:
+        name, _, file = each.partition(":")
+        if name not in named:
+            known = ", ".join(named) or "none"
+            found = f"--credential {printable(name)[:40]!r}: the configuration names no such credential"
+            fail(f"{found}; it names: {known}", exits.USAGE)
+        if not Path(file).is_absolute():
+            fail(f"--credential {printable(each)[:80]!r}: must be NAME:FILE with an absolute path", exits.USAGE)
+        files[name] = f"{name}:{file}"
+    return tuple(files.get(name, name) for name in named)
 
 
 def _owner(folder: Path) -> str:
@@ -173,6 +207,7 @@ def _systemctl(*words: str, is_user: bool, hint: str) -> str:
         fail(f"systemctl is not there: this machine has no systemd; {hint}", exits.UNAVAILABLE)
     done = subprocess.run([program, *(["--user"] if is_user else []), *words], capture_output=True, text=True)
     if done.returncode != 0:
-        said = printable(done.stderr.strip().splitlines()[0] if done.stderr.strip() else f"exit {done.returncode}")
-        fail(f"systemctl {words[0]}: {said}; {hint}", exits.UNAVAILABLE)
+        said = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith(_DONE)]
+        why = printable(said[0] if said else f"exit {done.returncode}")
+        fail(f"systemctl {words[0]}: {why.rstrip('.')}; {hint}", exits.UNAVAILABLE)
     return done.stdout

@@ -35,7 +35,7 @@ BRINGS: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "re
 
 def step_alone(options: Options, phase: Phase, given: Any, folder: Path) -> Any:
     """Run one phase here and now; its product as plain JSON. Ends the command when it cannot."""
-    from spar.server.answers import encode
+    from spar.server.encoding import encode
 
     with options.agent() as agent:
         file = folder / LAST_STEP

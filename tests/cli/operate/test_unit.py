@@ -25,7 +25,8 @@ Run = Callable[..., tuple[int, str, str]]
 def terms(tmp_path: Path, user: str | None = "daemon") -> UnitTerms:
     folder = tmp_path / 'a folder with "quotes" and 100 %'
     folder.mkdir(exist_ok=True)
-    return UnitTerms(Path(sys.executable), folder / "config.toml", folder, user, (folder, tmp_path / "state"), 20.0)
+    return UnitTerms(Path(sys.executable), folder / "config.toml", folder, user, (folder, tmp_path / "state"), 20.0,
+                     ("hook", f"mail:{tmp_path}/mail password"))  # fmt: skip
 
 
 @pytest.fixture
@@ -87,6 +88,8 @@ def test_a_unit_names_every_path_as_it_is(tmp_path: Path) -> None:
     assert f"WorkingDirectory={str(given.folder).replace('%', '%%')}\n" in text
     with pytest.raises(ValueError, match="control characters"):
         unit(UnitTerms(given.python, Path("/a\nExecStartPre=/bin/evil"), given.folder, None, (), 1.0))
+    with pytest.raises(ValueError, match="backslash at its end"):  # else the line of the user is a part of this one
+        unit(UnitTerms(given.python, given.config, Path("/srv/a\\"), "daemon", (), 1.0))
 
 
 def test_a_unit_is_written_started_written_again_and_taken_away(tmp_path: Path, run: Run) -> None:
@@ -137,6 +140,20 @@ def test_a_unit_is_shown_without_being_written(tmp_path: Path, run: Run) -> None
     assert f"\nReadWritePaths=-{tmp_path} -{tmp_path}/state -{tmp_path}/workspace\n" in out
 
 
+def test_a_unit_loads_the_credentials_that_the_configuration_names(tmp_path: Path, run: Run) -> None:
+    part = '[[tools]]\nuse = "notify"\noptions = { via = [{ use = "webhook", url = "http://127.0.0.1:9/", secret = '
+    (tmp_path / "config.toml").write_text(part + '{ credential = "hook" } }] }\n')
+
+    assert "\nLoadCredential=hook\n" in run("install", "--print", "--user")[1]  # of /etc/credstore
+    given = run("install", "--print", "--user", "--credential", "hook:/root/hook.key")[1]
+    assert "\nLoadCredential=hook:/root/hook.key\n" in given
+    code, _, error = run("install", "--user", "--credential", "hok:/root/hook.key")
+    assert (code, "'hok': the configuration names no such credential; it names: hook" in error) == (64, True)
+    code, _, error = run("install", "--user", "--credential", "hook:hook.key")
+    assert (code, "must be NAME:FILE with an absolute path" in error) == (64, True)
+    assert told(tmp_path) == []
+
+
 def test_the_state_of_the_unit_is_told_in_one_line(tmp_path: Path, run: Run) -> None:
     (tmp_path / "answer").write_text(
         "LoadState=loaded\nActiveState=active\nSubState=running\nNRestarts=2\nMainPID=77\n"
@@ -145,6 +162,17 @@ def test_the_state_of_the_unit_is_told_in_one_line(tmp_path: Path, run: Run) -> 
     (tmp_path / "answer").write_text("LoadState=not-found\n")
     code, _, error = run("status")
     assert (code, "there is no unit spar" in error) == (69, True)
+
+
+def test_a_service_that_does_not_start_is_told_with_the_place_of_its_log(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "bin" / "systemctl").write_text(
+        "#!/bin/sh\n[ $2 != enable ] && exit 0\n"
+        "printf 'Created symlink /a → /b.\\nJob for spar.service failed because of this.\\nSee more.\\n' >&2\nexit 1\n"
+    )
+    code, _, error = run("install", "--user")
+    assert code == 69
+    assert "systemctl enable: Job for spar.service failed because of this; " in error
+    assert "why it does not start stands in: journalctl --user -u spar" in error
 
 
 def test_a_machine_without_systemd_is_told_so(tmp_path: Path, run: Run) -> None:

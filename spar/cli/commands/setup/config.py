@@ -1,4 +1,4 @@
-"""The configuration: write one, is it right, what is in force, what could be written; and the parts it can name."""
+"""The configuration: is it right, what is in force, what could be written; and the parts it can name."""
 
 from __future__ import annotations
 
@@ -9,34 +9,10 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
+from spar.cli.blocks import table
 from spar.cli.context import Options, fail, refusals, show, write
-from spar.cli.tables import table
+from spar.data.text import printable
 from spar.service import exit_codes as exits
-
-
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path), default=Path("config.toml"))
-@click.pass_obj
-def init(options: Options, file: Path) -> None:
-    """Write the defaults, with comments, to a new file (config.toml); a file that is there is never overwritten.
-
-    \b
-    Examples:
-      spar init
-      spar init /etc/spar/config.toml
-    """
-    from spar.config.lines import PACKAGED
-
-    text = PACKAGED.read_bytes()
-    try:
-        with file.open("xb") as new:
-            new.write(text)
-    except FileExistsError:
-        fail(f"{file}: is there already and stays as it is; name another file, or move it away", exits.CANNOT_CREATE)
-    except OSError as error:
-        fail(f"{file}: cannot be written: {error.strerror}", exits.CANNOT_CREATE)
-    message = f"{file} written; read it, change it, check it with: spar -c {file} config check"
-    show(options, {"file": str(file), "bytes": len(text)}, message)
 
 
 @click.group()
@@ -57,18 +33,22 @@ def check(options: Options) -> None:
       spar -c new.toml config check
     """
     from spar.agent.agent import build_agent
-    from spar.service.app import warnings_of
+    from spar.agent.measured import warnings_of
+    from spar.config.factory import Parts
+    from spar.service.tracing import check_tracing
 
     loaded = options.load()
     with refusals():
         agent = build_agent(loaded)
         warnings = warnings_of(agent)
+        check_tracing(loaded)
+        Parts(loaded).notifiers()
     settings = loaded.settings
     counts = {"sensors": len(settings.sensors), "rules": len(settings.rules), "tools": len(settings.tools)}
     text = ", ".join(f"{number} {name}" for name, number in counts.items())
     where = str(loaded.path) if loaded.path else "no file, the defaults"
     for warning in warnings:
-        click.echo(f"Warning: {warning}", err=True)
+        click.echo(printable(f"Warning: {warning}"), err=True)
     report = {"ok": True, "file": where, "agent": agent.name, **counts, "warnings": warnings}
     show(options, report, f"{where}: {'all right' if not warnings else 'can be used'} ({text})")
 
@@ -91,7 +71,7 @@ def show_config(options: Options, origins: bool) -> None:
         sentence = f"{loaded.path}: is where this would be written, and the shell has emptied it to do so"
         fail(f"{sentence}; a new commented one comes from: spar init", exits.CONFIG)
     if options.as_json:
-        show(options, json.loads(loaded.settings.model_dump_json()))
+        show(options, json.loads(rendered(loaded, origins=origins, form="json")))
     else:
         write(rendered(loaded, origins=origins))
 
@@ -113,7 +93,7 @@ def schema(options: Options) -> None:
     Example:
       spar config schema > config.schema.json
     """
-    from spar.config.factory import default_registry
+    from spar.config.registry import default_registry
     from spar.config.schema import schema as make
 
     show(options, make(default_registry()))
@@ -130,7 +110,7 @@ def parts(options: Options, broken: bool) -> None:
       spar parts
       spar parts --broken
     """
-    from spar.config.factory import default_registry
+    from spar.config.registry import default_registry
 
     listed = [item for item in default_registry().parts() if item.error or not broken]
     rows = [asdict(item) for item in listed]

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from spar.cli.blocks import styled, table
 from spar.cli.context import Options, fail, refusals, show
 from spar.service import exit_codes as exits
 
@@ -30,11 +31,9 @@ def list_servers(options: Options) -> None:
         waiting_of = {name: server.waiting() for name, server in _servers(options).items()}
     except SparError as error:
         fail(str(error))
-    lines = []
-    for name, waiting in waiting_of.items():
-        lines.append(f"{name}: {f'{len(waiting)} tools wait to be accepted' if waiting else 'nothing waits'}")
-        lines += [f"  {tool}: {why}" for tool, why in waiting.items()]
-    show(options, waiting_of, "\n".join(lines) or "no MCP server is configured")
+    rows = [row for name, waiting in waiting_of.items() for row in _rows(name, waiting)]
+    heads = ("server", "state", "tool", "why it waits to be accepted")
+    show(options, waiting_of, table(heads, rows) if rows else "no MCP server is configured")
 
 
 @mcp.command()
@@ -62,6 +61,12 @@ def accept(options: Options, server: str, tools: tuple[str, ...]) -> None:
         fail(str(error))
     text = "\n".join(f"accepted {tool}: {why}" for tool, why in taken.items())
     show(options, {"server": server, "accepted": taken}, text or f"nothing of {server} waits to be accepted")
+
+
+def _rows(server: str, waiting: dict[str, str]) -> list[tuple[str, ...]]:
+    if not waiting:
+        return [(server, styled("nothing waits", "good"), "", "")]
+    return [(server, styled("waits", "warn"), tool, why) for tool, why in waiting.items()]
 
 
 def _servers(options: Options) -> dict[str, Any]:

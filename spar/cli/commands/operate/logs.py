@@ -1,0 +1,186 @@
+"""Command that shows the log file of the service: filtered, in lines for people, followed over its rotation."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+from msgspec import Struct
+
+from spar.cli.blocks import harmless
+from spar.cli.commands.operate.log_file import LogFile
+from spar.cli.context import Options, fail, write
+from spar.service import exit_codes as exits
+
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+#: Seconds between two looks at a file that is followed.
+EVERY: Final = 0.25
+#: Characters that are shown of a line that is no line of a log.
+DAMAGED: Final = 200
+
+
+class Chosen(Struct, frozen=True):
+    """Choice of lines: each that is not None must fit; `level` is the least important one."""
+
+    session: str | None = None
+    cycle: str | None = None
+    level: str | None = None
+    since: datetime | None = None
+
+    def takes(self, line: dict[str, Any]) -> bool:
+        """Return whether a line fits. A line without level or time fits whatever is asked of those: nobody knows."""
+        if self.session is not None and line.get("session") != self.session:
+            return False
+        if self.cycle is not None and not str(line.get("cycle", "")).startswith(self.cycle):
+            return False
+        level = line.get("level")
+        if self.level is not None and level in LEVELS and LEVELS.index(level) < LEVELS.index(self.level):
+            return False
+        at = time_of(line)
+        return self.since is None or at is None or at >= self.since
+
+    @property
+    def is_of_work(self) -> bool:
+        """Return whether only lines of some session or cycle are wanted, so that no damaged line can be one."""
+        return self.session is not None or self.cycle is not None
+
+
+class _Level(click.Choice[str]):
+    """Level of lines; the short names of many programs are meant, too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the level of a name. Ends the command for a name that is none."""
+        name = str(value).lower()
+        return super().convert({"warn": "warning", "err": "error"}.get(name, name), param, ctx)
+
+
+@click.command()
+@click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on with what comes, over rotation, until Ctrl-C.")
+@click.option("-n", "--lines", "number", type=click.IntRange(0, 100_000), default=50, show_default=True,
+              help="How many at most, the newest; with --since all of them.")  # fmt: skip
+@click.option("--session", help="Only lines of this session.")
+@click.option("--cycle", help="Only lines of this cycle; a beginning of its id is enough.")
+@click.option("--level", type=_Level(LEVELS[:-1]), help="Only lines of this level and more important ones.")
+@click.option("--since", metavar="WHEN", help="Only lines since a time (2026-11-22T18:00) or for a duration (15m).")
+@click.pass_obj
+def logs(options: Options, is_followed: bool, number: int, session: str | None, cycle: str | None, level: str | None,
+         since: str | None) -> None:  # fmt: skip
+    """Show the log file of the service (log.file), the oldest line first, whether the service runs or not.
+
+    A damaged line is shown as such. With --json each line is printed as it stands in the file.
+
+    \b
+    Examples:
+      spar logs
+      spar logs -f --level warning
+      spar logs --since 15m --session alice
+      spar logs --cycle 18ea10a4 --json
+    """
+    chosen = Chosen(session, cycle, level, None if since is None else _since(since))
+    file = LogFile(_path(options))
+    show = _raw if options.as_json else _pretty()
+    if not file.exists() and not is_followed:
+        fail(f"{file.path}: is not there; the service writes it as soon as it runs: spar run", exits.UNAVAILABLE)
+    try:
+        with file:
+            for text in _newest(file.earlier(), chosen, None if since is not None else number):
+                show(text)
+            if is_followed and not file.exists():
+                click.echo(f"{file.path} is not there yet; waiting for it", err=True)
+            while is_followed:
+                for text in file.more():
+                    if _fits(text, chosen):
+                        show(text)
+                time.sleep(EVERY)
+    except KeyboardInterrupt:
+        raise SystemExit(exits.OK) from None
+    except OSError as error:
+        fail(f"{file.path}: cannot be read: {error.strerror}", exits.NO_PERMISSION)
+
+
+def time_of(line: dict[str, Any]) -> datetime | None:
+    """Return when a line was written; None for one that does not say."""
+    try:
+        at = datetime.fromisoformat(str(line.get("ts")))
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def parsed(text: bytes) -> dict[str, Any] | None:
+    """Return a line of a log as its fields; None for a damaged one."""
+    try:
+        found = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and "msg" in found else None
+
+
+def _newest(texts: Iterable[bytes], chosen: Chosen, number: int | None) -> Iterable[bytes]:
+    fitting = (text for text in texts if _fits(text, chosen))
+    return fitting if number is None else deque(fitting, maxlen=number)
+
+
+def _fits(text: bytes, chosen: Chosen) -> bool:
+    line = parsed(text)
+    return not chosen.is_of_work if line is None else chosen.takes(line)
+
+
+def _raw(text: bytes) -> None:
+    write(text.decode("utf-8", "backslashreplace"))
+
+
+def _pretty() -> Callable[[bytes], None]:
+    """Return what prints a line as the service prints it on a terminal."""
+    from spar.observe.formatting import pretty_line, read_line
+
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def show(text: bytes) -> None:
+        fields = parsed(text)
+        if fields is None:
+            shown = text[: 8 * DAMAGED].decode("utf-8", "backslashreplace")
+            write(f"damaged line: {harmless(shown, DAMAGED)}")
+            return
+        at = time_of(fields)
+        line = pretty_line(read_line(fields), at or datetime.fromtimestamp(0, UTC), colour=colour, is_dated=True)
+        write(line.decode("utf-8", "replace").rstrip("\n"))
+
+    return show
+
+
+def _since(text: str) -> datetime:
+    """Return the time that is meant. Ends the command for a text that is neither a time nor a duration."""
+    from spar.config.fields import seconds
+
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        if (ago := seconds(text)) is None:
+            fail(f"--since {text!r}: must be a time (2026-11-22T18:00) or a duration (15m)", exits.USAGE)
+        try:
+            return datetime.now(UTC) - timedelta(seconds=ago)
+        except OverflowError:
+            return datetime.min.replace(tzinfo=UTC)
+    return at.astimezone() if at.tzinfo is None else at
+
+
+def _path(options: Options) -> Path:
+    """Return the file of the log. Ends the command, with what to do instead, where there is none."""
+    loaded = options.load("log.file")
+    if (name := loaded.settings.log.file) is not None:
+        return loaded.folder / name
+    fail(
+        "the log goes to standard error of `spar run` and into no file; where systemd runs it: journalctl -u spar "
+        '(with spar service install --user: journalctl --user -u spar); to have a file: [log] file = "spar.log" in '
+        "config.toml, then start it again",
+        exits.UNAVAILABLE,
+    )

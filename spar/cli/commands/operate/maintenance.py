@@ -1,0 +1,225 @@
+"""Looking after what is kept: copies, putting one back, checking it, and one page on how everything is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+from msgspec.structs import asdict
+
+from spar.cli.blocks import UNCUT, Table, styled, table
+from spar.cli.context import STORE, Options, fail, refusals, show
+from spar.data.text import printable
+from spar.service import exit_codes as exits
+
+if TYPE_CHECKING:
+    from spar.cli.doctor.diagnosis import Diagnosis
+    from spar.config.load import Loaded
+    from spar.ports.store import Care
+
+_MARKS = {"ok": ("ok", "good"), "warn": ("warn", "warn"), "bad": ("BAD", "bad")}
+
+
+@click.command("backup")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@click.pass_obj
+def backup(options: Options, file: Path | None) -> None:
+    """Copy the memory to FILE while the service runs or not; the copy is checked before it gets its name.
+
+    Without FILE it is memory-TIME.db in the current folder. Such a copy stays until you delete it; the one that the
+    service makes by itself each day is beside the memory in the state folder and is replaced by the next.
+
+    \b
+    Examples:
+      spar backup
+      spar backup /mnt/safe/memory.db
+    """
+    target = file or Path(time.strftime("memory-%Y%m%dT%H%M%SZ.db", time.gmtime()))
+    care = _care(options)
+    with _explained(str(target)):
+        copied = care.back_up(str(target))
+    answer = {"file": copied.path, "bytes": copied.bytes, "last_fact": copied.last_fact}
+    show(options, answer, f"{copied.path}: {copied.bytes // 1024} KiB, checked")
+
+
+@click.command("restore")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.pass_obj
+def restore(options: Options, file: Path) -> None:
+    """Put a copy in the place of the memory; the service must be stopped. The present file is set aside, not deleted.
+
+    \b
+    Example:
+      spar restore memory-20261121T180000Z.db
+    """
+    care = _care(options)
+    with _explained(str(file)):
+        aside = care.restore(str(file))
+    _note_offline(options, "memory.restore", care.path, {"from": str(file.resolve()), "set_aside": aside or ""})
+    was = f"; what was there is now {aside}" if aside else ""
+    show(options, {"file": care.path, "set_aside": aside}, f"{care.path}: restored from {file}{was}")
+
+
+@click.command("verify")
+@click.pass_obj
+def verify(options: Options) -> None:
+    """Look at every page and every row of the memory; ends with code 65 if something does not fit.
+
+    \b
+    Examples:
+      spar verify
+      spar verify --json
+    """
+    care = _care(options)
+    with _explained(care.path):
+        report = care.verify()
+    answer = {
+        "file": report.path,
+        "is_whole": report.is_whole,
+        "rows": report.rows,
+        "findings": [{"table": each.table, "row": each.row, "what": each.what} for each in report.findings],
+    }
+    verdict = styled(*(("whole", "good") if report.is_whole else ("DAMAGED", "bad")))
+    counted = table(("table", ">rows"), [(name, f"{count:,}") for name, count in report.rows.items()])
+    found = table(
+        ("damaged", "row", "what was found"),
+        [(each.table, "" if each.row is None else str(each.row), each.what) for each in report.findings],
+        UNCUT,
+    )
+    head = table(("file", "is"), [(report.path, verdict)], UNCUT)
+    show(options, answer, head, counted if report.rows else "no rows", *([found] if report.findings else []))
+    if not report.is_whole:
+        raise SystemExit(exits.DAMAGED)
+
+
+@click.command("doctor")
+@click.option("--acknowledge", is_flag=True, help="say that you have seen what was lost; it is told no more")
+@click.pass_obj
+def doctor(options: Options, acknowledge: bool) -> None:
+    """One page on how everything is, and what to do about it; ends with code 1 if something is bad.
+
+    A loss or damage of the memory stays bad until it is acknowledged.
+
+    \b
+    Example:
+      spar doctor
+      sudo -u spar spar -c /etc/spar/config.toml doctor
+      spar doctor --acknowledge
+    """
+    from spar.cli.doctor.diagnosis import Diagnosis
+    from spar.errors import ConfigError
+
+    findings: list[Diagnosis] = []
+    try:
+        loaded = options.load_again()
+    except ConfigError as error:
+        findings.append(Diagnosis("configuration", "bad", str(error), "spar config check"))
+    else:
+        findings += _around(options, loaded)
+        try:
+            care = _care(options)
+            if acknowledge:
+                with _explained("acknowledge"):
+                    number = care.acknowledge()
+                findings.append(Diagnosis("acknowledged", "ok", f"{number} losses"))
+                if number:
+                    _note_offline(options, "memory.acknowledge", care.path, {"losses": number})
+            findings += [Diagnosis(each.name, _state(each.state), each.found, each.advice) for each in care.examine()]
+        except (click.ClickException, ConfigError) as error:
+            findings.append(Diagnosis("memory", "bad", str(error), "spar config check"))
+    show(options, [asdict(each) for each in findings], _findings(findings))
+    if any(each.state == "bad" for each in findings):
+        raise SystemExit(exits.FAILED)
+
+
+def _around(options: Options, loaded: Loaded) -> Iterator[Diagnosis]:
+    """Yield what is found around the memory: the installation, the machine, the running service."""
+    from spar.cli.client import NotRunningError, connect
+    from spar.cli.doctor import checks, installation
+    from spar.cli.doctor.diagnosis import Diagnosis, Subject
+    from spar.file_lock import STATE_LOCK, holder
+
+    process = None
+    try:
+        process = holder(options.state_dir() / STATE_LOCK)
+        yield Diagnosis("service", "ok", "does not run" if process is None else "runs")
+    except OSError as error:
+        yield Diagnosis("service", "warn", f"nobody can tell whether it runs: {error.strerror}", "ask as its user")
+    status = None
+    if process is not None:
+        try:
+            status = connect(options.state_dir(), timeout=10.0).get("/v1/status")
+        except (NotRunningError, click.ClickException) as error:
+            yield Diagnosis("control socket", "warn", f"the service does not answer: {error or 'it starts or ends'}",
+                          "look at its log; spar doctor as its user")  # fmt: skip
+    subject = Subject(loaded, process=process)
+    yield from checks.examined(subject)
+    yield from installation.versions(subject, status["version"] if status else None)
+    yield from checks.sandbox(status, subject)
+
+
+def _state(state: str) -> Literal["ok", "warn", "bad"]:
+    return "bad" if state == "bad" else "warn" if state == "warn" else "ok"
+
+
+def _care(options: Options) -> Care:
+    """Return the maintenance part of the configured store. Ends the command when that has nothing of the kind."""
+    from spar.config.factory import Parts
+    from spar.ports.optional import offers
+    from spar.ports.store import HasCare
+
+    loaded = options.load(*STORE)
+    with refusals():
+        memory = Parts(loaded).memory()
+        care = memory.care if offers(memory, HasCare) else None
+    if care is None:
+        fail(f"the store {loaded.settings.memory.use!r} cannot be looked after from here", exits.UNAVAILABLE)
+    return care
+
+
+def _note_offline(options: Options, action: str, subject: str, detail: dict[str, Any]) -> None:
+    """Write into the audit log what was done to a memory that no service uses; say what keeps it from being written."""
+    import asyncio
+    import os
+
+    from spar.config.factory import Parts
+    from spar.errors import SparError
+    from spar.ports.optional import offers
+    from spar.records.audit import AuditDraft, KeepsAudit
+    from spar.server.peers import name_of
+
+    loaded = options.load(*STORE)
+    draft = AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=loaded.settings.agent.name, rows=())
+    draft.detail |= detail
+
+    async def write() -> None:
+        async with Parts(loaded).memory() as memory:
+            if offers(memory, KeepsAudit):
+                await memory.audit.write(draft)
+
+    try:
+        asyncio.run(write())
+    except (SparError, OSError) as error:
+        click.echo(printable(f"Warning: the audit log has no entry of it: {error}"), err=True)
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    from spar.errors import SparError
+
+    try:
+        with refusals(exits.UNAVAILABLE):
+            yield
+    except SparError as error:
+        fail(str(error), exits.DAMAGED)
+    except OSError as error:
+        fail(f"{name}: {error.strerror or error}", exits.CANNOT_CREATE)
+
+
+def _findings(findings: list[Diagnosis]) -> Table:
+    rows = [(styled(*_MARKS[each.state]), each.name, each.found, each.advice) for each in findings]
+    return table(("", "about", "found", "what to do"), rows, UNCUT)

@@ -1,0 +1,72 @@
+"""Command that shows what the running service is doing, once or again and again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from spar.cli.client import NotRunningError, connect, service
+from spar.cli.commands.operate.status_blocks import status_blocks
+from spar.cli.context import Options, rendered, show, write
+from spar.service import exit_codes as exits
+
+#: Clears a terminal and puts the cursor to its beginning.
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+
+
+@click.command()
+@click.option("--watch", "-w", "is_watched", is_flag=True, help="Again and again until Ctrl-C, on a terminal in place.")
+@click.option("--every", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True,
+              help="Seconds between two looks of --watch.")  # fmt: skip
+@click.pass_obj
+def status(options: Options, is_watched: bool, every: float) -> None:
+    """Show what the running service is doing: state, pace, cycles, what waits for you, models, budgets, alerts.
+
+    With --watch a service that ends is waited for. In a pipe each look is a block of lines, with --json a line.
+
+    \b
+    Examples:
+      spar status
+      spar status --watch
+      spar --json status | jq '.agents[0].stats'
+    """
+    if is_watched:
+        _watch(options, every)
+        return
+    with service(options) as client:
+        answer = client.get("/v1/status")
+    show(options, answer, *status_blocks(answer))
+
+
+def _watch(options: Options, every: float) -> None:
+    """Show the status until somebody ends it, which is no mistake: the exit code is 0."""
+    folder = options.state_dir()
+    is_drawn, is_told = sys.stdout.isatty() and not options.as_json, False
+    try:
+        while True:
+            try:
+                answer: dict[str, Any] = connect(folder).get("/v1/status")
+            except (NotRunningError, click.ClickException) as error:
+                if is_drawn or not is_told:
+                    _tell_absence(error, is_drawn=is_drawn)
+                is_told = True
+            else:
+                is_told = False
+                if is_drawn:
+                    write(_CLEAR + rendered(*status_blocks(answer)))
+                else:
+                    show(options, answer, *status_blocks(answer), "")
+            time.sleep(every)
+    except KeyboardInterrupt:
+        raise SystemExit(exits.OK) from None
+
+
+def _tell_absence(error: Exception, *, is_drawn: bool) -> None:
+    """Say that no service answers. Raises: the refusal, where waiting would not help."""
+    if isinstance(error, click.ClickException) and error.exit_code == exits.NO_PERMISSION:
+        raise error
+    why = "no service runs" if isinstance(error, NotRunningError) else str(error)
+    click.echo(f"{_CLEAR if is_drawn else ''}{why}; waiting for it", err=not is_drawn)

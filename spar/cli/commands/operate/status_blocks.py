@@ -1,0 +1,270 @@
+"""The status of a service in people's words, as blocks: what it does and for how long, what is wrong, what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from spar.cli.blocks import Block, Fields, styled
+from spar.cli.tables import ID, local, model_lines, money, span, took, zoned
+
+Row: TypeAlias = tuple[str, str]
+
+#: A sensor that was not asked for so many of its intervals, and at least so many seconds, is stale.
+STALE_INTERVALS, STALE_SECONDS = 3.0, 60.0
+#: How the states of an agent are meant.
+STATES = {"running": "good", "paused": "warn", "pausing": "warn", "stopping": "warn", "failed": "bad", "stopped": "bad"}
+#: The quantities of budgets of which only models take.
+OF_MODELS = ("requests", "tokens", "money")
+
+
+def status_blocks(status: dict[str, Any]) -> list[Block]:
+    """Return what `GET /v1/status` answers as blocks for people."""
+    began = zoned(local(status["started_at"]))
+    head = f"spar {status['version']}, process {status['pid']}, since {began}, for {_since(status['started_at'])}, " \
+           f"configuration {status['config'] or 'the defaults'}"  # fmt: skip
+    blocks: list[Block] = [head]
+    for agent in status["agents"]:
+        rows = [row for part in PARTS for row in part(agent)]
+        title = f"agent {agent['name']}: {agent['state']}, interval {agent['loop_interval']}"
+        blocks.append(Fields(styled(title, STATES.get(agent["state"], "")), tuple(rows)))
+        if agent["blocked_by"]:
+            blocks.append(Fields("", (("blocked", styled("the event loop, by:", "bad")),)))
+            blocks.append("\n".join(f"    {line}" for line in agent["blocked_by"].splitlines()))
+    addresses = tuple((name, str(address)) for name, address in status["addresses"].items())
+    return [*blocks, Fields("", addresses)] if addresses else blocks
+
+
+def _alerts(agent: dict[str, Any]) -> Iterator[Row]:
+    if agent["failure"]:
+        yield "failure", styled(agent["failure"], "bad")
+    for alert in agent["alerts"]:
+        yield "alert", styled(_alert(alert), "bad" if alert["severity"] == "critical" else "warn")
+
+
+def _doing(agent: dict[str, Any]) -> Iterator[Row]:
+    """Yield what each session does, and for how long; those that rest behind those that work."""
+    for lane in sorted(agent["lanes"], key=lambda each: not each["cycle"]):
+        if lane["cycle"]:
+            doing = f"{lane['phase']} for {span(lane['phase_seconds'] or 0.0)}, cycle {lane['cycle'][:ID]}"
+        else:
+            doing = "waits for a model" if lane["waits_for_model"] else "resting"
+        yield "session", f"{lane['session']}: {doing}, {lane['waiting']} waiting"
+
+
+def _incidents(agent: dict[str, Any]) -> Iterator[Row]:
+    """Yield how many incidents are open, the worst first, where the sense module keeps incidents."""
+    figures = agent["modules"].get("sense", {}).get("incidents")
+    counts = figures.get("open") if isinstance(figures, dict) else None
+    told = [(severity, number) for severity, number in counts.items() if number] if isinstance(counts, dict) else []
+    if told:
+        listed = ", ".join(f"{number} {severity}" for severity, number in reversed(told))
+        is_bad = any(severity in ("error", "critical") for severity, _ in told)
+        yield "incidents", styled(f"open: {listed}; spar incidents list", "bad" if is_bad else "warn")
+
+
+def _left_to_people(agent: dict[str, Any]) -> Iterator[Row]:
+    if pending := agent["approvals"]["pending"]:
+        what = "call waits" if pending == 1 else "calls wait"
+        age = span(agent["approvals"]["oldest_age_seconds"] or 0.0)
+        yield "waiting", styled(f"{pending} {what} for approval, the oldest for {age}; spar approvals list", "warn")
+    if strangers := agent["senders_waiting"]:
+        what = "sender waits" if strangers == 1 else "senders wait"
+        yield "waiting", styled(f"{strangers} {what} to be let in; spar senders list --status waiting", "warn")
+    if left := _left(agent["recovery"]):
+        yield "recovery", styled(left, "warn")
+
+
+def _models(agent: dict[str, Any]) -> Iterator[Row]:
+    """Yield each model: whether it may be asked, when it last answered, and what plans in its place."""
+    plan = agent["modules"].get("plan", {})
+    known = {each["model"]: each for each in _told_models(plan)}
+    for line in model_lines(agent):
+        name, _, why = line.removeprefix("model ").partition(": ")
+        yield "model", styled(f"{name}: {why}{_of_model(known.get(name, {}))}", "bad")
+    for each in agent["models"]:
+        if each["state"] == "closed":
+            yield "model", f"{each['model']}: answers{_of_model(known.get(each['model'], {}))}"
+    if reason := plan.get("degraded"):
+        yield "fallback", styled(f"the next planner plans: {reason}", "warn")
+    elif number := sum(_fallbacks(plan)):
+        yield "fallback", f"{number} requests were answered by another model than the first"
+
+
+def _of_model(model: dict[str, Any]) -> str:
+    """Return what is known of a model's requests, behind a comma; "" for nothing."""
+    told = []
+    if model.get("last_success_age") is not None:
+        told.append(f"last success {span(model['last_success_age'])} ago")
+    elif model.get("requests"):
+        told.append("no success yet")
+    if model.get("requests"):
+        told.append(f"{model['requests']} requests, {model.get('faults', 0)} failed")
+    if isinstance(model.get("cost"), int | float) and model["cost"]:
+        told.append(f"{model['cost']:g} spent")
+    return "".join(f", {each}" for each in told)
+
+
+def _told_models(part: Any, depth: int = 6) -> Iterator[dict[str, Any]]:
+    """Yield what planners tell of their models, however deep in what the plan module tells."""
+    if isinstance(part, dict) and depth:
+        for name, value in part.items():
+            if name == "models" and isinstance(value, list):
+                yield from (each for each in value if isinstance(each, dict) and "model" in each)
+            else:
+                yield from _told_models(value, depth - 1)
+
+
+def _fallbacks(part: Any, depth: int = 6) -> Iterator[int]:
+    if isinstance(part, dict) and depth:
+        for name, value in part.items():
+            if name == "fallbacks" and isinstance(value, int):
+                yield value
+            else:
+                yield from _fallbacks(value, depth - 1)
+
+
+def _budgets(agent: dict[str, Any]) -> Iterator[Row]:
+    """Yield what is left of each budget that was used; those of models also unused, where there are models."""
+    for each in agent["budgets"]:
+        window, _, quantity = each["budget"].partition(".")
+        is_told = each["used"] or (quantity in OF_MODELS and agent["models"])
+        if not (each["refused"] or (is_told and window != "cycle")):
+            continue
+        left, limit = max(each["limit"] - each["used"], 0), each["limit"]
+        shown = (money(left), money(limit)) if quantity == "money" else (f"{left:,}", f"{limit:,}")
+        until = f", until {zoned(local(each['ends_at']))}" if each["ends_at"] else ""
+        refused = f", {each['refused']} refused" if each["refused"] else ""
+        look = "bad" if each["ratio"] >= 1 else "warn" if each["ratio"] >= 0.8 or each["refused"] else ""
+        text = f"{each['budget']}: {shown[0]} of {shown[1]} left ({each['ratio']:.0%} used){until}{refused}"
+        yield "budget", styled(text, look)
+
+
+def _sensing(agent: dict[str, Any]) -> Iterator[Row]:
+    for name, sensor in agent["modules"]["sense"].get("sensors", {}).items():
+        state = str(sensor.get("state", "?"))
+        error = sensor.get("last_error") if state != "ok" else None  # what is over is in the log
+        extra = f": {error}" if error else ""
+        every, age = sensor.get("every"), sensor.get("last_poll_age")
+        if state == "ok" and every and age is not None and age > max(STALE_INTERVALS * every, STALE_SECONDS):
+            state, extra = "stale", f": not asked for {span(age)}, it should be each {every:g} s"
+        look = {"ok": "", "quarantined": "bad"}.get(state, "warn")
+        yield "sensor", styled(f"{name}: {state}{_losses(sensor)}{extra}", look)
+    for name, channel in agent["channels"].items():
+        told = _of_channel(channel)
+        yield "channel", styled(f"{name}: {told}", "" if told == "ok" else "warn")
+
+
+def _acting(agent: dict[str, Any]) -> Iterator[Row]:
+    for name, part in agent["modules"]["act"].get("parts", {}).items():
+        if said := of_tool(part):
+            yield "tool", f"{name}: {said}"
+
+
+def _wrong(agent: dict[str, Any]) -> Iterator[Row]:
+    yield from (("warning", styled(str(each), "warn")) for each in agent["warnings"])
+    for phase, module in agent["modules"].items():
+        if error := module.get("error"):
+            yield phase, styled(f"{module['use']}: {error}", "bad")
+    if agent["health"]["degraded"]:
+        yield "degraded", styled("the planner makes do with less", "warn")
+    for step in agent["health"]["steps"][-5:]:
+        yield "step", f"{zoned(local(step['at']))} {step['step']} {step['part']}: {step['reason']}"
+
+
+def _counts(agent: dict[str, Any]) -> Iterator[Row]:
+    stats = agent["stats"]
+    outcomes = ", ".join(f"{number} {name}" for name, number in stats["outcomes"].items() if number) or "none yet"
+    yield (
+        "cycles",
+        (
+            f"{stats['total_cycles']} ({outcomes}), {stats['error_rate']:.1%} failed, "
+            f"mean {took(stats['cycle_mean_seconds'])}, p99 {took(stats['cycle_p99_seconds'])}"
+        ),
+    )
+    yield "phases", _phases(stats)
+    if calls := ", ".join(f"{number} {name}" for name, number in agent["calls"].items() if number):
+        yield "calls", f"{calls} since the start"
+    yield "memory", _kept(agent["kept"])
+
+
+def _alert(alert: dict[str, Any]) -> str:
+    """Return an alert in one line: what, whose, for how long, why."""
+    whose = f" in session {alert['session']}" if alert["session"] not in ("", "main") else ""
+    what = f"{alert['kind']} ({alert['severity']}){whose}"
+    first = (alert["message"].splitlines() or [""])[0]
+    return f"{what} for {_since(alert['since'])}, since {zoned(local(alert['since']))}: {first}"
+
+
+def _since(at: Any) -> str:
+    """Return how long ago a time (ISO text) was."""
+    try:
+        return span((datetime.now(UTC) - datetime.fromisoformat(str(at))).total_seconds())
+    except (ValueError, TypeError):
+        return "?"
+
+
+def _kept(counts: dict[str, int]) -> str:
+    """Return how many experiences and cycles were written, and how many were not."""
+    text = f"{counts['stored']} cycles and experiences written"
+    if counts["waiting"]:
+        text += f", {counts['waiting']} still to be written"
+    return text + (f", {counts['lost']} lost because the memory could not take them" if counts["lost"] else "")
+
+
+def _of_channel(channel: dict[str, Any]) -> str:
+    """Return how a channel is doing: what of it fails and why, and what it has not delivered."""
+    parts = [f"{part} {channel[part]['state']}: {channel[part]['last_error']!s}"
+             for part in ("receiving", "sending") if channel[part]["state"] != "ok"]  # fmt: skip
+    parts += [f"{channel[key]} {key}" for key in ("waiting", "undelivered") if channel[key]]
+    return "; ".join(parts or ["ok"])
+
+
+def of_tool(part: Any) -> str:
+    """Return what a person should know of a tool: its sandbox, or how its server is. "" for any other."""
+    match part:
+        case {"sandbox": {"asked": 0}}:
+            return "sandbox level 0, as configured"
+        case {"sandbox": {"asked": int(asked), "level": int(level), "why": why}} if level < asked:
+            return f"off: sandbox level {asked} is asked for, this machine offers level {level}; {why}"
+        case {"sandbox": {"level": int(level), "refused": refused, "probes": probes, "why": why}}:
+            sandbox_text = f"sandbox level {level}, {refused} of {probes} probes refused"
+            return sandbox_text if level == 2 else f"{sandbox_text}; {why}"
+        case {"server": _, "state": "down", "error": error}:
+            return f"down: {error}"
+        case {"server": _, "state": state, "tools": list(tools), "off": dict(off)}:
+            return ", ".join([state, f"{len(tools)} tools", *(f"{name} is off: {off[name]}" for name in off)])
+    return ""
+
+
+def _losses(sensor: Any) -> str:
+    """Return what a sensor has lost, in a few words; "" if all did."""
+    missed = sum(sensor.get("missed", {}).get("counts", {}).values())
+    latest = sensor.get("missed", {}).get("latest") or [{}]
+    losses = [f"{number} {reason}" for reason, number in sensor.get("shed", {}).items() if number]
+    if missed:
+        losses.append(f"{missed} ticks missed, the latest due {latest[-1].get('due_at', '?')[:19]}Z")
+    return f" ({', '.join(losses)})" if losses else ""
+
+
+def _left(recovery: dict[str, Any]) -> str:
+    """Return what recovery has left to people, and what it has yet to do; "" for nothing."""
+    counts = {
+        "in doubt": (recovery["in_doubt"], " (spar calls list)"),
+        "dead letters": (recovery["dead_letters"], " (spar dead list)"),
+        "waiting": (recovery["in_hand"] - recovery["to_be_retried"], ""),
+        "to be retried": (recovery["to_be_retried"], ""),
+    }
+    return ", ".join(f"{name} {number}{hint}" for name, (number, hint) in counts.items() if number > 0)
+
+
+def _phases(stats: dict[str, Any]) -> str:
+    """Return the mean duration of each phase and how often it failed, in one line."""
+    failed = {phase: f" ({number} failed)" for phase, number in stats["errors_by_phase"].items() if number}
+    means = stats["phase_mean_seconds"].items()
+    return ", ".join(f"{phase} mean {took(seconds)}{failed.get(phase, '')}" for phase, seconds in means)
+
+
+#: What is told of an agent, the most urgent first.
+PARTS = (_alerts, _doing, _incidents, _left_to_people, _models, _budgets, _sensing, _acting, _wrong, _counts)

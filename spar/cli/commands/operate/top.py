@@ -1,0 +1,43 @@
+"""Command that shows live what the agent does, and takes answers to what it asks."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+import click
+
+from spar.cli.client import NotRunningError, connect
+from spar.cli.context import Options, fail
+from spar.service import exit_codes as exits
+
+
+@click.command()
+@click.option("--read-only", "is_read_only", is_flag=True, help="Answer nothing: for a screen on a wall.")
+@click.pass_obj
+def top(options: Options, is_read_only: bool) -> None:
+    """Show live what the agent does: sessions, runs, what waits for you, budgets, health, and what happens.
+
+    Approvals can be answered in it; ? shows the keys, q ends it. It needs a terminal and the extra "top".
+
+    \b
+    Examples:
+      spar top
+      spar top --read-only
+    """
+    if find_spec("textual") is None:
+        fail("spar top draws with Textual, which is not installed: pip install 'spar-agent[top]'; or: spar status",
+             exits.UNAVAILABLE)  # fmt: skip
+    if options.as_json:
+        fail("spar top draws on a terminal and has no JSON; ask for it with: spar status --json", exits.USAGE)
+    folder = options.state_dir()
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        fail("spar top needs a terminal; elsewhere: spar status", exits.USAGE)
+    try:
+        connect(folder)  # another user's service is refused here; one that does not run yet is waited for
+    except NotRunningError:
+        pass
+    from spar.cli.top.app import Top
+    from spar.cli.top.link import ServiceLink
+
+    Top(ServiceLink(folder), is_read_only=is_read_only).run()

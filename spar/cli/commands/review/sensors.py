@@ -1,0 +1,47 @@
+"""Commands for sensors: list them, and have one in quarantine tried again."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import click
+
+from spar.cli import complete
+from spar.cli.blocks import table
+from spar.cli.client import service
+from spar.cli.context import Options, show
+
+
+@click.group()
+def sensors() -> None:
+    """Look at sensors, and have one that is in quarantine tried again."""
+
+
+@sensors.command("list")
+@click.pass_obj
+def list_sensors(options: Options) -> None:
+    """List the sensors, each with its state and its last error.
+
+    \b
+    Example:
+      spar sensors list
+    """
+    with service(options) as client:
+        found = client.get("/v1/status", lanes=0)["agents"][0]["modules"]["sense"].get("sensors", {})
+    rows = [(name, each.get("state", "?"), each.get("last_error") or "") for name, each in found.items()]
+    show(options, found, table(("sensor", "state", "last error"), rows) if rows else "no sensors are configured")
+
+
+@sensors.command()
+@click.argument("sensor", shell_complete=complete.sensors)
+@click.pass_obj
+def restore(options: Options, sensor: str) -> None:
+    """Try a SENSOR in quarantine now, instead of when its time comes.
+
+    \b
+    Example:
+      spar sensors restore inbox
+    """
+    with service(options) as client:
+        answer = client.post(f"/v1/sensors/{quote(sensor, safe='', errors='replace')}:restore")
+    show(options, answer, f"{answer['sensor']}: is tried again now")

@@ -1,0 +1,114 @@
+"""Profiles of the configuration: selections of blocks of the shipped `config.toml`, so that its comments stand once.
+
+A block is a table with its comments; `[[rules.calls]]` belongs to its rule. A block that is commented out there
+(`# [plan]`) can be selected too, and is then in force.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+
+_HEADER = re.compile(r"(?:# )?\[\[?([a-z_.]+)\]\]?(?:\s|$)")
+_NAMED = re.compile(r'(?:# )?(name|use) = "([^"]+)"')
+#: Begins a part of the file: it stands above the first of its blocks that is selected.
+_PART = "# ---"
+
+
+class Profile(Struct, frozen=True):
+    """Selection of blocks. `changes` gives keys another value, by block and key; `summary` is for people."""
+
+    summary: str
+    blocks: tuple[str, ...]
+    changes: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+_KEPT = ("acting", "approval", "budgets", "memory", "service", "log")
+PROFILES = {
+    "watch": Profile(
+        "watches a folder and the host by rules, without a model",
+        ("agent", "health", "sensors.inbox", "sensors.host", "sensors.messages", "sensors.daily", "perception", "plan",
+         "rules.file what was dropped", "rules.note high load", "rules.how is the host", "rules.take a note",
+         "rules.a new day", "rules.answer the rest", "tools.note", "tools.files", "tools.notify", *_KEPT),
+        {("agent", "loop_interval"): '"adaptive"', ("log", "file"): '"spar.log"'},
+    ),
+    "assistant": Profile(
+        "answers messages by a language model, with tools",
+        ("agent", "runs", "sessions", "sensors.messages", "# plan", "rules.take a note", "rules.answer the rest",
+         "tools.note", "tools.files", "tools.shell", "tools.http", *_KEPT),
+        {("agent", "loop_interval"): '"adaptive"', ("agent", "min_interval"): "0",
+         ("runs", "queue_mode"): '"steer"', ("sessions", "commands"): "true"},
+    ),
+    "bare": Profile(
+        "takes messages and notes them: the least that runs, to build on",
+        ("agent", "sensors.messages", "plan", "rules.take a note", "rules.answer the rest", "tools.note", "memory",
+         "service", "log"),
+    ),
+}  # fmt: skip
+
+
+def profile_text(name: str, whole: str) -> str:
+    """Return the configuration of a profile.
+
+    Args: whole: the text of the shipped `config.toml`.
+    Raises: LookupError for a block or key that is not there: the profile and the file have drifted apart.
+    """
+    profile = PROFILES[name]
+    head, *blocks = _blocks(whole)
+    first = f'# spar, profile "{name}": {profile.summary}.\n'
+    second = "# What is not here has its default; all settings with their comments come from: spar init all.toml\n"
+    chosen = [first, second, head[1].partition("\n")[2]]
+    missing, changes, part = set(profile.blocks), dict(profile.changes), ""
+    for key, text in blocks:
+        if key == _PART:
+            part = text
+        elif key in missing:
+            missing.remove(key)
+            text = _in_force(text) if key.startswith("# ") else text
+            chosen += [part, _changed(text, key, changes)]
+            part = ""
+    if missing or changes:
+        raise LookupError(f"config.toml has no {sorted(missing) or sorted(changes)} for profile {name!r}")
+    return "".join(chosen).rstrip("\n") + "\n"
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the key and the text of each block; first the head of the file, with the key ""."""
+    key, lines, is_open = "", list[str](), False
+    for line in text.splitlines(keepends=True):
+        header = _HEADER.match(line)
+        begins = line.startswith(_PART) or (header is not None and "." not in header[1]) or (
+            header is not None and header[1].startswith("agent."))  # fmt: skip
+        if begins:
+            yield key, "".join(lines)
+            key = _PART if header is None else f"{'# ' if line.startswith('# ') else ''}{header[1]}"
+            lines, is_open = [], header is not None and "[[" in line.partition("#  ")[0][:5]
+        elif is_open and (named := _NAMED.match(line)) and (named[1] == "name" or "." not in key):
+            key = f"{key.partition('.')[0]}.{named[2]}"
+            is_open = named[1] == "use"
+        lines.append(line)
+    yield key, "".join(lines)
+
+
+def _in_force(text: str) -> str:
+    """Return a block that is commented out as one that is in force."""
+    return "".join(line.removeprefix("# ") for line in text.splitlines(keepends=True))
+
+
+def _changed(text: str, key: str, changes: dict[tuple[str, str], str]) -> str:
+    """Return a block with other values, also of keys that are commented out; each change that was made is taken out of
+    `changes`."""
+    for block, name in [each for each in changes if each[0] == key]:
+        line = re.compile(rf"^(?:# )?({re.escape(name)} = )(\"[^\"]*\"|[^\s#]+)( *)", re.MULTILINE)
+        if not line.search(text):
+            continue
+        value = changes.pop((block, name))
+
+        def put(found: re.Match[str], value: str = value) -> str:
+            blanks = max(len(found[2]) + len(found[3]) - len(value), 1)
+            return f"{found[1]}{value}{' ' * blanks}"
+
+        text = line.sub(put, text, count=1)
+    return text

@@ -1,0 +1,259 @@
+"""Checks of the installation: the configuration and its secrets, the folders, the port, the unit, the versions."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from spar import __version__
+from spar.cli.doctor.diagnosis import Diagnosis, Subject, nearest
+from spar.cli.doctor.machine import permissions_of
+from spar.config.factory import options_of, secrets_of
+from spar.config.tables.secret import ORIGINS, SecretReference
+from spar.config.toml_lines import KeyPath
+from spar.data.scrub import is_secret_name
+from spar.data.text import printable
+from spar.errors import ConfigError
+from spar.service.unit import WRITTEN_BY
+
+_OTHERS_WRITE: Final = 0o002
+_OTHERS_READ: Final = 0o077
+#: How a key looks that is none: what a program, a page or a shell left in its place.
+SHAPES: Final = (
+    (re.compile(r"\s"), "has a space or a line break in it"),
+    (re.compile(r"^[\"'].*[\"']$"), "stands in quotes, which would be sent with it"),
+    (re.compile(r"[^\x21-\x7e]"), "has characters that no header can carry"),
+    (re.compile(r"^\$|\$\{|^<.*>$|^%\w+%$"), "is the name of a variable that nothing has put in"),
+    (
+        re.compile(r"(?i)^(changeme|todo|secret|password|your[-_ ]?(api[-_ ]?)?key.*|x{3,}|sk-(x+|\.+|…))$"),
+        "is an example",
+    ),
+)
+LEAST_KEY: Final = 8
+#: The variable that holds the key of a provider, where the configuration names none.
+USUAL: Final = {
+    "openai": "OPENAI_API_KEY",
+    "openai-chat": "OPENAI_API_KEY",
+    "openai-responses": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "groq": "GROQ_API_KEY",
+    "mistral": "MISTRAL_API_KEY",
+    "deepseek": "DEEPSEEK_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "cohere": "CO_API_KEY",
+}
+
+
+def configuration(subject: Subject) -> Iterator[Diagnosis]:
+    """Look who may write the configuration, and who may read the secrets in it."""
+    path = subject.loaded.path
+    mode = permissions_of(path) if path else None
+    if path is None or mode is None:
+        yield Diagnosis("configuration", "ok", str(path or "the defaults"))
+    elif mode & _OTHERS_WRITE:
+        yield Diagnosis(
+            "configuration",
+            "bad",
+            f"{path} can be changed by others than its owner ({mode:o}): they command the service",
+            f"chmod go-w {shlex.quote(str(path))}",
+        )
+    elif mode & _OTHERS_READ and any(
+        _literal_secrets(options, ()) for _, options in options_of(subject.loaded.settings)
+    ):
+        yield Diagnosis(
+            "configuration",
+            "warn",
+            f"{path} holds a secret and can be read by others ({mode:o})",
+            f'chmod 600 {shlex.quote(str(path))}, or keep the secret elsewhere: {{ file = "…" }}',
+        )
+    else:
+        yield Diagnosis("configuration", "ok", str(path))
+
+
+def _literal_secrets(value: Any, path: KeyPath) -> bool:
+    if isinstance(value, Mapping):
+        if path and is_secret_name(str(path[-1])) and set(value) & set(ORIGINS):
+            return False
+        return any(_literal_secrets(inner, (*path, key)) for key, inner in value.items())
+    if isinstance(value, (list, tuple)):
+        return any(_literal_secrets(inner, ()) for inner in value)
+    return bool(path) and isinstance(value, str) and bool(value) and is_secret_name(str(path[-1]))
+
+
+def folders(subject: Subject) -> Iterator[Diagnosis]:
+    """Look whether the folders of the service can be written, and its state only be read by itself."""
+    for name, folder in (("state folder", subject.state_dir), ("workspace", subject.workspace)):
+        near = nearest(folder)
+        mode = permissions_of(folder) if folder.is_dir() else None
+        if folder.exists() and not folder.is_dir():
+            yield Diagnosis(name, "bad", f"{folder} is no folder", "move it away, or name another one in [service]")
+        elif not os.access(near, os.W_OK | os.X_OK):
+            yield Diagnosis(
+                name,
+                "bad",
+                f"{near} cannot be written",
+                f"give it to the user of the service: chown USER {shlex.quote(str(near))}",
+            )
+        elif name == "state folder" and mode is not None and mode & _OTHERS_READ:
+            yield Diagnosis(
+                name,
+                "warn",
+                f"{folder} can be entered by others ({mode:o}): it holds conversations",
+                f"chmod 700 {shlex.quote(str(folder))}",
+            )
+        else:
+            yield Diagnosis(name, "ok", str(folder))
+
+
+def secrets(subject: Subject) -> Iterator[Diagnosis]:
+    """Read each secret that the configuration names, and look at its shape and at who else can read it."""
+    try:
+        named = [*secrets_of(subject.loaded), *_variables(subject)]
+    except ConfigError as error:
+        yield Diagnosis("secrets", "bad", str(error), "spar config check")
+        return
+    for each in named:
+        yield from _secret(each, subject)
+    if not named:
+        yield Diagnosis("secrets", "ok", "none is named")
+
+
+def _secret(reference: SecretReference, subject: Subject) -> Iterator[Diagnosis]:
+    name, folder = f"secret {reference.name}", subject.loaded.folder
+    try:
+        text = reference.read(folder, subject.environ)
+    except ValueError as error:
+        hint = {
+            "file": "write it there, readable by the service's user",
+            "env": f"set {reference.name} in the environment of the service",
+            "credential": "look as the service does: systemctl status",
+        }[reference.origin]
+        yield Diagnosis(name, "bad", str(error), hint)
+        return
+    wrong = next((sentence for shape, sentence in SHAPES if shape.search(text)), "")
+    if len(text) < LEAST_KEY and not wrong:
+        wrong = f"has {len(text)} characters, fewer than any key"
+    path = reference.file(folder, subject.environ)
+    mode = permissions_of(path) if path else None
+    if wrong and _is_key(reference):
+        yield Diagnosis(name, "bad", f"its value {wrong}", "copy the key again from where the provider shows it")
+    elif reference.origin == "file" and mode is not None and mode & 0o007:
+        yield Diagnosis(
+            name, "warn", f"{path} can be read by everybody ({mode:o})", f"chmod o= {shlex.quote(str(path))}"
+        )
+    else:
+        yield Diagnosis(name, "ok", f"from {reference.origin}")
+
+
+def _is_key(reference: SecretReference) -> bool:
+    """Return whether it is the key of a model: a passphrase may look like anything."""
+    return str(reference.path[-1]) in ("api_key", "key_env")
+
+
+def _variables(subject: Subject) -> Iterator[SecretReference]:
+    """Yield the variables that options name (`key_env`, `password_env`), and those that models usually read."""
+    for path, options in options_of(subject.loaded.settings):
+        for where, value in _texts(options, path):
+            if str(where[-1]).endswith("_env") and value:
+                yield SecretReference(where, "env", value)
+    plan = subject.loaded.settings.plan
+    if plan.use != "llm" or plan.options.get("key_env") or plan.options.get("api_key") or plan.options.get("base_url"):
+        return
+    models = plan.options.get("model", ())
+    for model in [models] if isinstance(models, (str, Mapping)) else models:
+        table = model if isinstance(model, Mapping) else {"name": model}
+        provider = str(table.get("name", "")).partition(":")[0]
+        if provider in USUAL and not {"key_env", "api_key", "base_url"} & set(table):
+            yield SecretReference(("plan", "options", "key_env"), "env", USUAL[provider])
+
+
+def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(inner, (*path, key))
+    elif isinstance(value, (list, tuple)):
+        for index, inner in enumerate(value):
+            yield from _texts(inner, (*path, index))
+    elif isinstance(value, str):
+        yield path, value
+
+
+def port(subject: Subject) -> Iterator[Diagnosis]:
+    """Try whether the port of the probes is free, where no service of ours has it."""
+    given = subject.loaded.settings.service
+    if not given.probes or not given.port or subject.process is not None:
+        return
+    try:
+        family = socket.AF_INET6 if ":" in given.host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind((given.host, given.port))
+    except OSError as error:
+        yield Diagnosis(
+            "port",
+            "bad",
+            f"{given.host}:{given.port} cannot be had: {error.strerror}",
+            f"set service.port to another one, or see who has it: ss -ltnp 'sport = :{given.port}'",
+        )
+    else:
+        yield Diagnosis("port", "ok", f"{given.host}:{given.port} is free")
+
+
+def unit(subject: Subject) -> Iterator[Diagnosis]:
+    """Look at each unit that runs this configuration: whether its program is there, and whether it has failed."""
+    config = subject.loaded.path
+    home = Path(subject.environ.get("XDG_CONFIG_HOME") or f"{subject.environ.get('HOME', '')}/.config")
+    for folder, words in ((Path("/etc/systemd/system"), ()), (home / "systemd/user", ("--user",))):
+        for path in sorted(folder.glob("*.service")) if config else ():
+            text = path.read_text(errors="replace") if os.access(path, os.R_OK) else ""
+            if text.startswith(WRITTEN_BY) and f" -c {config.resolve() if config else ''} run" in text:
+                yield _unit(path, text, words)
+
+
+def _unit(path: Path, text: str, words: tuple[str, ...]) -> Diagnosis:
+    name, again = (
+        path.stem,
+        " ".join(["spar service install", *words, *(["--name", path.stem] if path.stem != "spar" else [])]),
+    )
+    (program,) = re.findall(r'^ExecStart="?(.+?)"? -m spar ', text, re.M)[:1] or [""]
+    if not os.access(program.replace("%%", "%"), os.X_OK):
+        return Diagnosis("unit", "bad", f"{path} starts {program}, which is not there", f"write it again: {again}")
+    systemctl = shutil.which("systemctl")
+    if systemctl is None:
+        return Diagnosis(
+            "unit",
+            "warn",
+            f"{path} is there, and this machine has no systemctl",
+            "spar run, by what starts services here",
+        )
+    done = subprocess.run([systemctl, *words, "is-active", f"{name}.service"], capture_output=True, text=True)
+    said = printable(done.stdout.strip() or done.stderr.strip().partition("\n")[0])
+    if said == "failed":
+        log = " ".join(["journalctl", *words, "-u", name])
+        return Diagnosis(
+            "unit",
+            "bad",
+            f"{name} has failed",
+            f"read why, then start it: {log}; systemctl {' '.join(words)} restart {name}",
+        )
+    return Diagnosis("unit", "ok", f"{name}: {said or 'unknown'}")
+
+
+def versions(subject: Subject, running: str | None) -> Iterator[Diagnosis]:
+    """Compare the version that is installed with the one that runs."""
+    if running is not None and running != __version__:
+        yield Diagnosis(
+            "version",
+            "warn",
+            f"{__version__} is installed, and the service still runs {running}",
+            "restart it when it suits you: systemctl restart spar, or spar stop and spar run",
+        )
+    else:
+        yield Diagnosis("version", "ok", __version__)

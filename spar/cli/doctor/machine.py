@@ -1,0 +1,242 @@
+"""Checks of the machine: what the kernel and the file systems say of themselves."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from spar.cli.doctor.diagnosis import Diagnosis, Subject, nearest, number_in
+
+MIB: Final = 1 << 20
+#: File systems over a network, and those that a program serves: their locks and flushes are not what SQLite relies on.
+NETWORK: Final = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "beegfs",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "davfs",
+    ]
+)
+VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
+#: Least of what the kernel lets one user watch, and of the files that a process may open.
+LEAST_WATCHES, LEAST_FILES = 8_192, 1_024
+
+
+def file_system(subject: Subject) -> Iterator[Diagnosis]:
+    """Try what the database needs of its file system: a kind that keeps locks, a lock, a flush."""
+    folder = nearest(subject.state_dir)
+    kind, mount = mount_of(folder, subject.proc)
+    if kind in NETWORK or kind.startswith("fuse."):
+        yield Diagnosis(
+            "file system",
+            "bad",
+            f"{folder} is on {kind} ({mount}), whose locks and flushes a database cannot trust",
+            "set service.state_dir to a folder on a disk of this machine",
+        )
+        return
+    if kind in VOLATILE:
+        yield Diagnosis(
+            "file system",
+            "warn",
+            f"{folder} is on {kind} ({mount}), which is empty after a restart of the machine",
+            "set service.state_dir to a folder on a disk",
+        )
+        return
+    trouble = _trouble_with(folder)
+    if trouble:
+        yield Diagnosis(
+            "file system",
+            "bad",
+            f"{folder} on {kind or 'an unknown file system'} cannot {trouble}",
+            "set service.state_dir to a folder on a disk of this machine",
+        )
+    else:
+        yield Diagnosis("file system", "ok", f"{kind or 'unknown'}, locks and flushes")
+
+
+def mount_of(folder: Path, proc: Path) -> tuple[str, str]:
+    """Return the kind and the place of the file system that holds a folder; "" where the kernel does not say."""
+    found, longest = ("", ""), -1
+    here = folder.resolve()
+    try:
+        lines = (proc / "self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        left, dash, right = line.partition(" - ")
+        fields = left.split(" ")
+        if not dash or len(fields) < 5:
+            continue
+        place = fields[4].replace("\\040", " ").replace("\\011", "\t")
+        if here.is_relative_to(place) and len(place) >= longest:  # a later mount covers an earlier one
+            found, longest = (right.split(" ")[0], place), len(place)
+    return found
+
+
+def _trouble_with(folder: Path) -> str:
+    """Return what cannot be done with a file in a folder; "" where all can, or where nothing may be written anyway."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return ""  # which another check tells
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for step, words in (
+                (lambda: file.write(b"x"), "be written"),
+                (file.flush, "be written"),
+                (lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB), "lock a file"),
+                (lambda: os.fsync(file.fileno()), "flush a file"),
+            ):
+                try:
+                    step()
+                except OSError as error:
+                    return f"{words}: {error.strerror}"
+    except OSError as error:
+        return f"hold a new file: {error.strerror}"
+    return ""
+
+
+def clock(subject: Subject) -> Iterator[Diagnosis]:
+    """Ask whether the clock is kept, and in which zone the machine lives."""
+    if not subject.is_clock_kept():
+        yield Diagnosis(
+            "clock kept",
+            "warn",
+            "nothing keeps the clock of this machine right: schedules, budgets and links expire wrongly",
+            "start a time service: timedatectl set-ntp true, or install chrony",
+        )
+    else:
+        yield Diagnosis("clock kept", "ok", "synchronised")
+    names = [each.options.get("timezone") for each in subject.loaded.settings.sensors]
+    zone = subject.environ.get("TZ") or Path("/etc/localtime").exists()
+    if "local" in names and not zone:
+        yield Diagnosis(
+            "time zone",
+            "warn",
+            "a schedule goes by local time, and this machine has no time zone: its hours are UTC",
+            'name one: timezone = "Europe/Berlin" in its options, or timedatectl set-timezone',
+        )
+    else:
+        yield Diagnosis("time zone", "ok", time.strftime("%Z (UTC%z)"))
+
+
+def watches(subject: Subject) -> Iterator[Diagnosis]:
+    """Look how many folders one user may watch."""
+    settings = subject.loaded.settings
+    found = number_in(subject.proc / "sys/fs/inotify/max_user_watches")
+    if found is None or not any(each.use == "directory" for each in settings.sensors):
+        return
+    if found < LEAST_WATCHES:
+        yield Diagnosis(
+            "watches",
+            "warn",
+            f"one user may watch {found} folders on this machine; larger trees are looked through instead",
+            f"echo fs.inotify.max_user_watches={LEAST_WATCHES * 8} | sudo tee /etc/sysctl.d/90-spar.conf && "
+            f"sudo sysctl --system",
+        )
+    else:
+        yield Diagnosis("watches", "ok", f"{found} folders")
+
+
+def open_files(subject: Subject) -> Iterator[Diagnosis]:
+    """Look how many files the service may open: of its process, or of one that would be started here."""
+    limit = _of_process(subject) if subject.process else None
+    whose = f"process {subject.process}" if limit is not None else "a process started here"
+    if limit is None:
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        limit = 1 << 30 if soft == resource.RLIM_INFINITY else soft
+    if limit < LEAST_FILES:
+        yield Diagnosis(
+            "open files",
+            "warn",
+            f"{whose} may open {limit} files; connections and programs of tools need more",
+            f"raise it: ulimit -n {LEAST_FILES * 4}, or LimitNOFILE={LEAST_FILES * 4} by systemctl edit spar",
+        )
+    else:
+        yield Diagnosis("open files", "ok", f"{whose} may open {limit}")
+
+
+def _of_process(subject: Subject) -> int | None:
+    try:
+        text = (subject.proc / str(subject.process) / "limits").read_text()
+    except OSError:
+        return None
+    line = next((line for line in text.splitlines() if line.startswith("Max open files")), "")
+    soft = line[len("Max open files") :].split()[:1]
+    return int(soft[0]) if soft and soft[0].isdigit() else None
+
+
+def memory(subject: Subject) -> Iterator[Diagnosis]:
+    """Compare what is free, and what a container allows, with the bounds of the service."""
+    bounds = subject.loaded.settings.service
+    allowed = allowed_memory(subject.proc)
+    if allowed is not None and bounds.memory_hard and allowed < bounds.memory_hard:
+        yield Diagnosis(
+            "memory",
+            "bad",
+            f"this container allows {allowed // MIB} MiB, less than service.memory_hard ({bounds.memory_hard // MIB} "
+            "MiB): it is killed before it can drain",
+            f"allow more, or set service.memory_hard below {allowed // MIB} MiB",
+        )
+        return
+    free = _available(subject.proc)
+    if free is not None and free < bounds.memory_soft and subject.process is None:
+        yield Diagnosis(
+            "memory",
+            "warn",
+            f"{free // MIB} MiB are free, less than service.memory_soft ({bounds.memory_soft // MIB} MiB)",
+            "end what takes it, or set service.memory_soft and memory_hard lower",
+        )
+    elif free is not None:
+        yield Diagnosis("memory", "ok", f"{free // MIB} MiB free")
+
+
+def allowed_memory(proc: Path) -> int | None:
+    """Return the bytes that the innermost control group of this process allows; None: as many as there are."""
+    root = proc.parent / "sys/fs/cgroup"
+    try:
+        lines = (proc / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        name = "memory.max" if not controllers else "memory.limit_in_bytes"
+        top = root if not controllers else root / "memory"
+        if not controllers or "memory" in controllers.split(","):
+            for folder in (top / path.lstrip("/"), top):
+                limit = number_in(folder / name)
+                if limit is not None and limit < 1 << 50:  # v1 says "none" by a very large number
+                    found.append(limit)
+    return min(found, default=None)
+
+
+def _available(proc: Path) -> int | None:
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def permissions_of(path: Path) -> int | None:
+    """Return the permission bits of a file; None where it is not there."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return None

@@ -1,0 +1,272 @@
+"""The application: its first screen, its clock, and when it asks the service for what."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Grid, Vertical
+from textual.content import Content
+from textual.widgets import Footer, Static
+
+from spar.cli.top.facts import RUNS, WANTED, Picture
+from spar.cli.top.keys import KeysScreen
+from spar.cli.top.link import AwayError, EventListener, RefusedError, ServiceLink
+from spar.cli.top.panels import BudgetsPanel, HealthPanel, LogPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
+from spar.cli.top.record import RecordScreen
+from spar.cli.top.rows import RowList
+from spar.cli.top.run import RunScreen
+from spar.cli.top.words import harmless, lasted, number
+from spar.clock import Clock, SystemClock
+
+#: Seconds between two looks at what was heard, two statuses, two whole statuses with all sessions, two looks at what
+#: waits for people; the least seconds between two questions of one kind.
+EVERY, STATUS_EVERY, WHOLE_EVERY, RECORDS_EVERY, LEAST = 0.2, 3.0, 30.0, 15.0, 0.4
+#: Events of one look, so that a flood does not keep the keys waiting.
+AT_ONCE = 2_000
+#: Below this width, or height, one list is shown at a time.
+NARROW, LOW = 60, 16
+
+
+class Top(App[None]):
+    """`spar top`. Args: link: the service; is_read_only: nothing is answered; clock: where all times come from."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]  # noqa: RUF012 - as Textual declares it
+
+    TITLE = "spar top"
+    ENABLE_COMMAND_PALETTE = False
+    CSS_PATH = "top.tcss"
+    PANELS: ClassVar[tuple[type[Panel], ...]] = (
+        SessionsPanel, RunsPanel, WaitingPanel, BudgetsPanel, HealthPanel, LogPanel
+    )  # fmt: skip
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(str(each), f"go({each})", show=False) for each in range(1, 7)),
+        Binding("z", "alone", "Alone"),
+        Binding("space", "hold", "Hold"),
+        Binding("r", "again", "Refresh", show=False),
+        Binding("question_mark", "keys", "Keys", key_display="?"),
+        Binding("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, link: ServiceLink, *, is_read_only: bool = False, clock: Clock | None = None) -> None:
+        super().__init__()
+        clock = clock or SystemClock()
+        self.now = clock.monotonic
+        self._link, self._is_read_only = link, is_read_only
+        self.picture = Picture(self.now, clock.now)
+        self.events: EventListener | None = None
+        self._turns = 0
+        self._asked: dict[str, float] = {}
+        self._asking: set[str] = set()
+        self._drawn = (-1, 0.0)
+        self._is_held = self._is_alone = False
+        self._trouble = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="head")
+        with Grid(id="lists"):
+            with Vertical(id="left"):
+                yield SessionsPanel(id="sessions")
+                yield RunsPanel(id="runs")
+            with Vertical(id="right"):
+                yield WaitingPanel(id="waiting")
+                yield BudgetsPanel(id="budgets")
+                yield HealthPanel(id="health")
+            yield LogPanel(id="log")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.events = self._link.listen("/v1/events", type=",".join(WANTED))
+        self.query_one(RunsPanel).focus()
+        self.set_interval(EVERY, self.look)
+        self.look()
+
+    def on_unmount(self) -> None:
+        if self.events is not None:
+            self.events.close()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit(event.size.width, event.size.height)
+
+    def on_descendant_focus(self) -> None:
+        self._fit(self.size.width, self.size.height)
+
+    def _fit(self, width: int, height: int, chosen: Panel | None = None) -> None:
+        """Show all lists, or where there is no room the one in hand alone."""
+        is_alone = self._is_alone or width < NARROW or height < LOW
+        screen = self.screen_stack[0]
+        screen.set_class(is_alone, "-alone")
+        screen.set_class(height >= 32, "-high")
+        chosen = chosen or next((each for each in self.panels if each.has_focus), None)
+        for each in self.panels if chosen is not None else ():
+            each.set_class(each is chosen, "-chosen")
+        if chosen is not None:
+            self.query_one("#left").display = not is_alone or chosen.parent is self.query_one("#left")
+            self.query_one("#right").display = not is_alone or chosen.parent is self.query_one("#right")
+
+    @property
+    def panels(self) -> list[Panel]:
+        """Return the lists of the first screen."""
+        return list(self.screen_stack[0].query(Panel))
+
+    # -- what is heard and asked
+
+    def look(self) -> None:
+        """Take what was heard, ask for what has changed, and draw."""
+        if (heard := self.events) is None:
+            return
+        now = self.now()
+        if heard.turns != self._turns:
+            self._turns = heard.turns
+            self.picture.mark_all_stale()
+            self._asked.clear()
+        if not self._is_held:
+            for event in heard.take(AT_ONCE):
+                self.picture.apply(event)
+        if heard.is_live:
+            self._ask_for_what_changed(now)
+        version, drawn_at = self._drawn
+        if not self._is_held and (version != self.picture.version or now - drawn_at >= 1.0):
+            self._drawn = (self.picture.version, now)
+            for panel in self.panels:
+                panel.take(self.picture, now)
+        for head in self.screen_stack[0].query("#head").results(Static):  # none any more while it closes
+            head.update(self._head())
+
+    def _ask_for_what_changed(self, now: float) -> None:
+        picture = self.picture
+        if picture.is_whole_stale or self._is_due("whole", now, WHOLE_EVERY):
+            if self._begins("whole", now):
+                picture.is_whole_stale = picture.is_stale = False
+                self.run_worker(self._take_whole())
+        elif (picture.is_stale or self._is_due("status", now, STATUS_EVERY)) and self._begins("status", now):
+            picture.is_stale = False
+            self.run_worker(self._take_status())
+        if (picture.are_records_stale or self._is_due("records", now, RECORDS_EVERY)) and self._begins("records", now):
+            picture.are_records_stale = False
+            self.run_worker(self._take_records())
+
+    def _is_due(self, what: str, now: float, every: float) -> bool:
+        return now - self._asked.get(what, -1e9) >= every
+
+    def _begins(self, what: str, now: float) -> bool:
+        """Return whether a question may be asked now: not again before it was answered, nor at once."""
+        if what in self._asking or not self._is_due(what, now, LEAST):
+            return False
+        self._asked[what] = now
+        self._asking.add(what)
+        return True
+
+    async def _take_whole(self) -> None:
+        asked_at = self.now()
+        try:
+            self.picture.take_status(await self._link.get("/v1/status"), asked_at, has_sessions=True)
+            ended = await self._link.get("/v1/runs", limit=50)
+            is_open = await self._link.get("/v1/runs", open=1, limit=RUNS - 50)
+            self.picture.take_runs([*is_open, *ended], asked_at)
+            self._asked["status"] = self.now()
+            self._trouble = ""
+        except (AwayError, RefusedError, LookupError, TypeError, ValueError) as error:
+            self._trouble, self.picture.is_whole_stale = str(error), True
+        finally:
+            self._asking.discard("whole")
+
+    async def _take_status(self) -> None:
+        asked_at = self.now()
+        try:
+            self.picture.take_status(await self._link.get("/v1/status", lanes=0), asked_at, has_sessions=False)
+            self._trouble = ""
+        except (AwayError, RefusedError, LookupError, TypeError, ValueError) as error:
+            self._trouble, self.picture.is_stale = str(error), True
+        finally:
+            self._asking.discard("status")
+
+    async def _take_records(self) -> None:
+        rows: dict[str, list[dict[str, Any]]] = {}
+        try:
+            for kind, path in (("approval", "/v1/approvals"), ("doubt", "/v1/calls/in-doubt"),
+                               ("letter", "/v1/dead-letters")):  # fmt: skip
+                try:
+                    rows[kind] = await self._link.get(path)
+                except RefusedError:  # its memory keeps none of these
+                    rows[kind] = []
+            self.picture.take_records(rows)
+        except (AwayError, LookupError, TypeError, ValueError) as error:
+            self._trouble, self.picture.are_records_stale = str(error), True
+        finally:
+            self._asking.discard("records")
+
+    # -- the first line
+
+    def _head(self) -> Content:
+        picture, status = self.picture, self.picture.status
+        parts: list[tuple[str, str]] = [(" spar ", "bold $text on $primary"), ("  ", "")]
+        if self.events is None or not self.events.is_live:
+            why = harmless(self.events.why if self.events else "", 80)
+            shown = f"service away: {why}; trying again" if why or self._turns else "connecting …"
+            return Content.assemble(*parts, (shown, "bold $warning"))
+        if not status:
+            return Content.assemble(*parts, (harmless(self._trouble, 100) or "connected", "$text-muted"))
+        state = str(status.get("state", "?"))
+        tone = {"running": "$success", "failed": "$error"}.get(state, "$warning")
+        stats, alerts = status.get("stats") or {}, len(status.get("alerts", ()))
+        at = picture.service.get("started_at")
+        age = f"for {lasted(picture.age_of(datetime.fromisoformat(at)))}" if at else ""
+        parts += [(harmless(status.get("name"), 20), "bold"), (" ", ""), (state, f"bold {tone}"), (f" {age}", "")]
+        if self._is_held:
+            parts.append(("  HELD", "bold $warning"))
+        well = (f"▲ {alerts} alert{'s' * (alerts > 1)}", "bold $error") if alerts else ("● well", "$success")
+        parts += [("  ", ""), well]
+        if picture.waiting:
+            parts.append(
+                (f"  ? {len(picture.waiting)} wait{'s' * (len(picture.waiting) == 1)} for you", "bold $warning")
+            )
+        if self.size.width >= 70:
+            failed = f"{float(stats.get('error_rate') or 0.0):.1%} failed"
+            cycles = number(stats.get("total_cycles") or 0)
+            parts.append((f"  {cycles} cycles, {failed}, {status.get('open_runs', 0)} runs open", "$text-muted"))
+        if self._is_read_only:
+            parts.append(("  read-only", "$text-muted"))
+        return Content.assemble(*parts)
+
+    # -- what a person does
+
+    def action_go(self, place: int) -> None:
+        """Go to a list."""
+        panel = self.screen_stack[0].query_one(self.PANELS[place - 1])
+        self._fit(self.size.width, self.size.height, panel)  # what is not displayed takes no focus
+        panel.focus()
+
+    def action_alone(self) -> None:
+        """Show the list in hand alone, or all."""
+        self._is_alone = not self._is_alone
+        self._fit(self.size.width, self.size.height)
+
+    def action_hold(self) -> None:
+        """Hold the picture still, or go on."""
+        self._is_held = not self._is_held
+
+    def action_again(self) -> None:
+        """Ask for everything again."""
+        self.picture.mark_all_stale()
+        self._asked.clear()
+
+    def action_keys(self) -> None:
+        """Show the keys."""
+        self.push_screen(KeysScreen())
+
+    def on_row_list_chosen(self, message: RowList.Chosen) -> None:
+        """Open a run, or what waits for a person."""
+        if isinstance(message.rows, RunsPanel):
+            self.push_screen(RunScreen(self._link, message.row))
+        elif isinstance(message.rows, WaitingPanel):
+            screen = RecordScreen(self._link, message.row, is_read_only=self._is_read_only)
+            self.push_screen(screen, self._answered)
+
+    def _answered(self, said: str | None) -> None:
+        self.picture.are_records_stale = True
+        if said:
+            self.notify(said, markup=False, timeout=4)

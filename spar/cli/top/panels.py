@@ -1,0 +1,233 @@
+"""The lists of the first screen, and how a row of each is drawn: sessions, runs, what waits, budgets, health, log."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from spar.cli.top.facts import LogLine, Picture, RunFacts, SessionFacts, WaitingRow
+from spar.cli.top.rows import Pieces, RowList, columns
+from spar.cli.top.words import bar, harmless, lasted, money, number
+
+
+class Panel(RowList):
+    """A list of the first screen, which takes its rows from the picture. Its `now` is set before it draws."""
+
+    TITLE = ""
+    now = 0.0
+
+    def on_mount(self) -> None:
+        self.border_title = self.TITLE
+
+    def take(self, picture: Picture, now: float) -> None:
+        """Show what the picture has."""
+        self.now = now
+        rows = self.rows_of(picture)
+        self.show(rows)
+        self.border_title = self.title_of(picture, rows)
+
+    def rows_of(self, picture: Picture) -> list[Any]:
+        """Return the rows."""
+        return []
+
+    def title_of(self, picture: Picture, rows: list[Any]) -> str:
+        """Return the title."""
+        return f"{self.TITLE} {len(rows)}" if rows else self.TITLE
+
+
+class SessionsPanel(Panel):
+    """Sessions: what each does now, and for how long."""
+
+    TITLE, EMPTY = "1 Sessions", "no session has anything to do"
+
+    def rows_of(self, picture: Picture) -> list[SessionFacts]:
+        return picture.by_activity()
+
+    def title_of(self, picture: Picture, rows: list[Any]) -> str:
+        busy = sum(1 for row in rows if row.phase)
+        more = f", {number(picture.forgotten)} forgotten" if picture.forgotten else ""
+        return f"{self.TITLE} {busy}/{number(len(rows))}{more}" if rows else self.TITLE
+
+    def key_of(self, row: SessionFacts) -> str:
+        return row.key
+
+    def pieces(self, row: SessionFacts, width: int) -> Pieces:
+        age = self.now - row.since
+        tone = ("bad" if age >= 60 else "busy") if row.phase else "quiet"
+        doing = "waits for model" if row.waits_for_model else row.phase or ("waits" if row.waiting else "rests")
+        cells = [(lasted(age), -6, tone), (harmless(row.key, 80), max(width - 36, 8), "name" if row.phase else "quiet"),
+                 ("●" if row.phase else "·", 1, tone), (doing, 8, tone)]  # fmt: skip
+        if width >= 40:
+            cells += [(f"+{row.waiting}" if row.waiting else "", 4, "warn"), (row.last, 11, "quiet")]
+        else:
+            cells[1] = (cells[1][0], max(width - 19, 6), cells[1][2])
+        return columns([*cells[1:4], cells[0], *cells[4:]])
+
+
+class RunsPanel(Panel):
+    """Runs: how long each goes on, and the end of its text."""
+
+    TITLE, EMPTY, OPENS = "2 Runs", "no runs; begin one with: spar send …", True
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Open run", show=True)]
+
+    def rows_of(self, picture: Picture) -> list[RunFacts]:
+        return picture.by_run()
+
+    def title_of(self, picture: Picture, rows: list[Any]) -> str:
+        going = sum(1 for row in rows if row.state in ("running", "queued"))
+        return f"{self.TITLE} {going}/{len(rows)}" if rows else self.TITLE
+
+    def key_of(self, row: RunFacts) -> str:
+        return row.id
+
+    def pieces(self, row: RunFacts, width: int) -> Pieces:
+        sign, tone = {"running": ("▶", "busy"), "queued": ("◌", "quiet"), "ok": ("✓", "good"),
+                      "ended": ("–", "quiet")}.get(row.state, ("✗", "bad"))  # fmt: skip
+        session = 4 if width < 26 else 8 if width < 50 else 14
+        room = max(width - session - 11, 3)
+        text = harmless(row.text[-2 * room :], 2 * room)
+        said, how = (row.doing, "warn" if row.doing.startswith("?") else "quiet") if row.doing else (text, "plain")
+        if said is text and len(text) > room - 1 and row.state == "running":
+            said = "…" + text[-(room - 2) :]  # its end is what is being written
+        return columns([(sign, 1, tone), (harmless(row.session, 40), session, "name"),
+                        (lasted(self.now - row.since), -6, "quiet"), (said, room, how)])  # fmt: skip
+
+
+class WaitingPanel(Panel):
+    """Things that wait for a person: approvals, calls in doubt, dead letters."""
+
+    TITLE, EMPTY, OPENS = "3 Waits for you", "nothing waits for you", True
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Look and answer", show=True)]
+    SIGNS: ClassVar[dict[str, tuple[str, str]]] = {
+        "approval": ("?", "warn"), "doubt": ("‽", "bad"), "letter": ("✉", "quiet")
+    }  # fmt: skip
+
+    def rows_of(self, picture: Picture) -> list[WaitingRow]:
+        return picture.waiting
+
+    def take(self, picture: Picture, now: float) -> None:
+        self.age_of = picture.age_of
+        super().take(picture, now)
+        self.set_class(bool(picture.waiting), "-waits")
+
+    def key_of(self, row: WaitingRow) -> tuple[str, str]:
+        return row.kind, row.id
+
+    def pieces(self, row: WaitingRow, width: int) -> Pieces:
+        sign, tone = self.SIGNS[row.kind]
+        age = None if row.asked_at is None else self.age_of(row.asked_at)
+        head = {"approval": "", "doubt": "in doubt: ", "letter": "put aside: "}[row.kind]
+        return columns([(sign, 1, tone), (f"{head}{row.text}", max(width - 10, 4), "plain"), (lasted(age), -6, tone)])
+
+
+class BudgetsPanel(Panel):
+    """Budgets: what is used of each, as a bar."""
+
+    TITLE, EMPTY = "4 Budgets", "no budgets are set"
+
+    def rows_of(self, picture: Picture) -> list[dict[str, Any]]:
+        return sorted(picture.status.get("budgets", ()), key=lambda row: -float(row["ratio"]))
+
+    def title_of(self, picture: Picture, rows: list[Any]) -> str:
+        return self.TITLE
+
+    def key_of(self, row: dict[str, Any]) -> Any:
+        return row["budget"]
+
+    def pieces(self, row: dict[str, Any], width: int) -> Pieces:
+        ratio = float(row["ratio"])
+        tone = "good" if ratio < 0.7 else "warn" if ratio < 0.95 else "bad"
+        told = money if str(row["budget"]).endswith("money") else number
+        cells = [(f"{ratio:.0%}", -4, tone)]
+        if width >= 34:
+            cells.append((f"{told(row['used'])}/{told(row['limit'])}", -11 if width >= 42 else -9, "quiet"))
+        name = 15 if width >= 42 else 13
+        full, empty = bar(ratio, max(width - name - 1 - sum(abs(size) + 1 for _, size, _ in cells) - 1, 3))
+        named = columns([(harmless(row["budget"], 40), name, "plain")])
+        return [*named, (full, tone), (empty, "quiet"), (" ", "quiet"), *columns(cells)]
+
+
+class HealthPanel(Panel):
+    """Health: alerts, models that cannot be asked, sensors in trouble, figures."""
+
+    TITLE = "5 Health"
+
+    def title_of(self, picture: Picture, rows: list[Any]) -> str:
+        return self.TITLE
+
+    def rows_of(self, picture: Picture) -> list[tuple[str, str, str]]:
+        return health_of(picture.status) if picture.status else []
+
+    def pieces(self, row: tuple[str, str, str], width: int) -> Pieces:
+        sign, text, tone = row
+        return columns([(sign, 1, tone), (text, max(width - 3, 4), "plain" if tone == "good" else tone)])
+
+
+class LogPanel(Panel):
+    """Log: what happened, the newest last."""
+
+    TITLE, EMPTY, FOLLOWS = "6 Log", "nothing has happened since", True
+
+    def rows_of(self, picture: Picture) -> list[LogLine]:
+        return list(picture.log)
+
+    def title_of(self, picture: Picture, rows: list[Any]) -> str:
+        return self.TITLE
+
+    def key_of(self, row: LogLine) -> int:
+        return id(row)
+
+    def pieces(self, row: LogLine, width: int) -> Pieces:
+        session = 0 if width < 50 else 12
+        cells = [(clock(row.at), 8, "quiet"), (row.session, session, "name"),
+                 (row.text, max(width - session - 11, 4), row.tone)]  # fmt: skip
+        return columns(cells if session else [cells[0], (row.text, max(width - 10, 4), row.tone)])
+
+
+def health_of(status: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return a sign, a text and its tone for each thing that is known of the health of an agent, the worst first."""
+    rows = []
+    for alert in status.get("alerts", ()):
+        tone = "bad" if alert["severity"] == "critical" else "warn"
+        whose = f" ({harmless(alert['session'], 30)})" if alert.get("session") else ""
+        rows.append(("▲", f"{harmless(alert['kind'], 20)}{whose}: {harmless(alert['message'])}", tone))
+    rows.sort(key=lambda row: row[2] != "bad")
+    if status.get("failure"):
+        rows.insert(0, ("✗", harmless(status["failure"]), "bad"))
+    if status.get("blocked_by"):
+        rows.append(("▲", f"the event loop is blocked: {harmless(str(status['blocked_by'])[-200:])}", "bad"))
+    for model in status.get("models", ()):
+        if model["state"] == "closed":
+            rows.append(("●", f"model {harmless(model['model'], 60)} answers", "good"))
+        else:
+            when = f"next try in {model['wait']:.0f} s" if model["state"] == "open" else "the next request tries it"
+            why = harmless(model["reason"], 120)
+            rows.append(("▲", f"model {harmless(model['model'], 60)} is down, {when}: {why}", "warn"))
+    for name, sensor in status.get("modules", {}).get("sense", {}).get("sensors", {}).items():
+        if sensor.get("state") != "ok":
+            why = harmless(sensor.get("last_error"), 120)
+            rows.append(("▲", f"sensor {harmless(name, 40)} {harmless(sensor.get('state'), 20)}: {why}", "warn"))
+    rows += [("!", harmless(warning), "warn") for warning in status.get("warnings", ())]
+    stats = status.get("stats") or {}
+    if stats:
+        rows.append(("·", _figures(stats), "quiet"))
+    if not status.get("alerts"):
+        rows.insert(0, ("●", "no alerts", "good"))
+    return rows
+
+
+def _figures(stats: dict[str, Any]) -> str:
+    mean, slow = stats.get("cycle_mean_seconds") or 0.0, stats.get("cycle_p99_seconds") or 0.0
+    return (
+        f"cycle {mean * 1000:.1f} ms, p99 {slow * 1000:.0f} ms; {stats.get('consecutive_failures', 0)} failed in a row"
+    )
+
+
+def clock(at: str) -> str:
+    """Return a time of the service (ISO text) as the time of day here; "" for none."""
+    try:
+        return datetime.fromisoformat(at).astimezone().strftime("%H:%M:%S")
+    except ValueError:
+        return ""

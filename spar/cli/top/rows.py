@@ -1,0 +1,179 @@
+"""Lists of any length: only what is visible is drawn, and each line is made when it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+#: Pieces of a line, each a text that is harmless and the way in which it is meant.
+Pieces = list[tuple[str, str]]
+TONES = ("plain", "quiet", "good", "warn", "bad", "busy", "name")
+
+
+class RowList(ScrollView, can_focus=True):
+    """A list with a cursor, which stays with its row when others come and go."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {*(f"rows--{tone}" for tone in TONES), "rows--cursor"}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("home,g", "move(-1000000000)", "First", show=False),
+        Binding("end,G", "move(1000000000)", "Last", show=False),
+        Binding("enter", "choose", "Open", show=False),
+    ]
+    #: What stands in an empty list; whether it keeps its last row in sight; whether rows can be opened.
+    EMPTY, FOLLOWS, OPENS = "", False, False
+
+    class Chosen(Message):
+        """A row was opened."""
+
+        def __init__(self, rows: RowList, row: Any) -> None:
+            super().__init__()
+            self.rows, self.row = rows, row
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.items: Sequence[Any] = ()
+        self.follows = self.FOLLOWS
+        self.cursor = 0
+        self._key: Any = None
+
+    # -- for a list of its own
+
+    def key_of(self, row: Any) -> Any:
+        """Return what a row is known by."""
+        return row
+
+    def pieces(self, row: Any, width: int) -> Pieces:
+        """Return a row as it is drawn in so many cells."""
+        return [(str(row), "plain")]
+
+    # -- what it shows
+
+    def show(self, items: Sequence[Any]) -> None:
+        """Show these rows; the cursor stays with the row that it is on, or near it."""
+        was_last = self.is_at_end
+        self.items = items
+        if self.follows and was_last:
+            self.cursor = max(len(items) - 1, 0)
+        elif self._key is not None and not self._is_at(self.cursor):
+            near = range(max(0, self.cursor - 200), min(len(items), self.cursor + 200))
+            self.cursor = next((at for at in near if self._is_at(at)), self.cursor)
+        self.cursor = min(self.cursor, max(len(items) - 1, 0))
+        self._key = self.key_of(items[self.cursor]) if items else None
+        self.virtual_size = Size(0, len(items))
+        if self.follows and was_last and items:
+            self.call_after_refresh(self.scroll_end, animate=False)
+        self.refresh()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Return whether the end of the list is in hand, so that it stays in sight when more comes."""
+        return self.cursor >= len(self.items) - 1
+
+    def _is_at(self, index: int) -> bool:
+        return 0 <= index < len(self.items) and self.key_of(self.items[index]) == self._key
+
+    @property
+    def row(self) -> Any:
+        """Return the row under the cursor; None in an empty list."""
+        return self.items[self.cursor] if self.cursor < len(self.items) else None
+
+    def render_line(self, y: int) -> Strip:
+        """Draw one line of what is visible."""
+        width, index = self.size.width, y + self.scroll_offset.y
+        base = self.rich_style
+        if not self.items and y == 0:
+            return _strip([(self.EMPTY, self._tone("quiet"))], width, base)
+        if index >= len(self.items):
+            return Strip.blank(width, base)
+        drawn = [(text, self._tone(tone)) for text, tone in self.pieces(self.items[index], width)]
+        if index == self.cursor and self.has_focus and self.OPENS:
+            base = self.get_component_rich_style("rows--cursor")
+            drawn = [(text, base) for text, _ in drawn]
+        return _strip(drawn, width, base)
+
+    def _tone(self, tone: str) -> Style:
+        return self.get_component_rich_style(f"rows--{tone}") if tone in TONES else self.rich_style
+
+    # -- what a person does
+
+    def action_move(self, lines: int) -> None:
+        """Move the cursor, or what is in sight of a list whose rows are not opened."""
+        self.cursor = min(max(self.cursor + lines, 0), max(len(self.items) - 1, 0))
+        self._key = self.key_of(self.items[self.cursor]) if self.items else None
+        self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
+        self.refresh()
+
+    def action_page(self, pages: int) -> None:
+        """Move the cursor by what is in sight."""
+        self.action_move(pages * max(self.size.height - 1, 1))
+
+    def action_choose(self) -> None:
+        """Open the row under the cursor."""
+        if self.OPENS and self.row is not None:
+            self.post_message(self.Chosen(self, self.row))
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor there; a second click opens the row."""
+        place = event.get_content_offset(self)
+        at = -1 if place is None else self.scroll_offset.y + place.y
+        if 0 <= at < len(self.items):
+            self.action_move(at - self.cursor)
+            if event.chain > 1:
+                self.action_choose()
+
+
+def _strip(pieces: Sequence[tuple[str, Style]], width: int, base: Style) -> Strip:
+    segments, room = [], width
+    for text, style in pieces:
+        size = cell_len(text)
+        if size > room:
+            text, size = set_cell_size(text, room), room
+        segments.append(Segment(text, style))
+        room -= size
+    return Strip([*segments, Segment(" " * room, base)], width)
+
+
+def columns(cells: Sequence[tuple[str, int, str]]) -> Pieces:
+    """Return cells of a row, each a text, its width (to the right where it is negative) and how it is meant."""
+    drawn: Pieces = []
+    for text, width, tone in cells:
+        room = abs(width)
+        size = cell_len(text)
+        if size > room:
+            text = set_cell_size(text, room - 1) + "…" if room > 1 else set_cell_size(text, room)
+            size = room
+        blank = " " * (room - cell_len(text))
+        drawn.append((f"{blank}{text} " if width < 0 else f"{text}{blank} ", tone))
+    return drawn
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Return a line in parts of at most so many cells; between words where that can be."""
+    if cell_len(text) <= width:
+        return [text]
+    indent = " " * min(len(text) - len(text.lstrip(" ")), width // 2)
+    parts, line = [], ""
+    for word in text.split(" "):
+        if line and cell_len(line) + 1 + cell_len(word) > width:
+            parts.append(line)
+            line = indent
+        line = f"{line}{word}" if not line or line == indent else f"{line} {word}"
+        while cell_len(line) > width:
+            head, *rest = chop_cells(line, width)
+            parts.append(head)
+            line = "".join(rest)
+    return [*parts, line]

@@ -1,0 +1,143 @@
+"""Screen of one run: its text as it is written, and what its tools do, from the stream of the run itself."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Footer
+
+from spar.cli.top.facts import RunFacts
+from spar.cli.top.link import EventListener, ServiceLink
+from spar.cli.top.pages import Line, Page
+from spar.cli.top.words import harmless, harmless_lines, of_call
+
+#: Characters that are shown of a run, the last ones; parts of it: pieces of text and lines about calls.
+SHOWN, PARTS = 200_000, 2_000
+CUT = "… what came before is not shown here: spar follow, spar transcript"
+#: Seconds between two looks at what was heard, and events of one look.
+EVERY, AT_ONCE = 0.15, 2_000
+
+
+class RunText:
+    """The text of a run as its events tell it. Pure.
+
+    Attributes: parts: texts and lines about calls, in order; is_over: whether it has ended; is_cut: whether the first
+        of them are gone.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[Line] = []
+        self.is_over = self.is_cut = False
+        self._is_writing = False
+        self._size = 0
+
+    def apply(self, event: dict[str, Any]) -> None:
+        """Take an event of the run."""
+        data = event["data"]
+        match event["stream"]:
+            case "assistant" if "text" in data:
+                self._write(data["text"], is_new=data["reset"])
+            case "tool" if data["phase"] != "proposed":
+                tone = {"result": "good", "error": "bad", "approval": "warn"}.get(data["phase"], "quiet")
+                self._add(of_call(data), tone)
+            case "lifecycle" if data["phase"] in ("end", "error"):
+                self.is_over = True
+                said = data.get("reply") or data.get("output") or ""
+                whole = said if isinstance(said, str) else harmless(said, 10_000)
+                if data["phase"] == "error":
+                    self._add(f"✗ the run failed: {harmless(data['error'])}", "bad")
+                elif whole.strip() and whole.strip() not in {
+                    text.strip() for text, tone in self.parts if tone == "plain"
+                }:
+                    self._add(whole, "plain")
+            case "compaction" if data["phase"] == "start":
+                self._add("the conversation is summed up", "quiet")
+            case "gap":
+                self._add("… earlier events are not kept any more", "warn")
+
+    def lines(self) -> list[Line]:
+        """Return what is shown, by lines."""
+        head: list[Line] = [(CUT, "warn")] if self.is_cut else []
+        return head + [(line, tone) for text, tone in self.parts for line in harmless_lines(text)]
+
+    def _write(self, text: str, *, is_new: bool) -> None:
+        if self._is_writing and is_new:
+            self._size -= len(self.parts.pop()[0])
+            self._is_writing = False
+        if self._is_writing:
+            before, tone = self.parts[-1]
+            self.parts[-1] = (self._end_of(before + text), tone)
+            self._size += len(self.parts[-1][0]) - len(before)
+        elif text:
+            self._add(text, "plain")
+            self._is_writing = True
+        self._bound()
+
+    def _add(self, text: str, tone: str) -> None:
+        self._is_writing = False
+        text = self._end_of(text)
+        self.parts.append((text, tone))
+        self._size += len(text)
+        self._bound()
+
+    def _end_of(self, text: str) -> str:
+        self.is_cut = self.is_cut or len(text) > SHOWN // 2
+        return text[-SHOWN // 2 :]
+
+    def _bound(self) -> None:
+        while len(self.parts) > 1 and (self._size > SHOWN or len(self.parts) > PARTS):
+            self.is_cut = True
+            self._size -= len(self.parts.pop(0)[0])
+
+
+class RunScreen(ModalScreen[None]):
+    """One run."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back")]
+
+    def __init__(self, link: ServiceLink, run: RunFacts) -> None:
+        super().__init__()
+        self._run, self._link = run, link
+        self._text = RunText()
+        self._stream: EventListener | None = None
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="record"):
+            yield Page(id="text", follows=True)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#record").border_title = Content(
+            f"Run {self._run.id}  session {harmless(self._run.session, 40)}"
+        )
+        self.query_one(Page).focus()
+        path = f"/v1/runs/{quote(self._run.id, safe='')}/events"
+        self._stream = self._link.listen(
+            path,
+            ends=lambda event: event["stream"] == "lifecycle" and event["data"]["phase"] in ("end", "error"),
+            after=0,
+        )
+        self.set_interval(EVERY, self.look)
+
+    def on_unmount(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def look(self) -> None:
+        """Draw what was heard since."""
+        stream = self._stream
+        if stream is None:
+            return
+        heard = stream.take(AT_ONCE)
+        for event in heard:
+            self._text.apply(event)
+        if heard:
+            self.query_one(Page).write(self._text.lines())
+        state = "has ended" if self._text.is_over else "" if stream.is_live else f"away: {harmless(stream.why, 60)}"
+        self.query_one("#record").border_subtitle = Content(state)

@@ -1,0 +1,144 @@
+"""What `spar top` knows: made from events and answers, bounded, honest about what it lost."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from spar.cli.top import facts as module
+from spar.cli.top.facts import WANTED, Picture
+from spar.service.live.told import kinds_of
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def picture(clock: Clock) -> Picture:
+    return Picture(clock, lambda: datetime.now(UTC))
+
+
+def event(kind: str, session: str = "talk", run_id: str = "", **data: Any) -> dict[str, Any]:
+    return {"seq": 1, "type": kind, "at": "2026-05-04T03:02:01Z", "agent": "main", "session": session, "cycle_id": "c",
+            "run_id": run_id, "data": data}  # fmt: skip
+
+
+def status(*lanes: dict[str, Any]) -> dict[str, Any]:
+    return {"started_at": "2026-05-04T03:02:01Z", "agents": [{"state": "running", "lanes": list(lanes)}]}
+
+
+def lane(key: str, phase: str | None = None, seconds: float = 0.0, waiting: int = 0) -> dict[str, Any]:
+    return {"session": key, "phase": phase, "phase_seconds": seconds, "waiting": waiting, "waits_for_model": False}
+
+
+def test_the_events_that_are_asked_for_are_there() -> None:
+    assert len(kinds_of(frozenset(WANTED))) >= len(WANTED)
+
+
+def test_a_session_is_in_a_phase_since_it_began_and_rests_after_its_cycle(picture: Picture, clock: Clock) -> None:
+    picture.apply(event("LoopStarted"))
+    picture.apply(event("PhaseStarted", phase="plan"))
+    clock.now += 93
+    facts = picture.sessions["talk"]
+    assert (facts.phase, clock.now - facts.since) == ("plan", 93)
+    picture.apply(event("LoopCompleted", outcome="acted", duration=1.0, calls={}, deferred=""))
+    assert (facts.phase, facts.since, facts.cycles, facts.last) == ("", clock.now, 1, "acted")
+
+
+def test_a_status_corrects_what_events_said(picture: Picture, clock: Clock) -> None:
+    picture.apply(event("PhaseStarted", "gone", phase="act"))
+    picture.take_status(status(lane("talk", "plan", 12.5), lane("next", None, 0, 3)), clock.now + 1, has_sessions=True)
+    assert [(each.key, each.phase) for each in picture.by_activity()] == [("talk", "plan"), ("next", ""), ("gone", "")]
+    assert clock.now - picture.sessions["talk"].since == 12.5
+    assert "lanes" not in picture.status
+
+
+def test_a_run_is_written_anew_ends_and_is_known_by_its_answer(picture: Picture) -> None:
+    picture.apply(event("RunAccepted", run_id="r1"))
+    picture.apply(event("RunStarted", run_id="r1"))
+    picture.apply(event("AssistantDelta", run_id="r1", text="once", reset=False))
+    picture.apply(event("AssistantDelta", run_id="r1", text="twice", reset=True))
+    picture.apply(event("CallStarted", run_id="r1", phase="start", call="c", tool="look", attempt=1))
+    run = picture.runs["r1"]
+    assert (run.state, run.text, run.doing) == ("running", "twice", "▸ look")
+    picture.apply(event("RunEnded", run_id="r1", status="ok", reply="thrice", error=""))
+    assert (run.state, run.text, run.doing) == ("ok", "thrice", "")
+
+
+def test_a_run_that_ended_unseen_goes_on_no_longer(picture: Picture) -> None:
+    picture.apply(event("RunStarted", run_id="r1"))
+    picture.take_runs([{"run_id": "r2", "session": "s", "status": "queued", "accepted_at": "2026-05-04T03:02:01Z",
+                        "started_at": None, "ended_at": None}], 101.0)  # fmt: skip
+    assert {run.id: run.state for run in picture.runs.values()} == {"r1": "ended", "r2": "queued"}
+
+
+def test_what_events_said_since_is_newer_than_an_answer(picture: Picture, clock: Clock) -> None:
+    asked_at = clock.now
+    clock.now += 1
+    picture.apply(event("RunStarted", run_id="r1"))
+    picture.apply(event("LoopCompleted", outcome="acted", duration=1.0, calls={}, deferred=""))
+    picture.take_status(status(lane("talk", "plan", 12.5)), asked_at, has_sessions=True)
+    picture.take_runs([], asked_at)
+    assert picture.sessions["talk"].phase == ""
+    assert picture.runs["r1"].state == "running"
+
+
+def test_lost_events_make_everything_be_asked_for_again(picture: Picture) -> None:
+    picture.is_stale = picture.is_whole_stale = picture.are_records_stale = False
+    picture.apply(event("ApprovalRequested", phase="approval", call="c", tool="pay", state="requested"))
+    assert (picture.is_stale, picture.is_whole_stale, picture.are_records_stale) == (False, False, True)
+    picture.apply(event("Gap", missed=None))
+    assert (picture.is_stale, picture.is_whole_stale, picture.are_records_stale) == (True, True, True)
+    assert picture.log[-1].text.endswith("events were missed")
+
+
+def test_events_of_another_release_are_told_of_and_the_next_one_is_taken(picture: Picture) -> None:
+    for odd in ({}, {"type": "PhaseStarted"}, event("PhaseStarted"), event("AssistantDelta", text=None, reset=False)):
+        picture.apply(odd)
+        assert picture.log[-1].text.startswith("an event cannot be read: ")
+    picture.apply(event("PhaseStarted", phase="plan"))
+    assert picture.sessions["talk"].phase == "plan"
+
+
+def test_thousands_of_sessions_runs_and_lines_are_bounded_and_counted(picture: Picture, clock: Clock) -> None:
+    for number in range(module.SESSIONS + 500):
+        clock.now += 1
+        name = f"s{number}"
+        picture.apply(event("PhaseStarted", name, phase="plan"))
+        if number != 7:
+            picture.apply(event("LoopCompleted", name, outcome="acted", duration=1.0, calls={}, deferred=""))
+    assert len(picture.sessions) + picture.forgotten == module.SESSIONS + 500
+    assert len(picture.sessions) <= module.SESSIONS
+    assert "s7" in picture.sessions, "it is at work"
+    assert picture.by_activity()[0].key == "s7"
+    assert len(picture.log) == module.LINES
+    picture.apply(event("RunStarted", run_id="long"))
+    for number in range(module.RUNS * 2):
+        picture.apply(event("RunEnded", run_id=f"r{number}", status="ok", reply="x" * 100_000, error=""))
+    assert len(picture.runs) == module.RUNS
+    assert "long" in picture.runs, "it goes on"
+    assert max(len(run.text) for run in picture.runs.values()) == module.TEXT
+
+
+def test_what_waits_for_people_has_approvals_first_and_the_oldest_first(picture: Picture) -> None:
+    call = {"tool": "pay", "params": {"to": "\u202ebaker", "amount": 3}}
+    picture.take_records({
+        "letter": [{"id": "l1", "reason": "failed\nthree times", "at": "2026-05-04T01:00:00Z"}],
+        "approval": [{"id": "a2", "call": call, "asked_at": "2026-05-04T03:00:00Z"},
+                     {"id": "a1", "call": call, "asked_at": "2026-05-04T02:00:00Z"}],
+        "doubt": [{"id": "c/1", "call": call, "at": "2026-05-04T00:00:00Z"}],
+    })  # fmt: skip
+    assert [each.id for each in picture.waiting] == ["a1", "a2", "c/1", "l1"]
+    assert picture.waiting[0].text == "pay(to=\\u{202e}baker, amount=3)"
+    assert picture.waiting[3].text == "failed three times"

@@ -1,0 +1,64 @@
+"""Words of `spar top`: any text is made harmless, and what is large costs what is shown of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from spar.cli.top.rows import folded
+from spar.cli.top.words import bar, harmless, harmless_lines, lasted, money, number, of_event
+from spar.data.text import is_hidden
+
+HOSTILE = "[red]x[/] \x1b[31m\x1b]0;title\x07 \u202eevil\u2066 \x9b2J \u200bzero"
+
+
+@given(st.text() | st.just(HOSTILE))
+def test_nothing_that_is_shown_is_hidden_or_moves_the_cursor(text: str) -> None:
+    for shown in (harmless(text), *harmless_lines(text)):
+        assert not any(is_hidden(sign) for sign in shown if sign != " ")
+        assert "\n" not in shown
+    assert len(harmless(text, 20)) <= 20
+
+
+def test_a_word_of_a_megabyte_is_cut_and_says_so() -> None:
+    assert harmless("x" * 1_000_000, 10) == "xxxxxxxxx…"
+    assert harmless("\x1b" * 1_000_000, 12) == "\\u{1b}\\u{1b…"
+    assert harmless({"a": [1, None, "b"]}) == '{"a": [1, null, "b"]}'
+
+
+@given(st.text(alphabet="ab 語\u0301x", max_size=200), st.integers(8, 40))
+def test_folding_leaves_nothing_out_and_fits(text: str, width: int) -> None:
+    parts = folded(text, width)
+    assert "".join(parts).replace(" ", "") == text.replace(" ", "")
+    assert all(cell_len(part) <= width for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(None, ""), (-1, "0.0 s"), (0.34, "0.3 s"), (93, "93 s"), (600, "10 m"), (7200, "2 h"), (9e5, "10 d")],
+)
+def test_durations_are_short(seconds: float | None, said: str) -> None:
+    assert lasted(seconds) == said
+
+
+def test_numbers_money_and_bars() -> None:
+    assert [number(each) for each in (0, 999, 1234, 34_000_000)] == ["0", "999", "1.2k", "34M"]
+    assert money(1_500_000) == "1.50"
+    assert [bar(ratio, 4) for ratio in (0, 0.01, 0.5, 7)] == [("", "░░░░"), ("█", "░░░"), ("██", "░░"), ("████", "")]
+
+
+def test_events_are_said_in_a_line_and_unknown_ones_too() -> None:
+    def event(name: str, /, **data: object) -> dict[str, object]:
+        return {"type": name, "run_id": "r1", "session": "s", "data": data}
+
+    assert of_event(event("RunEnded", status="ok", error="", reply="hi\nthere")) == ("run r1 ok: hi there", "good")
+    assert of_event(event("RunEnded", status="error", error="no")) == ("run r1 error: no", "bad")
+    assert of_event(event("CallFailed", phase="error", call="c", tool="pay", status="timeout", error="late")) == (
+        "✗ pay timeout late", "bad",
+    )  # fmt: skip
+    assert of_event(event("Novelty", what="\x1b[2J{session}", count=3)) == ("Novelty: \\u{1b}[2J{session} 3", "quiet")
+    assert of_event(event("Gap", missed=None)) == ("some events were missed", "warn")
+    assert of_event(event("AssistantDelta", text="x", reset=False)) == ("", "")
+    assert of_event(event("HealthAlert", kind="{x.__class__}", message="%s")) == ("alert {x.__class__}: %s", "bad")
