@@ -6,6 +6,7 @@ The house, in the order in which to read it. The vocabulary, which phases may im
     protocols/    the ports that sensors, planners, tools, reflectors and stores fill; `@tool`
     ports/        the optional ports of parts, and the port of a store
     records/      the values that are kept: journal, approvals, transcripts
+    net/          the judged HTTP exchange of tools and sensors
     data/         pure functions over values: references, blackboard, JSON, patterns
     events        the classes of events
     hooks         the points at which plug-ins decide
@@ -22,6 +23,7 @@ The core, from the inside out:
 
     config/       settings, and the registry of parts
     observe/      logs and statistics
+    embedding/    texts as vectors, by small models
     bus/          the event bus
     loop/         one cycle: sense – plan – act – reflect
     budgets/      windows of use, and their enforcement
@@ -85,14 +87,21 @@ if TYPE_CHECKING:
     from spar.events import CompactionStarted as CompactionStarted
     from spar.events import ConfigReloaded as ConfigReloaded
     from spar.events import ContractViolation as ContractViolation
+    from spar.events import CycleRecorded as CycleRecorded
     from spar.events import DeadLettered as DeadLettered
     from spar.events import DoubtResolved as DoubtResolved
     from spar.events import ErrorOccurred as ErrorOccurred
     from spar.events import Event as Event
+    from spar.events import ExampleForgotten as ExampleForgotten
+    from spar.events import ExampleTaught as ExampleTaught
     from spar.events import ExperienceStored as ExperienceStored
+    from spar.events import FeedbackTaken as FeedbackTaken
     from spar.events import Gap as Gap
     from spar.events import HealthAlert as HealthAlert
     from spar.events import HealthRecovered as HealthRecovered
+    from spar.events import IncidentChanged as IncidentChanged
+    from spar.events import IncidentClosed as IncidentClosed
+    from spar.events import IncidentOpened as IncidentOpened
     from spar.events import LoopCompleted as LoopCompleted
     from spar.events import LoopPhaseCompleted as LoopPhaseCompleted
     from spar.events import LoopPhaseStarted as LoopPhaseStarted
@@ -101,8 +110,11 @@ if TYPE_CHECKING:
     from spar.events import MessageOutcome as MessageOutcome
     from spar.events import MessageSent as MessageSent
     from spar.events import MessageUndeliverable as MessageUndeliverable
+    from spar.events import ModelAnswered as ModelAnswered
     from spar.events import ModelRequested as ModelRequested
     from spar.events import ModelStateChanged as ModelStateChanged
+    from spar.events import NotifierFailed as NotifierFailed
+    from spar.events import NotifierRestored as NotifierRestored
     from spar.events import PhaseCompleted as PhaseCompleted
     from spar.events import PhaseStarted as PhaseStarted
     from spar.events import ReasoningDelta as ReasoningDelta
@@ -172,11 +184,15 @@ _HOMES = {
         "ApprovalExpired ApprovalRequested ApprovalResolved AssistantDelta BudgetEvent BudgetExceeded "
         "BudgetRenewed BudgetWarned CallCompleted CallEvent CallFailed CallInDoubt CallProgressed "
         "CallProposed CallSkipped CallStarted ChannelQuarantined ChannelRestored CompactionCompleted "
-        "CompactionStarted ConfigReloaded "
-        "ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExperienceStored Gap "
-        "HealthAlert HealthRecovered LoopCompleted LoopPhaseCompleted LoopPhaseStarted LoopStarted "
-        "MessageDelivered MessageOutcome MessageSent MessageUndeliverable ModelRequested ModelStateChanged "
-        "PhaseCompleted PhaseStarted ReasoningDelta Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded "
+        "CompactionStarted ConfigReloaded CycleRecorded "
+        "ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExampleForgotten "
+        "ExampleTaught ExperienceStored FeedbackTaken Gap "
+        "HealthAlert HealthRecovered IncidentChanged IncidentClosed IncidentOpened LoopCompleted "
+        "LoopPhaseCompleted LoopPhaseStarted LoopStarted "
+        "MessageDelivered MessageOutcome MessageSent MessageUndeliverable ModelAnswered ModelRequested "
+        "ModelStateChanged NotifierFailed NotifierRestored PhaseCompleted "
+        "PhaseStarted ReasoningDelta Recovered RecoveryStep RepetitionNoticed "
+        "RunAccepted RunEnded "
         "RunStarted SenderDecided SenderMet SensorQuarantined SensorRestored SessionReset "
         "StateChanged TriggerMissed WriteConflict"
     ),

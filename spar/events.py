@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from spar.types import Call, CallResult, Experience, Fault, Phase, RunUsage
+from spar.types import Call, CallResult, CycleRecord, Experience, Fault, FeedbackSource, Phase, RunUsage
 
 
 class Event(Struct, kw_only=True):
@@ -65,6 +65,13 @@ class LoopCompleted(Event):
     deferred: str = ""
 
 
+class CycleRecorded(Event):
+    """A cycle has ended that left something behind; `record` is all that is kept of it."""
+
+    record: CycleRecord
+    run_id: str = ""
+
+
 class ErrorOccurred(Event):
     """A phase has failed. `error` is the failure as data, `exception` the exception itself, `policy` the consequence.
     `session` is "" for an error that belongs to no session."""
@@ -92,8 +99,9 @@ class StateChanged(Event):
 
 
 class HealthAlert(Event):
-    """A health alert is open. `kind` is `stuck slow failing stalled blocked memory disk budget provider`; `since` is
-    when the trouble began; `session` is the session concerned ("": the whole agent)."""
+    """A health alert is open. `kind` is `stuck slow failing stalled blocked memory disk budget provider prompt
+    sensor channel approval`; `since` is when the trouble began; `session` is the session concerned ("": the whole
+    agent), `what` tells alerts of one kind apart."""
 
     kind: str
     severity: Literal["warning", "critical"]
@@ -102,6 +110,7 @@ class HealthAlert(Event):
     cycle_id: str = ""
     alert_id: str = ""
     session: str = ""
+    what: str = ""
 
 
 class ModelStateChanged(Event):
@@ -133,6 +142,20 @@ class HealthRecovered(Event):
     session: str = ""
 
 
+class NotifierFailed(Event):
+    """A notifier could not tell people of an alert, and is tried again; `waiting` notices wait for it."""
+
+    notifier: str
+    reason: str
+    waiting: int = 0
+
+
+class NotifierRestored(Event):
+    """A notifier that failed works again."""
+
+    notifier: str
+
+
 class ConfigReloaded(Event):
     """The configuration was read again; `changed` keys are in force, `needs_restart` keys wait for the next start."""
 
@@ -153,6 +176,39 @@ class SensorRestored(Event):
     sensor: str
 
 
+class IncidentOpened(Event):
+    """An incident was opened, or opened again; `why` says on what. `cycle_id` is the cycle that is told of it."""
+
+    incident: str
+    severity: str
+    count: int
+    why: str
+    session: str = "main"
+    cycle_id: str = ""
+
+
+class IncidentChanged(Event):
+    """Something new belongs to an incident, its severity rose, or it grew past a threshold."""
+
+    incident: str
+    severity: str
+    count: int
+    why: str
+    session: str = "main"
+    cycle_id: str = ""
+
+
+class IncidentClosed(Event):
+    """An incident was closed; `why` says how that came about."""
+
+    incident: str
+    severity: str
+    count: int
+    why: str
+    session: str = "main"
+    cycle_id: str = ""
+
+
 class TriggerMissed(Event):
     """A tick of a trigger did not run at `due_at`."""
 
@@ -165,6 +221,15 @@ class ExperienceStored(Event):
     """An experience was handed to the memory."""
 
     experience: Experience
+
+
+class FeedbackTaken(Event):
+    """Somebody has said how a run or a cycle went; it is kept, and learnt from. `by` is `person verify environment`."""
+
+    about: str
+    success: bool
+    by: FeedbackSource
+    why: str = ""
 
 
 class BudgetEvent(Event):
@@ -259,6 +324,30 @@ class ModelRequested(Event):
     request: Any = None
 
 
+class ModelAnswered(Event):
+    """A request to a model has ended. `model` was asked, `answered_by` answered (`answered_as` is its provider's name
+    for it), `finish` is why it ended in the provider's word, `error` the kind of fault that came in the place of an
+    answer; `cost` is in millionths, None where no price is known. `digest` and `attempt` are those of its
+    `ModelRequested`."""
+
+    cycle_id: str
+    started_at: datetime
+    duration: float
+    run_id: str | None = None
+    digest: str = ""
+    attempt: int = 1
+    purpose: str = ""
+    model: str = ""
+    answered_by: str = ""
+    answered_as: str = ""
+    finish: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: int | None = None
+    error: str = ""
+
+
 class AssistantDelta(Event):
     """A piece of an answer was written; after `reset` the earlier pieces are void and the answer is written anew. With
     `ends` (and no text) the text so far is complete: calls follow."""
@@ -308,6 +397,26 @@ class SenderDecided(Event):
     status: str
     person: str = ""
     trust: str = "untrusted"
+    by: str = ""
+
+
+class ExampleTaught(Event):
+    """A person has taught that a text has this label: `what` is "intent" or "kind"."""
+
+    example: str
+    what: str
+    label: str
+    text: str
+    by: str = ""
+
+
+class ExampleForgotten(Event):
+    """A person has taken back an example that was taught."""
+
+    example: str
+    what: str
+    label: str
+    text: str
     by: str = ""
 
 

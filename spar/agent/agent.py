@@ -269,6 +269,16 @@ class Agent(AgentParts, Steps):
         """
         return await self.resets.reset(session, by)
 
+    async def feedback(self, run_id: str, good: bool, why: str = "") -> None:
+        """Say how a run that has ended went; the calls and experiences of it are believed more, or less.
+
+        A later word takes the place of an earlier one. With a memory that keeps a journal it is on disk when this
+        returns.
+        Args: run_id: the id of the run, or of a cycle; why: a reason, for people.
+        Raises: LookupError for what is not known, ConflictError while `memory.learning` is "off", NotReadyError.
+        """
+        await self.given_feedback.give(run_id, good, why)
+
     async def accept(self, perception: Perception) -> bool:
         """Take a perception in so that it is not lost any more: with a memory that keeps a journal it is on disk when
         this returns. False for one whose id was taken in before.

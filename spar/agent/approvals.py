@@ -15,6 +15,7 @@ from spar.journal.recovery import Recovery
 from spar.loop.setup import Setup
 from spar.ports.optional import ListsAtOnce, offers
 from spar.records.approvals import Approval, Decision
+from spar.records.audit import AuditDraft, auditing
 from spar.review.pending_approvals import approver_of
 from spar.types import Call
 
@@ -66,9 +67,12 @@ class AgentApprovals:
         approver = self._approver()
         row = await approver.get(id)
         wire = call.to_wire() if isinstance(call, Call) else call
-        decided: Approval = await approver.decide(
-            row.id, row.digest, decision, by=by or PROGRAM, reason=reason, params=params, call=wire
-        )
+        draft = AuditDraft(by or PROGRAM, "program", f"approval.{decision}", row.id, agent=self._name,
+                           rows=("approval",))  # fmt: skip
+        with auditing(draft):
+            decided: Approval = await approver.decide(
+                row.id, row.digest, decision, by=by or PROGRAM, reason=reason, params=params, call=wire
+            )
         return decided
 
     def _approver(self) -> Any:

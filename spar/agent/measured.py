@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from spar.budgets.budgets import Budgets
@@ -12,9 +13,12 @@ from spar.health.health import Health
 from spar.journal.recovery import Recovery
 from spar.loop.core import Core
 from spar.loop.setup import Setup
+from spar.observe.learning import LearningCounts
 from spar.observe.stats import Stats
+from spar.protocols import Warns
 from spar.runs.runs import Runs
 from spar.session.sessions import Sessions
+from spar.types import Ability
 
 
 class Counted(Protocol):
@@ -24,6 +28,10 @@ class Counted(Protocol):
     def account(self) -> Stats: ...
     @property
     def kept(self) -> dict[str, int]: ...
+    @property
+    def learnt(self) -> LearningCounts: ...
+    @property
+    def abilities(self) -> Mapping[str, Ability]: ...
     @property
     def refused(self) -> int: ...
     @property
@@ -71,3 +79,15 @@ class Measured(Counted, Blockable, Protocol):
     def memory(self) -> Any: ...
     @property
     def failure(self) -> str: ...
+
+
+def warnings_of(agent: Measured) -> list[str]:
+    """Return what of the configuration will not work, as far as the modules know; safe from any thread."""
+    found: list[str] = []
+    for module in agent.setup.modules.values():
+        if isinstance(module.part, Warns):
+            try:
+                found += [str(each) for each in module.part.warnings()]
+            except Exception as error:  # a part of somebody else's; the others are still told
+                found.append(f"{module.name} cannot say what is wrong with it: {error!r:.200}")
+    return found

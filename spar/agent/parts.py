@@ -30,6 +30,7 @@ from spar.health.watched import Watched
 from spar.hooks import Hooks
 from spar.journal.agent_state import AgentState
 from spar.journal.cycle_log import CycleLog
+from spar.journal.feedback import GivenFeedback
 from spar.journal.recovery import Recovery
 from spar.loop.core import Core, State
 from spar.loop.cycle import STANDING, Step
@@ -37,6 +38,7 @@ from spar.loop.module_adapter import Module
 from spar.loop.pacing import Pace
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
+from spar.observe.learning import LearningCounts
 from spar.observe.stats import SessionStats, Stats
 from spar.protocols import Home, Host
 from spar.runs.outbox import Outbox
@@ -63,8 +65,8 @@ class AgentParts:
     """The parts of one agent, its figures, and what its parts ask of it."""
 
     __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "channels", "commands",
-                 "core", "cycle_log", "health", "holding", "home", "lifecycle", "lifespan", "memory", "outbox",
-                 "recovery", "reports", "requests", "resets", "runs", "senders", "session_accounts",
+                 "core", "cycle_log", "given_feedback", "health", "holding", "home", "lifecycle", "lifespan", "memory",
+                 "outbox", "recovery", "reports", "requests", "resets", "runs", "senders", "session_accounts",
                  "session_control", "session_hooks", "session_records", "sessions", "setup", "stepper", "stops",
                  "submission", "transcripts", "watched", "work")  # fmt: skip
 
@@ -92,6 +94,7 @@ class AgentParts:
         self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
         self.work = self.recovery.work
         self.cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, reports, self.runs)
+        self.given_feedback = GivenFeedback(core, setup, self.agent_state, self.runs, requests)
         parts = self._session_parts = SessionParts(
             core, setup, requests, self.holding, self.runs, self.budgets, self.work, self.recovery, self.cycle_log,
             self.agent_state, self.transcripts, self.outbox, self.session_hooks, reports, health, account,
@@ -105,11 +108,13 @@ class AgentParts:
         self.session_records = SessionRecords(core, self.agent_state, self.transcripts)
         self.resets = Resets(parts, self.sessions, self.session_records, self.stops, self.demand)
         self.session_control = SessionControl(parts, self.session_records, self.resets, home)
-        self.commands = Commands(parts, self.session_records, self.session_control, self.resets, self.stops)
+        self.commands = Commands(parts, self.session_records, self.session_control, self.resets, self.stops,
+                                 self.given_feedback)  # fmt: skip
         self.submission = Submission(parts, self.sessions, self.lifecycle, self.stops, self.session_records,
                                      self.resets, self.commands)  # fmt: skip
         self.senders = Senders(core, memory)
         self.channels = Channels(core, self.runs, self.agent_state, self.senders, self.submission.submit, home)
+        self.session_control.forgets = self.channels.forget
         self.outbox.interim.wants_blocks = self.channels.wants_blocks
 
     # -- its figures
@@ -183,6 +188,11 @@ class AgentParts:
     def abilities(self) -> dict[str, Ability]:
         """Return what is known of the tools at each kind of task."""
         return self.agent_state.abilities
+
+    @property
+    def learnt(self) -> LearningCounts:
+        """Return the counts of what was learnt in this process."""
+        return self.agent_state.learnt
 
     @property
     def pressure(self) -> Pressure:
@@ -304,7 +314,8 @@ class AgentParts:
                     sessions.resume, state.journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
                     self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_in_hand,
                     partial(self.health.models.told, id(part)), self.runs.used, self.submission.accept,
-                    partial(self.health.models.problem, id(part)), self.session_records.conversation)  # fmt: skip
+                    partial(self.health.models.problem, id(part)), self.session_records.conversation,
+                    self.given_feedback.later)  # fmt: skip
 
     def wake(self) -> None:
         """Begin the next cycle of the standing session at once; from any thread."""
@@ -319,6 +330,7 @@ class AgentParts:
         try:
             await self.open()
             await self.recovery.begin()
+            await self.stops.forget_ended()
             if self.outbox.interim.has_earlier:
                 self.requests.in_background(self.outbox.interim.forget_ended(), "blocks of earlier answers of")
             await self.ask_hooks("service_start")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
@@ -32,6 +33,9 @@ log = get_logger("spar.submission")
 
 #: Perceptions that wait for a session's cycle; more are refused with a clear error.
 INBOX_LIMIT = 1000
+#: Of those that sensors had accepted, such as what is posted to a webhook, so many of each: a flood of one takes no
+#: room from another, nor from people's messages.
+SOURCE_LIMIT = 500
 #: Characters of a session's name and of an idempotency key.
 LONGEST_NAME = 256
 #: Levels of the JSON schema of an answer.
@@ -59,18 +63,10 @@ def check_depth(schema: Mapping[str, Any]) -> None:
     raise ValueError(f"output is nested too deeply: a schema has at most {DEEPEST_SCHEMA} levels")
 
 
-def _origin_of(message: Perception) -> Origin:
-    """Return where a message came from of which no door said it: a channel, or the program itself."""
-    said = message.attributes
-    if not isinstance(said.get("channel"), str):
-        return _UNKNOWN
-    return Origin("channel", str(said["channel"])[:LONGEST_NAME], str(said.get("address") or "")[:LONGEST_NAME])
-
-
 class Submission:
     """The way of messages and perceptions into their sessions. `refused` counts those there was no room for."""
 
-    __slots__ = ("_commands", "_core", "_health", "_lifecycle", "_records", "_recovery", "_reports",
+    __slots__ = ("_coming", "_commands", "_core", "_health", "_lifecycle", "_records", "_recovery", "_reports",
                  "_requests", "_resets", "_runs", "_sessions", "_setup", "_stops", "_transcripts",
                  "refused")  # fmt: skip
 
@@ -81,6 +77,7 @@ class Submission:
         self._sessions, self._lifecycle, self._transcripts = sessions, lifecycle, parts.transcripts
         self._stops, self._records, self._resets, self._commands = stops, records, resets, commands
         self.refused = 0
+        self._coming = Counter[tuple[str, str]]()  # accepted perceptions that are being written, by session and source
 
     async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None,
                      output: Mapping[str, Any] | None = None,
@@ -114,13 +111,19 @@ class Submission:
             perception = await self._received(perception)
             if (receipt := self._accepted(key)) is not None:  # time has passed
                 return receipt
-        perception = await self._commands.taken(perception)
+        origin = origin or _UNKNOWN  # never what attributes say: anybody may have written them
+        perception = await self._commands.taken(perception, origin)
         if is_command(perception):
             return await self._take_command(perception, key)
         await check_message(self._setup, options, perception)
         self._demand_room(perception.session)
+        with self._records.forgetting.coming(perception.session):
+            return await self._take(perception, mode, key, options, origin)
+
+    async def _take(self, perception: Perception, mode: QueueMode, key: str | None, options: RunOptions,
+                    origin: Origin) -> Receipt:  # fmt: skip
+        """Accept a message that was checked: as a run that is on disk."""
         session = perception.session
-        origin = origin or _origin_of(perception)
         record, use = await self._records.use(session, origin, is_busy=self._is_busy(session))
         if use.reset is not None:
             await self._resets.make_void(session)
@@ -225,16 +228,25 @@ class Submission:
         self._lifecycle.demand("submit", "accept")
         self._recovery.demand_ready("accept")
         try:
-            self._demand_room(perception.session)
+            self._demand_room_for(perception)
         except InboxFullError:
             self.refused += 1
             raise
         if self._recovery.work.journal is None:
             return self.push(perception)
-        at = self._core.clock.now()
-        _, is_new = await self._recovery.accept(Item(perception.id, perception, session=perception.session, at=at))
+        place = perception.session, perception.source
+        self._coming[place] += 1  # at once with the look for room: others come while this one is written
+        try:
+            at = self._core.clock.now()
+            _, is_new = await self._recovery.accept(Item(perception.id, perception, session=perception.session, at=at))
+        finally:
+            self._coming[place] -= 1
+            if not self._coming[place]:
+                del self._coming[place]
         if is_new:
             self._hand_over(perception)
+            if (session := self._sessions.by_key.get(perception.session)) is not None:
+                session.inbox.note_accepted(perception.source)
         return is_new
 
     async def _received(self, perception: Perception) -> Perception:
@@ -269,10 +281,27 @@ class Submission:
         session.push(perception)
         self._sessions.spawn(session)
 
+    def _demand_room_for(self, perception: Perception) -> None:
+        """Raises: NoRoomError when it could not be kept, InboxFullError when too much of its source waits."""
+        if refusal := self._refusal():
+            raise NoRoomError(refusal)
+        session = self._sessions.by_key.get(perception.session)
+        waiting = self._coming[perception.session, perception.source]
+        if session is None:
+            self._demand_room(perception.session)
+        else:
+            waiting += (session.inbox.accepted or {}).get(perception.source, 0)
+        if waiting >= SOURCE_LIMIT:
+            raise InboxFullError(f"{waiting} perceptions of {perception.source!r:.100} already wait; try again later")
+
     def _demand_room(self, session: str) -> None:
         """Raises: NoRoomError when it could not be kept, InboxFullError when too much waits."""
         if refusal := self._refusal():
             raise NoRoomError(refusal)
+        known = self._sessions.by_key.get(session)
+        noticed = sum((known.inbox.accepted or {}).values()) if known is not None else 0
+        if known is not None and noticed and known.inbox.waiting - noticed < INBOX_LIMIT:
+            return  # what sensors had accepted takes no room from people
         if (full := self._full(session)) is not None:
             raise InboxFullError(f"{full}; try again later")
 

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from spar.config import defaults
 from spar.config.lines import explain
-from spar.config.load import Loaded
-from spar.config.registry import Registry
+from spar.config.load import Loaded, Settings
+from spar.config.registry import Registry, default_registry
 from spar.config.tables.parts import Part
+from spar.config.tables.secret import SecretReference, digests, references, with_secrets
+from spar.config.tables.service import MemorySettings
+from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError, ContractError
 from spar.ports.channel import ChannelSpec
+from spar.ports.embedder import Embedder
+from spar.ports.notifier import NotifierSpec, QuietHours
 from spar.ports.optional import Named, Plugin, ToolSource, offers
-from spar.protocols import Home, JudgesCalls, Lender, SensorSpec, WritesCalls
+from spar.ports.programs import Programs
+from spar.ports.webhook import Webhook
+from spar.protocols import Home, JudgesCalls, Lender, Notifier, SensorSpec, Warns, WritesCalls
 from spar.protocols.tools import terms_of
 from spar.types import Phase, replace
 
 #: Which settings each module is built from: a change to one of them builds that module anew.
 BUILT_FROM: dict[Phase, tuple[str, ...]] = {
-    "sense": ("sense", "sensors", "perception"),
+    "sense": ("sense", "sensors", "perception", "vectors"),
     "plan": ("plan", "rules", "tools"),
     "act": ("act", "tools", "acting", "approval"),
     "reflect": ("reflect",),
@@ -36,10 +43,35 @@ def home_of(loaded: Loaded) -> Home:
     return Home(str(folder), str(folder / service.workspace), str(folder / service.state_dir), is_split)
 
 
-def default_registry(folder: str = "") -> Registry:
-    """Return the parts that can be named, modules in a folder included; with `SPAR_PLUGINS=off` only those in the
-    box by name."""
-    return Registry(allow_plugins=os.environ.get("SPAR_PLUGINS", "").lower() != "off", folder=folder)
+def options_of(settings: Settings) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
+    """Yield the options of each part that the settings name, with their place."""
+    for name in Settings.model_fields:
+        section = getattr(settings, name)
+        if isinstance(section, MemorySettings):
+            yield (name,), section.options
+        elif isinstance(section, Part):
+            yield (name, "options"), section.options
+        elif isinstance(section, (list, tuple)):
+            for index, each in enumerate(section):
+                if isinstance(each, Part):
+                    yield (name, index, "options"), each.options
+
+
+def secrets_of(loaded: Loaded) -> list[SecretReference]:
+    """Return the secrets that stand outside of the configuration. Raises: ConfigError with file and line."""
+    try:
+        return [each for path, options in options_of(loaded.settings) for each in references(options, path)]
+    except ConfigError as error:
+        raise explain(error, loaded) from error
+
+
+def digests_of(loaded: Loaded) -> dict[KeyPath, str]:
+    """Return a digest of each of these secrets as it is now, by its place: a reload asks whether one was changed."""
+    found: dict[KeyPath, str] = {}
+    for path, options in options_of(loaded.settings):
+        if any(references(options, path)):
+            found |= digests(options, path, loaded.folder)
+    return found
 
 
 class Parts:
@@ -54,23 +86,59 @@ class Parts:
 
     def memory(self, **more: Any) -> Any:
         part = self.settings.memory
-        return self._build("spar.stores", ("memory",), part.use, {**part.options, **more}, options_path=("memory",))
+        extra = {"embedder": self.embedder()}
+        return self._build(
+            "spar.stores", ("memory",), part.use, {**part.options, **more}, extra=extra, options_path=("memory",)
+        )
 
     def sense(self) -> Any:
         return self._module(
-            "sense", "spar.senses", {"sensors": tuple(self.sensors()), "pipeline": self.settings.perception}
+            "sense",
+            "spar.senses",
+            {
+                "sensors": tuple(self.sensors()),
+                "pipeline": self.settings.perception,
+                "embedder": self.embedder(),
+            },
         )
+
+    def embedder(self) -> Embedder | None:
+        """Return what embeds texts; None where no vectors are used."""
+        part = self.settings.vectors
+        return None if part.use is None else self._build("spar.embedders", ("vectors",), part.use, part.options)
 
     def sensors(self) -> list[SensorSpec]:
         specs = []
         for index, part in enumerate(self.settings.sensors):
-            sensor = self._build("spar.sensors", ("sensors", index), part.use, part.options)
+            sensor = self._sensor(index, part)
             try:
                 specs.append(SensorSpec(part.label, sensor, part.every, part.timeout, part.max_failures, part.within,
                                         part.probe_after, part.session, part.when_full))  # fmt: skip
             except ContractError as error:
                 raise explain(ConfigError(str(error), path=("sensors", index, "use")), self.loaded) from None
+            if offers(sensor, Webhook) and not sensor.has_secret and not is_loopback(self.settings.service.host):
+                host = self.settings.service.host
+                sentence = (
+                    f"anybody could post to it: service.host = {host!r} is not only this machine; "
+                    "give it a token or a secret"
+                )
+                path = ("sensors", index, "options", "unauthenticated")
+                raise explain(ConfigError(sentence, path=path), self.loaded)
         return specs
+
+    def _sensor(self, index: int, part: Part) -> Any:
+        path = ("sensors", index)
+        try:
+            wanted = self.registry.wants_programs("spar.sensors", path, part.use)
+        except ConfigError as error:
+            raise explain(error, self.loaded) from error
+        extra = dict.fromkeys(wanted, self.programs()) if wanted else {}
+        return self._build("spar.sensors", path, part.use, part.options, extra=extra)
+
+    def programs(self) -> Programs:
+        """Return what runs programs for parts that do not act."""
+        made: Programs = self._build("spar.programs", ("sensors",), "sandboxed", {})
+        return made
 
     def tools(self) -> list[Any]:
         tools: dict[str, Any] = {}
@@ -133,6 +201,22 @@ class Parts:
                 raise explain(ConfigError(str(error), path=("channels", index, "use")), self.loaded) from None
         return specs
 
+    def notifiers(self) -> list[NotifierSpec]:
+        """Return the ways to tell people of alerts. Raises: ConfigError, also for one that cannot work."""
+        specs = []
+        for index, part in enumerate(self.settings.notifiers):
+            path = ("notifiers", index, "use")
+            notifier = self._build("spar.notifiers", ("notifiers", index), part.use, part.options)
+            if not offers(notifier, Notifier):
+                sentence = f"{part.use!r} makes {notifier!r:.100}, which has no method 'notify'"
+                raise explain(ConfigError(sentence, path=path), self.loaded)
+            if offers(notifier, Warns) and (warnings := list(notifier.warnings())):
+                raise explain(ConfigError(f"{part.use!r} cannot work: {warnings[0]}", path=path), self.loaded)
+            quiet = QuietHours.parse(part.quiet) if part.quiet else None
+            specs.append(NotifierSpec(part.label, notifier, part.kinds, part.min_severity, part.repeat, part.timeout,
+                                      part.give_up_after, quiet))  # fmt: skip
+        return specs
+
     def reflect(self) -> Any:
         return self._module("reflect", "spar.reflectors", {})
 
@@ -146,12 +230,20 @@ class Parts:
 
     def _build(self, group: str, path: tuple[str | int, ...], use: str, options: Mapping[str, Any], *,
                extra: Mapping[str, Any] | None = None, options_path: tuple[str, ...] | None = None) -> Any:  # fmt: skip
+        where = (*path, "options") if options_path is None else options_path
         try:
-            return self.registry.build(
-                group, path, use, options, home=self.home, extra=extra, options_path=options_path
-            )
+            given = with_secrets(options, where, self.loaded.folder)
+            return self.registry.build(group, path, use, given, home=self.home, extra=extra, options_path=options_path)
         except ConfigError as error:
             raise explain(error, self.loaded) from error
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on is for this machine alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def name_of(tool: Any) -> str:

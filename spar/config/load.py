@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date, datetime, time
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from pydantic import ValidationError
 
 from spar.config.fields import problems, shown
 from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, read_as_given
-from spar.config.lines import PACKAGED, Problem, Refusal, Sources, dotted, find, read
+from spar.config.lines import PACKAGED, ConfigFile, Problem, Refusal, Sources, dotted, find, read
 from spar.config.model import Settings
 from spar.config.toml_lines import KeyPath
 from spar.data.scrub import MASK, is_secret_name, scrub
@@ -33,6 +33,7 @@ __all__ = [
     "changed",
     "from_mapping",
     "load",
+    "load_only",
     "reloads",
     "schema",
     "show",
@@ -52,6 +53,7 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     "act": "live",
     "reflect": "live",
     "perception": "live",
+    "vectors": "live",
     "sensors": "live",
     "rules": "live",
     "tools": "live",
@@ -60,12 +62,15 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     "approval": "live",
     "budgets": "live",
     "memory": "restart",
+    "memory.learning": "live",
     "channels": "restart",
+    "notifiers": "restart",
     "plugins": "restart",
     "service": "restart",
     "service.drain": "live",
     "log": "restart",
     "log.level": "live",
+    "tracing": "restart",
 }
 
 
@@ -104,16 +109,44 @@ def load(
     from spar.config.sources import merged
 
     environ = os.environ if environ is None else environ
-    found = find(environ) if path is None else Path(path)
-    # The packaged file describes a service that lives in the current folder, not in the package.
-    folder = Path.cwd() if path is None and found == PACKAGED else None
-    file = read(found, folder=folder) if found is not None else None
+    file = _file(path, environ)
     variables = read_as_given(from_environment(environ))
     options = read_as_given(from_command_line(overrides or {}))
     sources = Sources(file, {**variables.given, **options.given})
     wrong = [*variables.wrong, *options.wrong]
     settings = _judged(partial(merged, options.table, variables.table, file), sources, wrong)
     return Loaded(settings, sources)
+
+
+def load_only(
+    keys: Collection[str],
+    path: str | Path | None = None,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Read the tables of these dotted keys alone, and of the others the defaults: who needs no more has it sooner.
+
+    A mistake in another table is none here. Where environment or command line have a say in one of the keys, or one of
+    these tables is wrong, everything is read. Args and Raises: as `load`.
+    """
+    environ = os.environ if environ is None else environ
+    given = [*from_environment(environ), *from_command_line(overrides or {})]
+    if any(_overlap(".".join(map(str, place)), key) for _, place, _ in given for key in keys):
+        return load(path, overrides=overrides, environ=environ)
+    file = _file(path, environ)
+    table = {} if file is None else file.table
+    try:
+        settings = Settings.model_construct(
+            **{
+                name: Settings.model_fields[name].annotation.model_validate(table[name])  # type: ignore[union-attr]
+                for name in dict.fromkeys(key.partition(".")[0] for key in keys)
+                if name in table
+            }
+        )
+    except ValidationError:
+        return load(path, overrides=overrides, environ=environ)
+    return Loaded(settings, Sources(file, {}))
 
 
 def from_mapping(mapping: Mapping[str, Any]) -> Settings:
@@ -125,6 +158,9 @@ def from_mapping(mapping: Mapping[str, Any]) -> Settings:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of `config.toml`."""
+    from spar.config.tables.descriptions import describe
+
+    describe(Settings)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Settings.model_json_schema()}
 
 
@@ -150,6 +186,19 @@ def reloads(key: str) -> Literal["live", "restart"]:
 # -- building
 
 
+def _file(path: str | Path | None, environ: Mapping[str, str]) -> ConfigFile | None:
+    """Return the file that is named, or found. Raises: ConfigError."""
+    found = find(environ) if path is None else Path(path)
+    # The packaged file describes a service that lives in the current folder, not in the package.
+    folder = Path.cwd() if path is None and found == PACKAGED else None
+    return read(found, folder=folder) if found is not None else None
+
+
+def _overlap(given: str, key: str) -> bool:
+    """Return whether one dotted key is the other or lies inside it."""
+    return f"{given}.".startswith(f"{key}.") or f"{key}.".startswith(f"{given}.")
+
+
 def _judged(make: Callable[[], Settings], sources: Sources, wrong: list[Problem]) -> Settings:
     """Return the settings that are made. Raises: ConfigError that tells all that is wrong."""
     try:
@@ -171,6 +220,10 @@ def _copy(value: Any) -> Any:
 # -- showing
 
 
+#: Headers that hold no secrets; their names are known.
+_PLAIN_HEADERS: Final = frozenset(("accept", "accept-language", "content-type", "user-agent"))
+
+
 def show(loaded: Loaded, *, origins: bool = False, form: Literal["toml", "json"] = "toml") -> str:
     """The values in effect, as TOML that can be loaded again or as JSON; secrets are masked.
 
@@ -185,6 +238,8 @@ def show(loaded: Loaded, *, origins: bool = False, form: Literal["toml", "json"]
 
 
 def _masked(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping) and name == "headers":  # any of them may be one
+        return {key: inner if key.lower() in _PLAIN_HEADERS else _masked_whole(inner) for key, inner in value.items()}
     if isinstance(value, Mapping):
         return {key: _masked(inner, key) for key, inner in value.items() if inner is not None}
     if is_secret_name(name):
@@ -192,6 +247,11 @@ def _masked(value: Any, name: str) -> Any:
     if isinstance(value, (list, tuple)):
         return [_masked(inner, "") for inner in value]
     return scrub(value) if isinstance(value, str) else value
+
+
+def _masked_whole(value: Any) -> Any:
+    """Return a secret masked; a table says where it stands, and is shown."""
+    return _masked(value, "") if isinstance(value, Mapping) else MASK
 
 
 def _table_lines(table: Mapping[str, Any], path: KeyPath, loaded: Loaded | None) -> Iterator[str]:

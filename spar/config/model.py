@@ -17,12 +17,24 @@ from spar.config.tables.agent import (
     SessionSettings,
 )
 from spar.config.tables.budgets import BudgetSettings
-from spar.config.tables.parts import ActPart, ChannelPart, Part, PlanPart, ReflectPart, SensePart, SensorPart, ToolPart
+from spar.config.tables.parts import (
+    ActPart,
+    ChannelPart,
+    NotifierPart,
+    Part,
+    PlanPart,
+    ReflectPart,
+    SensePart,
+    SensorPart,
+    ToolPart,
+    VectorsPart,
+)
 from spar.config.tables.section import Options, Section, refuse
 from spar.config.tables.senders import SenderSettings
 from spar.config.tables.service import LogSettings, MemorySettings, ServiceSettings
+from spar.config.tables.tracing import TracingSettings
 
-Labelled = SensorPart | ChannelPart
+Labelled = SensorPart | ChannelPart | NotifierPart
 _SAME_NAME = "is the name of another {} already; give this one a `name` of its own"
 
 
@@ -49,6 +61,8 @@ class Settings(Section):
     """The module that reflects."""
     perception: Options = Field({})
     """The stages of the pipeline, which checks them itself."""
+    vectors: VectorsPart = VectorsPart.model_construct()
+    """The embedder of texts: learning by their meaning stands on its vectors."""
     sensors: tuple[SensorPart, ...] = ()
     """The sensors; with none, only pushed perceptions and messages are perceived."""
     rules: tuple[Options, ...] = ()
@@ -57,6 +71,8 @@ class Settings(Section):
     """The tools that calls may use."""
     channels: tuple[ChannelPart, ...] = ()
     """The channels on which people talk with the agent, besides its own doors."""
+    notifiers: tuple[NotifierPart, ...] = ()
+    """The ways on which people are told of alerts."""
     plugins: tuple[Part, ...] = ()
     """The plug-ins, which register hooks and subscribe to events; a plug-in that is only installed does nothing."""
     acting: ActingSettings = ActingSettings.model_construct()
@@ -73,8 +89,10 @@ class Settings(Section):
     """The process."""
     log: LogSettings = LogSettings.model_construct()
     """The log: its level, its form, its file."""
+    tracing: TracingSettings = TracingSettings.model_construct()
+    """Traces for an OpenTelemetry collector."""
 
-    @field_validator("sensors", "channels")
+    @field_validator("sensors", "channels", "notifiers")
     @classmethod
     def _differ_in_name(cls, parts: tuple[Labelled, ...], info: ValidationInfo) -> tuple[Labelled, ...]:
         seen: set[str] = set()

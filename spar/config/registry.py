@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -34,6 +35,8 @@ GROUPS = {
     "spar.notifiers": "notifier",
     "spar.channels": "channel",
     "spar.plugins": "plug-in",
+    "spar.embedders": "embedder",
+    "spar.programs": "runner of programs",
 }
 
 #: Where a plain function is the part itself; elsewhere a function is called and returns the part.
@@ -129,8 +132,16 @@ class Registry:
         name = f"{GROUPS[group]} {use!r}"
         signature = Signature.of(target, name, spec_path)
         values = signature.read(options, where, home=home, extra=extra or {})
-        configurable = {*signature.options(extra or {}), *options}
-        return _made(target, signature, values, name, spec_path, where, configurable)
+        return _made(
+            target, signature, values, name, spec_path, where, lambda: {*signature.options(extra or {}), *options}
+        )
+
+    def wants_programs(self, group: str, spec_path: KeyPath, use: Any) -> tuple[str, ...]:
+        """Return the names of a part's parameters that are given what runs programs. Raises: ConfigError."""
+        target = self.resolve(group, use, (*spec_path, "use"))
+        if not isinstance(use, str) or not callable(target):
+            return ()
+        return Signature.of(target, f"{GROUPS[group]} {use!r}", spec_path).programs
 
     def parts(self) -> list[PartEntry]:
         """Every entry point there is, loaded to see whether it can be; by group and name."""
@@ -170,6 +181,12 @@ class Registry:
         return listed
 
 
+def default_registry(folder: str = "") -> Registry:
+    """Return the parts that can be named, modules in a folder included; with `SPAR_PLUGINS=off` only those in the
+    box by name."""
+    return Registry(allow_plugins=os.environ.get("SPAR_PLUGINS", "").lower() != "off", folder=folder)
+
+
 def _made(
     target: Callable[..., Any],
     signature: Signature,
@@ -177,13 +194,13 @@ def _made(
     name: str,
     spec_path: KeyPath,
     where: KeyPath,
-    options: Collection[str],
+    options: Callable[[], Collection[str]],
 ) -> Any:
     try:
         return signature.call(target, values)
     except ConfigError as error:
         # What is no option was given by the composition root and stands at its own place in the file.
-        is_option = bool(error.path) and error.path[0] in options
+        is_option = bool(error.path) and error.path[0] in options()
         raise refusal(error, where if is_option else () if error.path else spec_path) from error
     except Exception as error:
         raise _error(spec_path, f"the {name} cannot be made: {_sentence(error)}") from error

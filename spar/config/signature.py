@@ -1,8 +1,8 @@
 """A constructor's signature as the description of its options.
 
 The annotations say what an option may be; pydantic checks and converts (a text to a path, a list to a tuple). A number
-may be written as a duration (`"5m"` is 300). Parameters annotated `Home`, and those that the composition root gives,
-are no options.
+may be written as a duration (`"5m"` is 300). Parameters annotated `Home` or `Programs`, and those that the composition
+root gives, are no options.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, Union, get_args, get_origin
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -29,6 +29,7 @@ from pydantic_core import CoreSchema, PydanticOmit, SchemaError
 from spar.config.fields import Whole, not_a_flag, problems, seconds, shown
 from spar.config.lines import Problem, Refusal
 from spar.config.toml_lines import KeyPath
+from spar.ports.programs import Programs
 from spar.protocols import Home
 
 _NOT_GIVEN: Any = object()
@@ -42,8 +43,12 @@ class Signature:
         kinds = {parameter.name: parameter.kind for parameter in signature.parameters.values()}
         self._takes_any = inspect.Parameter.VAR_KEYWORD in kinds.values()
         named = [key for key, kind in kinds.items() if kind not in (_STAR, _STARS)]
-        self._home = {key for key in named if _is_home(hints.get(key))}
-        self._annotations = {key: hints.get(key, Any) for key in named if key not in self._home}
+        self._home = {key for key in named if _is_a(Home, hints.get(key))}
+        #: Names of the parameters that are given what runs programs.
+        self.programs = tuple(key for key in named if _is_a(Programs, hints.get(key)))
+        is_given = {*self._home, *self.programs}
+        self._annotations = {key: hints.get(key, Any) for key in named if key not in is_given}
+        self._writable: dict[str, bool] = {}
 
     @classmethod
     def of(cls, target: Callable[..., Any], name: str, path: KeyPath) -> Signature:
@@ -61,8 +66,7 @@ class Signature:
 
     def options(self, extra: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of what can be configured."""
-        hints = self._annotations.items()
-        return tuple(key for key, hint in hints if key not in extra and self._is_writable(key, hint))
+        return tuple(key for key in self._annotations if key not in extra and self._is_writable(key))
 
     def read(
         self, options: Mapping[str, Any], path: KeyPath, *, home: Home | None, extra: Mapping[str, Any]
@@ -75,7 +79,7 @@ class Signature:
             raise Refusal([Problem(path, f": the {self._name} needs a home, and there is none here")])
         if not isinstance(options, Mapping):
             raise Refusal([Problem(path, f" = {shown(options)}: must be a table")])
-        given = {key: value for key, value in extra.items() if key in self._annotations}
+        given = {key: value for key, value in extra.items() if key in self._annotations or key in self.programs}
         return {**self._validated(options, path, extra), **given, **(dict.fromkeys(self._home, home) if home else {})}
 
     def call(self, target: Callable[..., Any], values: Mapping[str, Any]) -> Any:
@@ -112,15 +116,12 @@ class Signature:
             fields[f"p{number}"] = (_lenient(self._annotations[key]), default)
         return create_model("Options", __config__=_OPEN if self._takes_any else _CLOSED, **fields)
 
-    def _is_writable(self, key: str, hint: Any) -> bool:
+    def _is_writable(self, key: str) -> bool:
         """Return whether a file can hold such a value at all; a port (a clock) has a default and comes from code."""
-        if self._is_required(key):
-            return True
-        try:
-            create_model("Option", __config__=_CLOSED, value=(_lenient(hint), None))
-        except (PydanticUserError, SchemaError, TypeError):
-            return False
-        return True
+        if key not in self._writable:
+            hint = self._annotations[key]
+            self._writable[key] = self._is_required(key) or _is_plain(hint) or _has_schema(hint)
+        return self._writable[key]
 
     def _is_required(self, key: str) -> bool:
         return self._signature.parameters[key].default is inspect.Parameter.empty
@@ -133,8 +134,27 @@ _CLOSED = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan
 _OPEN = ConfigDict(extra="allow", arbitrary_types_allowed=True, allow_inf_nan=False, protected_namespaces=())
 
 
-def _is_home(annotation: Any) -> bool:
-    return annotation is Home or Home in get_args(annotation)
+#: What TOML writes by itself.
+_PLAIN = (str, int, float, bool, types.NoneType, Any)
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Return whether a file can surely hold this; that costs no model to find out."""
+    if get_origin(annotation) in (Union, types.UnionType, list, tuple, dict, Mapping, Sequence):
+        return all(_is_plain(part) for part in get_args(annotation) if part is not ...)
+    return annotation in _PLAIN or get_origin(annotation) is Literal
+
+
+def _has_schema(annotation: Any) -> bool:
+    try:
+        create_model("Option", __config__=_CLOSED, value=(_lenient(annotation), None))
+    except (PydanticUserError, SchemaError, TypeError):
+        return False
+    return True
+
+
+def _is_a(port: type, annotation: Any) -> bool:
+    return annotation is port or port in get_args(annotation)
 
 
 def _duration_or_number(value: Any) -> Any:

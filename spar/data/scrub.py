@@ -1,8 +1,8 @@
 """Takes secrets out of text and tables before anybody else sees them.
 
 Three ways to know a secret: the name it is kept under (`api_key = …`), its shape (`Bearer …`, `sk-…`,
-`?key=…` in an address), and its value, when somebody said that it is one (`Scrubber.hide`). Pure but for the
-hidden values; what cannot be recognised in one of these ways is not found.
+`?key=…` in an address), and its value, when somebody said that it is one (`know`, for the whole process;
+`Scrubber.hide`). Pure but for these values; what cannot be recognised in one of these ways is not found.
 
 `mask` takes out known kinds only, whose shape no ordinary text has: for what is kept and shown of what people and tools
 said. `scrub` takes out whatever may be one: for logs and errors, which need not be whole.
@@ -14,6 +14,7 @@ that it does not take.
 from __future__ import annotations
 
 import base64
+import json
 import re
 from functools import lru_cache
 from typing import Any
@@ -118,6 +119,43 @@ _may_hold_kind = any_of(*[hint for _, hints in _HINTS_OF_KINDS for hint in hints
 _may_hold_secret = any_of(*_HINTS, "sk-", "pk-", "rk-")
 
 
+#: Values that this process shows nowhere, in each of the forms that they are written in, the longest first.
+_known: tuple[str, ...] = ()
+
+
+def know(*values: str) -> None:
+    """Show these secrets nowhere in this process from now on. Values of fewer than six characters are ignored."""
+    global _known
+    _known = _with_forms(_known, values)
+
+
+def forget_known() -> None:
+    """Know no values any more, as at the start of the process: for tests."""
+    global _known
+    _known = ()
+
+
+def _with_forms(known: tuple[str, ...], values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is known and these values: as they are, for a URL, in base64, in JSON."""
+    from urllib.parse import quote  # not at the top: most programs hide no values
+
+    found = set(known)
+    for value in values:
+        if len(value) >= SHORTEST_HIDDEN:
+            encoded = value.encode("utf-8", "replace")
+            found |= {value, quote(encoded, safe=""), base64.b64encode(encoded).decode().rstrip("=")}
+            found |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    # The longest first: a value may be a part of another.
+    return tuple(sorted(found, key=lambda value: (-len(value), value)))
+
+
+def _without(text: str, known: tuple[str, ...]) -> str:
+    for value in known:
+        if value in text:
+            text = text.replace(value, MASK)
+    return text
+
+
 @lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Return whether a name is that of a secret: `API_KEY`, `accessToken`, `smtp-password`, not `max_tokens`."""
@@ -128,6 +166,8 @@ def may_hold(text: str) -> bool:
     """Tell whether there may be a secret of a known kind in a text."""
     if len(text) < SHORTEST_HIDDEN:
         return False
+    if _known and any(value in text for value in _known):
+        return True
     if len(text) > _SHORT:
         return _may_hold_kind(text)
     lowered = text.lower()
@@ -146,6 +186,7 @@ def mask(text: str) -> str:
     `Bearer`.
     """
     if may_hold(text):
+        text = _without(text, _known)
         for kind in (*_KINDS, *_WORDLIKE):
             text = kind.sub(_masked, text)
     return text
@@ -154,6 +195,7 @@ def mask(text: str) -> str:
 def mask_json(text: str) -> str:
     """Return the JSON text as `mask` does, still JSON: no match begins with the letter of an escape."""
     if may_hold(text):
+        text = _without(text, _known)
         for kind in (*_KINDS, *_WORDLIKE):
             text = kind.sub(_masked_in_json, text)
     return text
@@ -209,18 +251,7 @@ class Scrubber:
 
     def hide(self, *values: str) -> None:
         """Never show these again. Values of fewer than six characters are ignored."""
-        from urllib.parse import quote  # not at the top: most programs hide no values
-
-        found = set(self._hidden)
-        for value in values:
-            if len(value) >= SHORTEST_HIDDEN:
-                encoded = value.encode("utf-8", "replace")
-                found |= {value, quote(encoded, safe=""), base64.b64encode(encoded).decode().rstrip("=")}
-        # The longest first: a value may be a part of another.
-        self._hidden = tuple(sorted(found, key=lambda value: (-len(value), value)))
+        self._hidden = _with_forms(self._hidden, values)
 
     def __call__(self, text: str) -> str:
-        for value in self._hidden:
-            if value in text:
-                text = text.replace(value, MASK)
-        return scrub(text)
+        return scrub(_without(text, self._hidden))

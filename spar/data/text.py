@@ -32,12 +32,33 @@ _INVISIBLE = frozenset(
     for number in range(first, last + 1)
 )  # fmt: skip
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
-#: Control characters, which would move the cursor or retitle the window of a terminal.
-_CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
+#: Control characters, which would move the cursor or retitle the window of a terminal, and what turns the direction of
+#: writing, ends lines or hides text: marks, embeddings, isolates, separators, tags. Joiners and variants stay: words of
+#: many languages and pictures are written with them.
+_CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"} | {
+    number: f"\\u{{{number:x}}}"
+    for number in (
+        0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF,
+        *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080),
+    )
+}  # fmt: skip
 BLANKS = re.compile(r"\s{%d,}" % (LONGEST_BLANK + 1))  # noqa: UP031 - a brace is part of it
 
 
+#: C0 and C1 controls, line separators, and the marks that reorder what a reader sees; tab and newline are harmless.
+_ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
 # -- text
+
+
+def disarmed(text: str) -> str:
+    """Return the text with each character written out (`\\x1b`) that would act on a terminal, a log or a reader's eye.
+
+    What comes out holds no lone surrogate, so it can be written anywhere. Lines stay lines, for a model or a log reads
+    it; what people approve is escaped whole (`visible`).
+    """
+    return _ACTING.sub(lambda found: ascii(found.group())[1:-1], text.replace("\r\n", "\n"))
 
 
 def visible(text: str) -> str:
@@ -98,8 +119,8 @@ def safe_line(text: object, limit: int = 500) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text for a terminal: control characters but line feeds and tabs are escaped."""
-    return text.translate(_CONTROLS)
+    """Return a text for a terminal: all controls but line feeds and tabs are escaped, and what hides or turns text."""
+    return text if text.isascii() and text.isprintable() else text.translate(_CONTROLS)
 
 
 def escaped(text: str) -> str:

@@ -7,9 +7,11 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from spar.ports.notifier import AlertKind
+
 #: The key of the session that senses; its alerts and the agent's own go by their kind alone.
 STANDING = "main"
-Kind = Literal["stuck", "slow", "failing", "stalled", "blocked", "memory", "disk", "budget", "provider", "prompt"]
+Kind = AlertKind
 Severity = Literal["warning", "critical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

@@ -174,7 +174,7 @@ class Health:
                           session, phase, what)  # fmt: skip
         self.alerts[key] = found
         core.events.publish(HealthAlert(kind=kind, severity=severity, message=message, since=found.since,
-                                         cycle_id=cycle_id, alert_id=found.id, session=session))  # fmt: skip
+                                         cycle_id=cycle_id, alert_id=found.id, session=session, what=what))  # fmt: skip
         return found
 
     def recovered(self, kind: Kind, *, session: str = "", what: str = "") -> None:

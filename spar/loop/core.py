@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from spar.bus.bus import Events
@@ -18,7 +19,7 @@ State = Literal["created", "running", "pausing", "paused", "stopping", "stopped"
 class Core:
     """The name, clock, events, hooks, log, settings and state of one agent, and nothing else."""
 
-    __slots__ = ("clock", "events", "hooks", "name", "settings", "state")
+    __slots__ = ("clock", "events", "hooks", "name", "settings", "state", "trace")
 
     settings: Settings
     state: State
@@ -28,3 +29,5 @@ class Core:
         self.name, self.clock, self.settings = name, clock, settings
         self.events, self.hooks = Events(name, clock=clock), Hooks()
         self.state = "created"
+        #: Returns the id of a cycle's trace, "" for one that is not told; None where no traces are told at all.
+        self.trace: Callable[[str], str] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import methodcaller
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -208,7 +208,7 @@ class Cycle:
         """Return how many of its calls were ok, failed and were skipped."""
         return count_calls(() if self.result is None else self.result.results)
 
-    def record(self, agent: str, duration: float) -> CycleRecord:
+    def record(self, agent: str, duration: float, trace_id: str = "") -> CycleRecord:
         """The cycle as it goes on the tape; what each product carries of its past is said once."""
         action, result, reflection = self.written_action, self.result, self.reflection
         return CycleRecord(
@@ -222,10 +222,11 @@ class Cycle:
             action=None if action is None else _with(action, "perceptions", ()),
             result=None if result is None else _with(result, "action", None),
             reflection=None if reflection is None else _with(reflection, "result", None),
-            phases=dict(self.phases.items()),
+            phases=cast(dict[str, float], self.phases),  # made for whoever asks
             faults=self.faults,
-            notes=tuple([self._noted(*note) for note in self.notes]),
+            notes=tuple([self._noted(*note) for note in self.notes]) if self.notes else (),
             calls=self.calls,
+            trace_id=trace_id,
         )
 
     def _noted(self, phase: Phase, note: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from spar.checks import LONGEST, json_problem, problem_of
 from spar.clock import Clock
 from spar.errors import ContractError
 from spar.loop.plan_stream import OpenPlan
-from spar.ports.optional import ChangesRows, KeepsCursors, offers
+from spar.ports.optional import ChangesCycleRows, ChangesRows, KeepsCursors, offers
 from spar.ports.trust import answering
 from spar.protocols import Context, StreamingActor
 from spar.records.journal import RowChange
@@ -47,8 +47,8 @@ VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}
 class Module:
     """One phase's module: `await call(*values, context)`; `wants_context` says whether to make a context at all."""
 
-    __slots__ = ("_clock", "_function", "_threads", "call", "cursors", "name", "part", "phase", "row_changes",
-                 "streams_with_context", "wants_context")  # fmt: skip
+    __slots__ = ("_clock", "_function", "_threads", "call", "cursors", "cycle_rows", "name", "part", "phase",
+                 "row_changes", "streams_with_context", "wants_context")  # fmt: skip
 
     def __init__(self, phase: Phase, part: Any, clock: Clock) -> None:
         method = getattr(part, phase, None)
@@ -65,6 +65,9 @@ class Module:
         #: What is to be kept of a sense module with what it brought.
         self.cursors: Callable[[], Mapping[str, Any]] = part.cursors if offers(part, KeepsCursors) else dict
         self.row_changes: Callable[[], Sequence[RowChange]] = part.row_changes if offers(part, ChangesRows) else tuple
+        self.cycle_rows: Callable[[str], Sequence[RowChange]] = (
+            part.cycle_rows if offers(part, ChangesCycleRows) else _no_rows
+        )
         self._clock = clock
         self._threads: Threads | None = None  # made by the first blocking call: most modules make none
         # The hot path calls an async function of the right shape directly.
@@ -85,6 +88,10 @@ class Module:
     def left_behind(self) -> int:
         """Return how many blocking calls were abandoned and still hold a thread."""
         return self._threads.left_behind if self._threads is not None else 0
+
+
+def _no_rows(cycle_id: str) -> Sequence[RowChange]:
+    return ()
 
 
 def takes_context(function: Callable[..., Any], values: int) -> bool:
@@ -271,7 +278,7 @@ def _is_plain_experience(of: Experience) -> bool:
 
 
 def _is_plain_ability(of: Ability) -> bool:
-    numbers = (of.estimate, of.uncertainty, of.cost, of.latency)
+    numbers = (of.estimate, of.uncertainty, of.cost, of.latency, of.at, of.half_life)
     return (
         type(of.tool) is type(of.task) is str
         and type(of.trials) is int

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from spar.clock import Clock
 from spar.records.run_options import NO_OPTIONS, RunOptions
-from spar.types import Ability, ActionResult, CallResult, Perception, Reasoning, Trust
+from spar.types import Ability, ActionResult, CallResult, Learning, Perception, Reasoning, Trust
 
 
 class RunContext(Struct, frozen=True):
@@ -39,6 +39,7 @@ class Context(Struct, frozen=True):
 
     `abilities` holds what reflection has learnt so far, by `ability_key(tool, task)`. `known` are the ends of calls of
     a cycle that is gone on with after it was cut off, in the order in which they ended: they are not to be made again.
+    `learning` says whether decisions may go by what was learnt (`on`), or only tell of it (`observe`).
     `noticed` is what sense brought where hooks at `before_plan` may have changed it; None: they were not asked.
     """
 
@@ -52,6 +53,7 @@ class Context(Struct, frozen=True):
     clock: Clock | None = None
     known: tuple[CallResult, ...] = ()
     noticed: tuple[Perception, ...] | None = None
+    learning: Learning = "on"
 
 
 #: Inside of a call: the ids of the cycle and of the run that it is made for ("", None: for none).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -14,12 +14,13 @@ from spar.protocols.stores import ModuleRows, Store
 from spar.records.journal import CallJournal
 from spar.records.session import id_of
 from spar.records.transcript import Transcripts
-from spar.types import Perception
+from spar.types import Feedback, Perception
 
 #: Characters of a session's key that its folder is known by.
 _KNOWN_BY: Final = 40
 
 
+@runtime_checkable
 class Notifier(Protocol):
     """Tells a person. Raises when the message cannot have arrived."""
 
@@ -96,7 +97,8 @@ class Host(Struct, frozen=True):
     whether a cycle goes on now, perhaps with the module that this one follows. `tell_problem(about, why)` says what is
     wrong with something that a model is told, a file or a skill; "" once it is well again. With `is_note=True` it is
     logged and no alert: it may be meant so. `conversation(session)` is the id of the conversation that goes on in a
-    session: another one after each reset.
+    session: another one after each reset. `judge(word, done)` has the agent learn how an earlier cycle or run went
+    after all; `done()` is called once that is kept.
 
     A module that follows another one, side by side with it, may have `async take_over()`: a session has left the former
     one, or all have; what that left on disk is to be taken up.
@@ -125,3 +127,4 @@ class Host(Struct, frozen=True):
     accept: Accept = accept_nothing
     tell_problem: Callable[..., None] = lambda about, why, is_note=False: None
     conversation: Callable[[str], Awaitable[str]] = _first_conversation
+    judge: Callable[[Feedback, Callable[[], None]], None] = lambda word, done: done()

@@ -11,7 +11,7 @@ from datetime import datetime
 from spar.data.text import value_line, visible
 from spar.records.approvals import Approval, Grant
 from spar.review.deception import warnings
-from spar.review.render import ROOM, author, call_lines, document, list_line, moment, origin, span, warning_lines
+from spar.review.render import ROOM, author, call_lines, document, list_cells, moment, origin, span, warning_lines
 from spar.types import Call
 
 _EFFECTS = {
@@ -55,21 +55,20 @@ def approval_full(approval: Approval, now: datetime) -> str:
     )
 
 
-def approval_summary(approval: Approval, now: datetime, room: int = ROOM) -> str:
-    """Return one line for a list."""
+def approval_cells(approval: Approval, now: datetime, room: int = ROOM) -> tuple[str, ...]:
+    """Return the cells of a list's row."""
     call = approval.call
     marks = [*(["untrusted"] if approval.trust == "untrusted" else []), *(["WARNING"] if warnings(call) else [])]
     age = now - approval.asked_at
-    return list_line(approval.id, f"{approval.status:8}", age, approval.session, call.tool, marks, call.params, room)
+    return list_cells(approval.id, approval.status, age, approval.session, call.tool, marks, call.params, room)
 
 
-def grant_summary(grant: Grant, now: datetime) -> str:
-    """Return a grant on one line, uncut: it decides on calls that nobody sees any more."""
+def grant_cells(grant: Grant, now: datetime) -> tuple[str, ...]:
+    """Return the cells of a list's row, uncut: a grant decides on calls that nobody sees any more."""
     left = (grant.expires_at - now).total_seconds()
     where = f"session {visible(grant.session)}" if grant.session else "every session"
-    by = f",{author(grant.granted_by)}" if grant.granted_by else ""
-    what = f"{visible(grant.id)}  {visible(grant.tool)} with {value_line(grant.params)}"
-    return f"{what}  in {where}, for {span(left)}{by}, used {grant.uses} times"
+    what = f"{visible(grant.tool)} with {value_line(grant.params)}"
+    return (visible(grant.id), what, where, span(left), visible(grant.granted_by), str(grant.uses))
 
 
 def _call_lines(title: str, call: Call) -> list[str]:

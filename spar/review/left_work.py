@@ -11,7 +11,7 @@ from datetime import datetime
 from spar.data.text import value_lines, visible
 from spar.records.journal import DeadLetter, Doubt
 from spar.review.deception import warnings
-from spar.review.render import ROOM, author, call_lines, document, list_line, moment, origin, warning_lines
+from spar.review.render import ROOM, author, call_lines, document, list_cells, moment, origin, warning_lines
 
 #: Status text of a call in doubt, by its answer.
 _ANSWERS = {
@@ -47,11 +47,11 @@ def doubt_full(doubt: Doubt, now: datetime) -> str:
     )
 
 
-def doubt_summary(doubt: Doubt, now: datetime, room: int = ROOM) -> str:
-    """Return one line for a list."""
-    call, state = doubt.call, f"{doubt.answer or 'in doubt':8}"
+def doubt_cells(doubt: Doubt, now: datetime, room: int = ROOM) -> tuple[str, ...]:
+    """Return the cells of a list's row."""
+    call, state = doubt.call, doubt.answer or "in doubt"
     marks = ["WARNING"] if warnings(call) else []
-    return list_line(doubt.id, state, now - doubt.at, doubt.session, call.tool, marks, call.params, room)
+    return list_cells(doubt.id, state, now - doubt.at, doubt.session, call.tool, marks, call.params, room)
 
 
 def answered(doubt: Doubt) -> str:
@@ -82,8 +82,8 @@ def letter_full(letter: DeadLetter, now: datetime) -> str:
     )
 
 
-def letter_summary(letter: DeadLetter, now: datetime, room: int = ROOM) -> str:
-    """Return one line for a list."""
+def letter_cells(letter: DeadLetter, now: datetime, room: int = ROOM) -> tuple[str, ...]:
+    """Return the cells of a list's row."""
     item = letter.item
-    state, age = f"{item.kind:10}", now - letter.at
-    return list_line(letter.id, state, age, item.session, letter.reason, [], item.perception.content, room)
+    age = now - letter.at
+    return list_cells(letter.id, item.kind, age, item.session, letter.reason, [], item.perception.content, room)

@@ -21,18 +21,17 @@ def document(title: str, rows: Iterable[tuple[str, str]], *sections: Iterable[st
     return "\n".join(lines)
 
 
-def list_line(id: str, state: str, age: timedelta, session: str, about: str, marks: Iterable[str], value: Any,
-              room: int) -> str:  # fmt: skip
-    """Return one line for a list; it shows at most `room` characters of each text, and how many more there are."""
-    return "  ".join((
+def list_cells(id: str, state: str, age: timedelta, session: str, about: str, marks: Iterable[str], value: Any,
+               room: int) -> tuple[str, ...]:  # fmt: skip
+    """Return the cells of a list's row; each shows at most `room` characters of a text, and how many more there are."""
+    return (
         visible(id),
         state,
-        f"{span(age.total_seconds()):>10} ago",
+        f"{span(age.total_seconds())} ago",
         cut(visible(session), room),
         cut(visible(about), room),
-        *marks,
-        cut(value_line(value), room),
-    ))  # fmt: skip
+        " ".join([*marks, cut(value_line(value), room)]),
+    )
 
 
 def call_lines(title: str, call: Call) -> list[str]:

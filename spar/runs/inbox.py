@@ -46,7 +46,7 @@ class Inbox:
     asks, so that it is kept and not counted.
     """
 
-    __slots__ = ("_interrupting", "dropped", "pushed", "quiet_until", "runs", "steers", "waiting")
+    __slots__ = ("_interrupting", "accepted", "dropped", "pushed", "quiet_until", "runs", "steers", "waiting")
 
     def __init__(self) -> None:
         self.pushed: deque[tuple[Perception, float]] | None = None  # each with when it came (monotonic seconds)
@@ -54,6 +54,8 @@ class Inbox:
         self.steers: deque[Run] | None = None
         self.dropped: list[Perception] | None = None
         self._interrupting: Run | None = None  # waits, and makes way for a newer one
+        #: Of those that were pushed, how many had been accepted for each sensor, by source.
+        self.accepted: dict[str, int] | None = None
         self.quiet_until = 0.0
         self.waiting = 0
 
@@ -90,12 +92,19 @@ class Inbox:
         else:
             self.runs.append(run)
 
+    def note_accepted(self, source: str) -> None:
+        """Note that what was pushed last had been accepted for a sensor."""
+        if self.accepted is None:
+            self.accepted = {}
+        self.accepted[source] = self.accepted.get(source, 0) + 1
+
     # -- what goes
 
     def take_pushed(self) -> list[Perception]:
         taken = [perception for perception, _ in self.pushed or ()]
         if self.pushed:
             self.pushed.clear()
+            self.accepted = None
         self.waiting -= len(taken)
         return taken
 

@@ -25,6 +25,8 @@ from spar.types import ActionResult, Perception, Reasoning, RunUsage, Trust
 
 #: Errors of runs that people have ended themselves.
 CALLED_OFF: Final = ("aborted", "superseded", "interrupted by a newer message", "reset")
+#: Those of them after which nothing that the run asked people for is to happen.
+FORGOTTEN: Final = ("aborted", "reset")
 #: Under this attribute a message carries the schema that the answer to it has to fit.
 OUTPUT: Final = "output_schema"
 
@@ -62,6 +64,17 @@ class RunStatus(Struct, frozen=True):
     def read(cls, plain: Any) -> RunStatus:
         """The answer as it was kept. Raises: msgspec.ValidationError."""
         return msgspec.convert(plain, cls, strict=False)
+
+
+class RunRow(Struct, frozen=True):
+    """A run in a list; `status` is queued, running, ok or error."""
+
+    run_id: str
+    session: str
+    status: str
+    accepted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
 
 
 class EndedRun(RunStatus, frozen=True):

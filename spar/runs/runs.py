@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Final, Protocol
 
 from spar.bus.bus import Events
@@ -31,7 +32,8 @@ from spar.events import (
 from spar.loop.wake import Signal
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
-from spar.runs.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long
+from spar.runs.commands import is_command
+from spar.runs.run import End, Limits, Outcome, Receipt, Run, RunRow, RunStatus, too_long
 from spar.runs.run_log import RunLogs
 from spar.types import ActionResult, Perception, Reasoning
 
@@ -152,6 +154,15 @@ class Runs:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
 
+    def rows(self, limit: int, *, is_open: bool = False) -> list[RunRow]:
+        """Return runs, the newest first: those that this process knows, or of them those that have not ended."""
+        found = islice(reversed((self._open if is_open else self._runs).values()), limit)
+        return [
+            RunRow(run.id, run.session, run.status or ("running" if run.started_at else "queued"), run.accepted_at,
+                   run.started_at, run.ended_at)
+            for run in found
+        ]  # fmt: skip
+
     def find(self, run_id: str) -> Run | None:
         """Return the run with this id, ended ones included; None for one that is not known here."""
         return self._runs.get(run_id)
@@ -163,6 +174,18 @@ class Runs:
     def open_in(self, session: str) -> list[Run]:
         """Return the runs of a session that have not ended, those included that have become a part of another one."""
         return [run for run in self._open.values() if run.session == session]
+
+    def last_answered(self, session: str, *, before: datetime) -> Run | None:
+        """Return the last run of a session that was accepted before a time and has ended, commands left out."""
+        found = (
+            run
+            for run in reversed(self._runs.values())
+            if run.session == session
+            and run.status is not None
+            and run.accepted_at < before
+            and not is_command(run.message)
+        )
+        return next(found, None)
 
     def get(self, run_id: str) -> Run:
         """Raises: LookupError for a run that is not known."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from spar.errors import ENDS_PROCESS, SparError, is_closing
@@ -23,6 +22,7 @@ from spar.loop.plan_stream import OpenPlan
 from spar.observe.logs import get_logger
 from spar.ports.optional import Abandonable, ClosableStream, StatesJournal, offers
 from spar.protocols import Context, Resumable, Steerable, StreamingActor
+from spar.records.abilities import AgedAbilities
 from spar.records.journal import Interrupted, Item
 from spar.runs.inbox import Inbox
 from spar.runs.interrupted import InterruptedWork
@@ -45,6 +45,7 @@ class SessionState(Protocol):
     is_standing: bool
     is_open: bool
     is_polling: bool
+    is_called: bool
     is_resuming: bool
     modules: dict[Phase, Module]
     runner: PhaseRunner
@@ -77,7 +78,7 @@ class SessionPhases:
         is_polled = session.is_standing and cycle.taken is None and not self.parts.recovery.suspects
         if not is_polled or not (session.is_empty() or not session.has_work):
             return self._sense(module, cycle)
-        session.is_open = False
+        session.is_open = session.is_called = False
         call = module.call
         return call(self._context(cycle)) if module.wants_context else call()
 
@@ -113,10 +114,11 @@ class SessionPhases:
             return await self._sense_interrupted(module, cycle, cycle.taken)
         polled: list[Perception] = []
         if session.is_standing and session.is_polling:
+            session.is_called = False
             given = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*given), module.name))
             if parts.recovery.suspects:
-                polled = parts.recovery.sift(polled, session.key, module)
+                polled = parts.recovery.sift(polled, session.key, cycle.id, module)
         before, pushed = session.run, session.take(cycle)
         run = session.run
         if run is not None and run is not before and not await session.may_begin(run, cycle):
@@ -233,6 +235,8 @@ class SessionPhases:
         module = self.session.modules["plan"]
         call, own = module.call, list(perceptions or ())  # the planner may do with it what it likes
         product = await (call(own, self._context(cycle)) if module.wants_context else call(own))
+        if product is None and (over := [each for each in perceptions or () if ends_episode(each)]):
+            product = Action(perceptions=tuple(over), reason="an episode is over: there is something to learn from")
         if type(product) is Action or not hasattr(product, "__aiter__"):
             return product if first is None else joined(first, action_of(product, module.name, perceptions))
         step = self.session.loop.steps["plan"]
@@ -290,11 +294,12 @@ class SessionPhases:
             session=self.session.key,
             run=cycle.run,
             memory=parts.agent_state.memory,
-            abilities=MappingProxyType(parts.agent_state.abilities),
+            abilities=AgedAbilities(parts.agent_state.abilities, core.clock),
             deadline=core.clock.monotonic() + step.timeout,
             clock=core.clock,
             known=cycle.resumed.known if cycle.resumed is not None else (),
             noticed=cycle.noticed,
+            learning=core.settings.memory.learning,
         )
 
 
@@ -309,6 +314,11 @@ CALLS: Mapping[Phase, PhaseCall] = {
     "act": SessionPhases.act,
     "reflect": SessionPhases.reflect,
 }
+
+
+def ends_episode(perception: Perception) -> bool:
+    """Return whether an environment says how an episode ended, so that there is something to reflect on."""
+    return perception.attributes.get("done") is True and "episode" in perception.attributes
 
 
 def tells_calls(actor: Any) -> bool:

@@ -33,14 +33,13 @@ class Places(Protocol):
 class Session(SessionCycles):
     """One session: its life, cycle after cycle, and when the next one comes."""
 
-    __slots__ = ("_polled_at", "is_called", "is_turning", "planned_look", "sessions")
+    __slots__ = ("_polled_at", "is_turning", "planned_look", "sessions")
 
     def __init__(self, parts: SessionParts, sessions: Places, key: str) -> None:
         super().__init__(parts, key)
         self.sessions = sessions
         self._polled_at = 0.0
         self.planned_look: float | None = None  # seconds that the last plan proposed in the place of the interval
-        self.is_called = False  # somebody asked for a cycle that polls
         self.is_turning = False  # between the beginning of a cycle and its wait
 
     async def live(self) -> None:
@@ -81,6 +80,9 @@ class Session(SessionCycles):
             if not self.is_standing and self.run is None and (wait != 0.0 or self.sessions.do_others_wait):
                 self.rests_until = None if not wait else monotonic() + wait
                 return
+            is_called_still = (
+                self.is_called and cycle.taken is not None
+            )  # it took up what was cut off, and did not poll
             del cycle  # a session that rests holds none
             if wait == 0.0:
                 self.wake.clear()
@@ -89,8 +91,9 @@ class Session(SessionCycles):
                 self.is_polling = is_idle or self.is_called or self._is_interval_over()
             else:
                 self.rests_until = None if wait is None else monotonic() + wait
+                if is_called_still:
+                    self.wake.set()
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
-            self.is_called = False
 
     def has_ended(self, error: BaseException | None) -> None:
         """Give way to others: its task has ended."""

@@ -45,11 +45,12 @@ class Sessions:
     Args: by_key: empty; other parts that know the sessions hold the same dictionary.
     """
 
-    __slots__ = ("_alive", "_core", "_health", "_holding", "_number", "_owner", "_places", "_queue", "_restarts",
-                 "by_key")  # fmt: skip
+    __slots__ = ("_alive", "_core", "_health", "_holding", "_is_called", "_number", "_owner", "_places", "_queue",
+                 "_restarts", "by_key")  # fmt: skip
 
     def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session], owner: Owner) -> None:
         self._core, self._health, self._holding, self._owner = core, health, holding, owner
+        self._is_called = False  # somebody asked for a cycle before there were sessions
         self.by_key = by_key
         self._restarts: Intensity | None = None
         self._alive: dict[Session, None] = {}  # those that have a task, in the order in which they began
@@ -93,8 +94,11 @@ class Sessions:
     # -- who has its turn
 
     def spawn_all(self) -> None:
-        self.of(STANDING)
+        standing = self.of(STANDING)
         self.spawn(*list(self.by_key.values()))
+        if self._is_called:
+            self._is_called = False
+            standing.call()
 
     def spawn(self, *sessions: Session, until: float = 0.0) -> None:
         """Have sessions turn that have something to do: at once where there is a place, else when it is their turn.
@@ -256,6 +260,8 @@ class Sessions:
     def wake_standing(self) -> None:
         if (session := self.by_key.get(STANDING)) is not None:
             session.call()
+        else:  # what senses is opened before there are sessions
+            self._is_called = True
 
     # -- their lives
 

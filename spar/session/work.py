@@ -18,9 +18,9 @@ from spar.types import Perception, QueueMode
 class SessionWork:
     """A session as work is given to it. A run needs a place, which `spar.session.sessions` gives."""
 
-    __slots__ = ("core", "cycle", "has_place", "inbox", "interrupted", "is_open", "is_polling", "is_resuming",
-                 "is_standing", "key", "not_before", "parts", "passed_over", "phases", "resting", "run", "runner",
-                 "waits_for_place", "wake")  # fmt: skip
+    __slots__ = ("core", "cycle", "has_place", "inbox", "interrupted", "is_called", "is_open", "is_polling",
+                 "is_resuming", "is_standing", "key", "not_before", "parts", "passed_over", "phases", "resting", "run",
+                 "runner", "waits_for_place", "wake")  # fmt: skip
 
     phases: SessionPhases
 
@@ -37,6 +37,7 @@ class SessionWork:
         self.is_resuming = False  # the actor said that it has calls of earlier cycles to go on with
         self.not_before = 0.0  # what failed asked to be left alone until then (monotonic seconds)
         self.is_polling = True
+        self.is_called = False  # somebody asked for a cycle that polls, and none has begun to
         #: Of its place among the runs under way: whether it has one, or waits for one; whether one that it is given now
         #: is used at once; the cycle in whose middle it was passed over; the timer that has it wait again after a rest.
         self.has_place = self.waits_for_place = False

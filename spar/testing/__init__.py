@@ -7,6 +7,7 @@
     MemoryChannel                   a channel without another side
     check_sensor, check_planner, check_actor, check_reflector, check_tool, check_store, check_notifier, check_channel
     check_journal, check_process_death, check_retention     what a store owes that keeps a journal
+    environments                    an agent as it is lives in an environment: what does learning bring?
 
 Needs no test framework: a contract that is broken is an `AssertionError`. It is no part of the running service.
 """

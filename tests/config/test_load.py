@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spar.config.fields import LONGEST, seconds
-from spar.config.load import RELOAD, Settings, changed, from_mapping, load, reloads, schema, show
+from spar.config.load import RELOAD, Settings, changed, from_mapping, load, load_only, reloads, schema, show
 from spar.errors import ConfigError
 
 
@@ -481,3 +481,66 @@ def test_a_queue_mode_that_does_not_exist_is_refused_with_those_that_do() -> Non
 def test_how_many_messages_may_wait_is_a_number_or_auto(cap: object) -> None:
     with pytest.raises(ConfigError, match=r'must be a whole number from 1 to .*, or "auto"'):
         from_mapping({"runs": {"cap": cap}})
+
+
+def test_headers_of_any_name_are_shown_masked_but_for_those_that_hold_no_secret(folder: Any) -> None:
+    Path("config.toml").write_text(
+        "[[sensors]]\nuse = 'poll'\nname = 'p'\n[sensors.options]\nurl = 'http://h/'\n[sensors.options.terms.headers]\n"
+        "X-Vault = 'hunter22'\nAccept = 'text/html'\nX-Api-Key = { env = 'KEY' }\n"
+    )
+    loaded = load(environ={})
+
+    (sensor,) = json.loads(show(loaded, form="json"))["sensors"]
+    assert sensor["options"]["terms"]["headers"] == {
+        "X-Vault": "***",
+        "Accept": "text/html",
+        "X-Api-Key": {"env": "KEY"},
+    }
+    assert "hunter22" not in show(loaded, origins=True)
+
+
+# -- only some tables
+
+
+def test_of_tables_that_nobody_needs_the_defaults_are_taken_and_no_mistake_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[memory]\nkeep_days = 7\n[log]\nlevle = "debug"\n[agent]\nname = "night"\n')
+
+    loaded = load_only(("memory", "agent.name"), file, environ={"SPAR_LOG__LEVEL": "debug"})
+
+    assert (loaded.settings.memory.options, loaded.settings.agent.name) == ({"keep_days": 7}, "night")
+    assert loaded.settings.log.level == "info"
+    assert loaded.folder == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("environ", "overrides"),
+    [
+        ({"SPAR_AGENT__NAME": "day"}, {}),
+        ({"SPAR_AGENT": '{"name": "day"}'}, {}),
+        ({}, {"agent.name": "day"}),
+    ],
+)
+def test_what_environment_and_command_line_say_of_a_key_counts(
+    tmp_path: Path, environ: dict[str, str], overrides: dict[str, str]
+) -> None:
+    (file := tmp_path / "config.toml").write_text('[agent]\nname = "night"\n')
+
+    assert load_only(["agent.name"], file, environ=environ, overrides=overrides).settings.agent.name == "day"
+
+
+def test_a_mistake_in_a_table_that_is_needed_is_told_with_all_others(tmp_path: Path) -> None:
+    (file := tmp_path / "config.toml").write_text('[log]\nlevle = "x"\n[memory]\nuse = 7\n')
+
+    with pytest.raises(ConfigError) as refused:
+        load_only(["memory"], file, environ={})
+
+    assert "config.toml:4" in str(refused.value)
+    assert "levle" in str(refused.value)
+
+
+def test_settings_are_described_by_the_text_below_them() -> None:
+    described = schema()["$defs"]
+
+    assert described["LogSettings"]["properties"]["level"]["description"].startswith("The least")
+    assert all(each.get("description") for each in schema()["properties"].values() if "$ref" not in each)

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le, Len
 from msgspec import Struct
 from spar.errors import ConfigError
+from spar.ports.programs import Programs
 from spar.protocols import Home
 
 class Watch:
@@ -42,6 +43,10 @@ class Watch:
 class Plain(Struct):
     a: int
     b: str = "x"
+
+class Runs:
+    def __init__(self, runner: Programs | None = None, *, programs: str = "") -> None:
+        self.runner, self.programs = runner, programs
 
 class WithoutArguments:
     pass
@@ -178,6 +183,18 @@ def test_nothing_is_imported_before_it_is_named() -> None:
 
 
 # -- building
+
+
+def test_a_parameter_is_given_what_runs_programs_by_its_annotation_and_not_by_its_name(packages: Any) -> None:
+    registry, path = Registry(), ("sensors", 0)
+    assert registry.wants_programs("spar.sensors", path, "reg_parts:Runs") == ("runner",)
+    assert registry.wants_programs("spar.sensors", path, WATCH) == ()
+
+    runner = registry.build("spar.programs", (), "sandboxed", home=HOME)
+    part = build("reg_parts:Runs", {"programs": "mine"}, extra={"runner": runner})
+
+    assert (part.runner, part.programs) == (runner, "mine")
+    assert "runner" in str(refused("reg_parts:Runs", {"runner": "x"}))
 
 
 def test_options_are_checked_and_converted_by_the_constructors_annotations(packages: Any) -> None:

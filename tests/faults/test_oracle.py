@@ -152,8 +152,9 @@ DOCTORED: dict[str, tuple[str, Callable[[World], object], str]] = {
     "a cycle has no experience": (
         "graph", statement("DELETE FROM experience WHERE seq = (SELECT min(seq) FROM experience)"), "unlearnt"),
     "a cycle has two experiences": (
-        "graph", statement("INSERT INTO experience SELECT max(seq) + 1, 'another', at, bytes, session, task, success, "
-                           "lesson, body FROM experience"), "relearnt"),
+        "graph", statement("INSERT INTO experience (id, at, bytes, session, task, success, lesson, body, cycle) SELECT "
+                           "'another', at, bytes, session, task, success, lesson, body, cycle FROM experience LIMIT 1"),
+        "relearnt"),
     "an experience cannot be found": (
         "graph", statement("DELETE FROM experience_text WHERE rowid = (SELECT min(seq) FROM experience)"), "unlearnt"),
     "a cycle that acted is not on the tape": ("graph", statement("DELETE FROM cycle"), "unlearnt"),

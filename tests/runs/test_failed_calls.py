@@ -10,7 +10,7 @@ import pytest
 from memory import Memory
 from planning.rules.planner import RulesPlanner
 from spar import Agent
-from spar.cli.commands.cycles import _calls
+from spar.cli.commands.records.cycles import _calls
 from spar.errors import ConfigError
 from spar.events import LoopCompleted
 from spar.runs.verdict import answer_of

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from acting import Executor
+from memory import Memory
 from planning.llm.planner import ModelPlanner
 from spar import Agent, tool
 from spar.testing import ScriptedModel, VirtualClock
@@ -71,3 +73,40 @@ async def test_a_question_that_nobody_answers_ends_with_its_denial(clock: Virtua
         status = await agent.wait((await agent.submit("pay")).run_id, 3_600)
 
     assert (status.output, len(model.requests)) == ("nobody answered", 2)
+
+
+class ForgetsNothing(Executor):
+    """An actor whose process ends between the end of a run and what follows from it."""
+
+    async def abandon(self, run_id: str) -> None:
+        raise OSError("the process was killed")
+
+
+async def test_what_an_ended_run_asked_is_void_at_the_next_start_though_its_process_died_before(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    done: list[int] = []
+
+    @tool(approval="ask")
+    async def pay(amount: int) -> str:
+        done.append(amount)
+        return f"paid {amount}"
+
+    def living(kind: type[Executor], replies: list[Any]) -> Agent:
+        memory = Memory(f"sqlite:///{tmp_path}/memory.db", ballast=0)
+        act = kind([pay], settings={"approval": {"hold": 0.0}})
+        return Agent(plan=ModelPlanner(ScriptedModel(replies)), act=act, clock=clock, memory=memory, loop_interval=0.1)
+
+    async with living(ForgetsNothing, [PAY, PAY]) as agent:
+        ended = (await agent.submit("pay", session="alice")).run_id
+        kept = (await agent.submit("pay", session="bob")).run_id
+        await clock.sleep(60)
+        await agent.abort(ended)
+        assert {asked.run_id for asked in await agent.approvals.list()} == {ended, kept}
+
+    async with living(Executor, [{"output": "so be it"}]) as agent:
+        (asked,) = await agent.approvals.list()
+        assert asked.run_id == kept
+        await agent.approvals.decide(asked.id, "approve", by="ann")
+        assert (await agent.wait(kept, 60)).output == "so be it"
+    assert done == [5]

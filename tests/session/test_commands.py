@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from spar import Action, Agent, Context, Decision, Perception
 from spar.hooks import HookContext
 from spar.records.journal import Item
 from spar.records.run_options import RunOptions
+from spar.records.session import Origin
 from spar.runs.commands import COMMAND, Command, command_of
 from spar.testing import VirtualClock
 
@@ -137,7 +139,8 @@ async def test_stop_calls_off_what_goes_on_and_what_waits(clock: VirtualClock) -
         runs = [await agent.submit(text, session="alice") for text in ("one", "two", "three")]
         other = await agent.submit("other", session="bob")
         await clock.sleep(5)
-        assert (await say(agent, "/status")).reply.startswith("alice#1: running, 3 open; since ")
+        told = (await say(agent, "/status")).reply
+        assert re.match(r"alice#1: running, 3 open; since \d{4}-\d\d-\d\d \d\d:\d\d [A-Z]{3,4};", told), told
         assert (await say(agent, "/stop")).reply == "Stopped: 1 run and 2 waiting messages."
         assert [(await agent.wait(run.run_id, 0)).error for run in runs] == ["aborted"] * 3
         assert (await say(agent, "/stop")).reply == "Nothing goes on."
@@ -164,6 +167,23 @@ async def test_a_session_chooses_its_model_among_those_that_are_allowed(clock: V
     assert sorted(talker.asked, key=str) == sorted(
         [("hello", "large"), ("other", None), ("still here?", "large"), ("anew", "large"), ("as usual", None)], key=str
     )
+
+
+async def test_a_session_that_a_choice_of_a_model_makes_knows_where_it_came_from(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with agent_of(clock, Talker(), tmp_path) as agent:
+        assert (await say(agent, "/model large", origin=Origin("http"))).status == "ok"
+        assert (await agent.session_control.show("alice")).origin == Origin("http")
+        await say(agent, "hello", origin=Origin("python"))
+        assert (await agent.session_control.show("alice")).origin == Origin("http")
+
+
+async def test_the_time_of_a_status_is_that_of_the_zone_of_the_sessions(clock: VirtualClock) -> None:
+    settings = {"sessions": {"commands": True, "timezone": "Asia/Tokyo"}}
+    async with agent_of(clock, Talker(), settings=settings) as agent:
+        await say(agent, "hello")
+        assert " JST; " in (await say(agent, "/status")).reply
 
 
 async def test_where_no_model_plans_there_is_none_to_choose(clock: VirtualClock) -> None:

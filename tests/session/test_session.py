@@ -116,6 +116,21 @@ async def test_no_more_sessions_turn_at_once_than_the_limit(clock: VirtualClock)
     assert 4.0 <= clock.elapsed < 6.0
 
 
+@pytest.mark.parametrize("learning", ["on", "observe", "off"])
+async def test_modules_are_told_whether_decisions_go_by_what_was_learnt(clock: VirtualClock, learning: str) -> None:
+    told = []
+
+    async def plan(perceptions: list[Perception], context: Context) -> Action | None:
+        told.append(context.learning)
+        return Action(output="done")
+
+    async with Agent(plan=plan, clock=clock, settings={"memory": {"learning": learning}}) as agent:
+        receipt = await agent.submit("hello")
+        await agent.wait(receipt.run_id, timeout=5.0)
+
+    assert set(told) == {learning}
+
+
 async def test_a_hung_session_does_not_stop_the_others(clock: VirtualClock) -> None:
     hang = Hang()
 

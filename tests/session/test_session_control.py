@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from memory import Memory
 from memory.care.integrity import verify
 from spar import Action, Agent, Context, Perception
+from spar.errors import NotReadyError
 from spar.records.session import Origin
 from spar.testing import VirtualClock
 
@@ -124,3 +126,30 @@ async def test_forgetting_ends_what_goes_on_and_leaves_nothing(clock: VirtualClo
         assert (await agent.session_control.show("alice")).id == "alice#1"
     if folder is not None:
         assert verify(str(folder / "memory.db")).is_whole
+
+
+async def test_a_message_that_comes_while_its_session_is_forgotten_is_refused_or_kept_whole(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with agent_of(clock, tmp_path) as agent:
+        for number in range(3):
+            await say(agent, f"old {number}", "alice")
+        coming = [asyncio.ensure_future(agent.submit("on its way", session="alice"))]
+        forgetting = asyncio.ensure_future(agent.session_control.forget("alice"))
+        while not forgetting.done():
+            coming.append(asyncio.ensure_future(agent.submit(f"meanwhile {len(coming)}", session="alice")))
+            await asyncio.sleep(0)
+        found = await asyncio.gather(*coming, return_exceptions=True)
+        refused = [each for each in found if isinstance(each, NotReadyError)]
+        assert refused
+        assert all("being forgotten" in str(each) and each.retry_after == 1 for each in refused)
+
+        after = await say(agent, "after", "alice")
+        assert after.status == "ok"
+        entries = await agent.transcripts.read("alice")
+        said = [entry.body["text"] for entry in entries if entry.kind == "user"]
+        accepted = [each.run_id for each in found if not isinstance(each, BaseException)]
+        statuses = [await agent.wait(run_id, 600) for run_id in accepted if agent.runs.find(run_id) is not None]
+        assert len(said) == 1 + len(statuses), "a message is in the transcript whole, or was forgotten whole"
+        assert (await agent.session_control.show("alice")).id == "alice#1"
+    assert verify(str(tmp_path / "memory.db")).is_whole

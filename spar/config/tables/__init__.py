@@ -5,5 +5,7 @@ budgets  `[budgets]`, and the type of its amounts: a count, money, or "off"
 service  `[memory]`, `[service]` and `[log]`
 parts    the tables that name a part and its options
 senders  `[senders]`
+secret   a secret that stands in a file, the environment or a credential of systemd
 section  a table in general
+descriptions  the docstrings of settings, for who shows them
 """

@@ -142,6 +142,8 @@ class HealthSettings(Section):
     """Restarts of one module within `within` seconds; one more and it is quarantined (Erlang/OTP's intensity)."""
     within: Positive = 60.0
     """Seconds over which restarts are counted."""
+    approval_after: Seconds = 900.0
+    """Seconds after which a call that waits for approval is an alert; 0: never."""
 
 
 class RunSettings(Section):
@@ -209,8 +211,8 @@ class SessionSettings(Section):
     timezone: Text = "local"
     """The time zone of `reset_at`: "local", "UTC", or a name like "Europe/Berlin"."""
     commands: bool = False
-    """Whether trusted senders may say `/new`, `/reset`, `/stop`, `/status` and `/model`, and what hooks at `command`
-    add; else these are text like any other."""
+    """Whether trusted senders may say `/new`, `/reset`, `/stop`, `/status`, `/model` and `/feedback`, and what hooks at
+    `command` add; else these are text like any other."""
 
     @field_validator("reset_at")
     @classmethod

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from spar.config.fields import Positive, Seconds, Whole
 from spar.config.tables.section import Name, Options, Section, Text
+from spar.ports.notifier import AlertKind, QuietHours
 from spar.types import QueueMode
 
 
@@ -47,6 +48,15 @@ class ReflectPart(Part):
 
     use: Text = "standard"
     """Successes, causes and abilities, computed without a model."""
+
+
+class VectorsPart(Section):
+    """The embedder: texts as vectors, near each other where they mean nearly the same."""
+
+    use: Text | None = None
+    """An embedder, as "minilm" (English; extra `vectors`); left out: texts are known by their words alone."""
+    options: Options = Field({})
+    """The arguments of its constructor."""
 
 
 class SensorPart(Part):
@@ -98,6 +108,36 @@ class ChannelPart(Part):
     """Seconds in quarantine until it is tried again."""
     give_up_after: Positive = 86_400.0
     """Seconds for which a message is tried again until it is put aside; a day."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.use
+
+
+def _hours(text: str) -> str:
+    if text:
+        QuietHours.parse(text)
+    return text
+
+
+class NotifierPart(Part):
+    """One notifier, which tells people of alerts."""
+
+    name: Name | None = None
+    """The name of the notifier, unique among them; the same as `use` when left out."""
+    kinds: tuple[AlertKind, ...] = ()
+    """The kinds of alerts that it is told of; left out: all."""
+    min_severity: Literal["warning", "critical"] = "warning"
+    """From which severity on."""
+    repeat: Seconds = 0.0
+    """Seconds after which it is told again of an alert that is still open; 0: once."""
+    timeout: Positive = 20.0
+    """Seconds for one attempt."""
+    give_up_after: Positive = 86_400.0
+    """Seconds for which a notice is tried again until it is given up; a day."""
+    quiet: Annotated[str, AfterValidator(_hours)] = ""
+    """Hours in the machine's zone in which it is told only of what is critical, such as `22:00-07:00`; the rest follows
+    at their end as one notice. Left out: none."""
 
     @property
     def label(self) -> str:

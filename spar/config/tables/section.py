@@ -17,12 +17,11 @@ class Section(BaseModel):
     """One table.
 
     What judges its values is made when there are some; so tables are their own defaults by `model_construct`, and an
-    agent that is made without settings needs none of it.
+    agent that is made without settings needs none of it. What stands below a setting describes it; it is read when
+    somebody shows it (`spar.config.tables.descriptions`).
     """
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False, defer_build=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 def refuse(path: tuple[str | int, ...], value: Any, sentence: str) -> None:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, model_validator
 
 from spar.config.fields import Seconds, Whole
 from spar.config.tables.section import Options, Section, Text, refuse
+from spar.types import Learning
 
 
 def _lower(value: Any) -> Any:
@@ -26,6 +27,9 @@ class MemorySettings(Section):
 
     use: Text = "sqlite"
     """The store: a name, or "package.module:Class"; it checks its own keys (`url`, `durability`, …)."""
+    learning: Learning = "on"
+    """"on": decisions go by what was learnt; "observe": it is learnt and told, and no decision goes by it; "off":
+    nothing is learnt. Experiences are kept in each case, as a log."""
 
     @model_validator(mode="after")
     def _durability_is_known(self) -> MemorySettings:

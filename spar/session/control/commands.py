@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from spar.clock import zone_named
 from spar.data.text import one_line
 from spar.errors import SparError
 from spar.hooks import HookContext
-from spar.records.session import SessionRecord
+from spar.journal.feedback import GivenFeedback
+from spar.records.audit import AuditDraft, auditing
+from spar.records.session import Origin, SessionRecord
 from spar.runs.commands import COMMAND, Command, command_of, is_command
 from spar.runs.run import End, Run
 from spar.session.control.resets import Resets
@@ -25,29 +28,34 @@ from spar.types import Perception, replace
 #: Said of lines that follow a command.
 _REST: Final = "The other lines of the message were not read."
 #: Commands of the agent's own that read what stands behind them.
-_WITH_ARGUMENT: Final = ("model",)
+_WITH_ARGUMENT: Final = ("model", "feedback")
 #: Names that take the choice of a model back.
 _USUAL: Final = ("default", "usual")
+#: Words for how a run went.
+_VERDICTS: Final = {"good": True, "bad": False}
 
 
 class Commands:
     """The commands of one agent's sessions."""
 
-    __slots__ = ("_answers", "_control", "_parts", "_records", "_resets", "_stops")
+    __slots__ = ("_answers", "_control", "_feedback", "_parts", "_records", "_resets", "_stops")
 
     def __init__(self, parts: SessionParts, records: SessionRecords, control: SessionControl, resets: Resets,
-                 stops: RunStops) -> None:  # fmt: skip
+                 stops: RunStops, feedback: GivenFeedback) -> None:  # fmt: skip
         self._parts, self._records, self._control = parts, records, control
-        self._resets, self._stops = resets, stops
+        self._resets, self._stops, self._feedback = resets, stops, feedback
         self._answers: Mapping[str, Callable[[Run, Command], Awaitable[str]]] = {
             "new": self._begin_anew, "reset": self._begin_anew, "stop": self._stop, "status": self._status,
-            "model": self._model,
+            "model": self._model, "feedback": self._judge,
         }  # fmt: skip
 
     # -- taking
 
-    async def taken(self, message: Perception) -> Perception:
-        """Return a message as it is to be dealt with: marked as a command where it is one, from somebody trusted."""
+    async def taken(self, message: Perception, origin: Origin) -> Perception:
+        """Return a message as it is to be dealt with: marked as a command where it is one, from somebody trusted.
+
+        Args: origin: where it came from, which its session remembers if the command makes it.
+        """
         if is_command(message):  # nobody but the agent says so
             said = {name: value for name, value in message.attributes.items() if name != COMMAND}
             message = replace(message, attributes=said)
@@ -66,7 +74,8 @@ class Commands:
                 answer = outcome.value
         if answer is None and command.name not in self._answers:
             return message
-        told = {"name": command.name, "argument": command.argument, "rest": command.rest, "answer": answer}
+        told = {"name": command.name, "argument": command.argument, "rest": command.rest, "answer": answer,
+                "origin": [origin.door, origin.channel, origin.sender, origin.person]}  # fmt: skip
         return replace(message, attributes={**message.attributes, COMMAND: told})
 
     # -- carrying out
@@ -80,7 +89,11 @@ class Commands:
         command = Command(str(told.get("name")), str(told.get("argument")), str(told.get("rest")))
         try:
             answer = told.get("answer")
-            text = str(answer) if answer is not None else await self._answers[command.name](run, command)
+            who, agent = _speaker(run), self._parts.core.name
+            draft = AuditDraft(who, "message", f"session.{command.name}", run.session, agent=agent,
+                               rows=("session", "session.reset"))  # fmt: skip
+            with auditing(draft):
+                text = str(answer) if answer is not None else await self._answers[command.name](run, command)
             if answer is None and command.argument and command.name not in _WITH_ARGUMENT:
                 text = f"{text}\nThe words behind /{command.name} were not read."
             if command.rest:
@@ -125,8 +138,20 @@ class Commands:
         view = await self._control.show(run.session)
         goes_on = f"{view.state}, {len(view.runs)} open" if view.runs else "at rest"
         chosen = ", ".join(f"{name} {one_line(str(value))[:80]}" for name, value in view.defaults.items()) or "as usual"
-        since = record.began_at.isoformat(sep=" ", timespec="minutes")
+        zone = zone_named(self._parts.core.settings.sessions.timezone)
+        since = record.began_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
         return f"{record.id}{_titled(record)}: {goes_on}; since {since}; {chosen}"
+
+    async def _judge(self, run: Run, command: Command) -> str:
+        """Take a word on the last run of the session that has ended."""
+        verdict, _, why = command.argument.partition(" ")
+        if verdict not in _VERDICTS:
+            return f"Say /feedback {' or /feedback '.join(_VERDICTS)}, and why."
+        last = self._parts.runs.last_answered(run.session, before=run.accepted_at)
+        if last is None:
+            return "Nothing was answered here yet, as far as this process knows."
+        await self._feedback.give(last.id, _VERDICTS[verdict], why.strip())
+        return f"It is kept: {verdict}."
 
     async def _model(self, run: Run, command: Command) -> str:
         models = self._control.models()
@@ -138,16 +163,22 @@ class Commands:
             listed = "\n".join(f"- {name}{' (chosen)' if name == now else ''}" for name in models)
             return f"Models of this session:\n{listed}"
         name = None if command.argument in _USUAL else command.argument
-        await self._control.change(run.session, defaults={"model": name})
+        await self._control.change(run.session, defaults={"model": name}, origin=_origin(run))
         return (
             f"The next message is answered by {name}." if name else "The next message is answered by the usual model."
         )
 
 
 def _speaker(run: Run) -> str:
-    """Return who says a command, as far as it is known."""
-    attributes = run.message.attributes
-    return str(attributes.get("person") or attributes.get("address") or run.message.source)[:200]
+    """Return who says a command, as far as the door knows it that it came through."""
+    origin = _origin(run)
+    return (origin.person or origin.sender or run.message.source)[:200]
+
+
+def _origin(run: Run) -> Origin:
+    """Return where a command came from; unknown for one that an earlier release accepted."""
+    said = run.message.attributes[COMMAND].get("origin")
+    return Origin(*map(str, said)) if isinstance(said, list) and len(said) in (3, 4) else Origin()
 
 
 def _titled(record: SessionRecord) -> str:

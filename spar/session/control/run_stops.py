@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from spar.runs.run import End, Run
+from spar.ports.optional import HoldsCalls, offers
+from spar.runs.run import FORGOTTEN, End, Run
 from spar.session.parts import SessionParts
 from spar.session.session import Session
 from spar.session.sessions import Sessions
@@ -29,6 +30,20 @@ class RunStops:
         if run.status is None and not parts.requests.is_inside:
             parts.recovery.demand_ready("abort a run")  # a stop came first
         await session.phases.abandon(run.id)
+
+    async def forget_ended(self) -> None:
+        """Have the actor forget the calls of runs that people ended before this process began, which may have died
+        between the end of a run and this. Raises: what reading the ends of runs raises."""
+        actor = self._parts.setup.modules["act"].part
+        if not offers(actor, HoldsCalls):
+            return
+        for run_id in actor.waiting_runs():
+            try:
+                status = await self._parts.recovery.status_of(run_id)
+            except LookupError:
+                continue  # its end is no longer kept, or it never was a run of this journal
+            if status.status == "error" and status.error in FORGOTTEN:
+                await actor.abandon(run_id)
 
     def late(self, run: Run, why: str) -> None:
         """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""

@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -58,10 +58,12 @@ class SessionPage(Struct, frozen=True):
 class SessionControl:
     """Control of the sessions of one agent."""
 
-    __slots__ = ("_home", "_parts", "_records", "_resets")
+    __slots__ = ("_home", "_parts", "_records", "_resets", "forgets")
 
     def __init__(self, parts: SessionParts, records: SessionRecords, resets: Resets, home: Home | None) -> None:
         self._parts, self._records, self._resets, self._home = parts, records, resets, home
+        #: Has the channels forget with whom a session talked.
+        self.forgets: Callable[[str], Awaitable[None]] = _keeps_nothing
 
     async def list(self, limit: int = USUAL_PAGE, after: str = "") -> SessionPage:
         """Return sessions, the one that was used last first. Args: after: `next` of the page before.
@@ -79,10 +81,11 @@ class SessionControl:
         return self._view(await self._records.get(key))
 
     async def change(
-        self, key: str, *, title: str | None = None, defaults: Mapping[str, Any] | None = None
-    ) -> SessionView:
+        self, key: str, *, title: str | None = None, defaults: Mapping[str, Any] | None = None,
+        origin: Origin | None = None,
+    ) -> SessionView:  # fmt: skip
         """Set the title of a session, and options of its runs: those that are named, None takes one back. One that
-        nothing was said in yet is made.
+        nothing was said in yet is made, with this origin.
 
         Raises: TransientError; ValueError, TypeError naming the option and what is allowed.
         """
@@ -91,7 +94,7 @@ class SessionControl:
             record = await self._records.find(key)
             options = RunOptions.read({**({} if record is None else record.defaults.given), **defaults})
             await check_options(self._parts.setup, options)
-        return self._view(await self._records.change(key, title=title, defaults=options))
+        return self._view(await self._records.change(key, title=title, defaults=options, origin=origin))
 
     async def reset(self, key: str, by: str = "") -> SessionView:
         """Begin a session anew. Raises: as `Agent.reset`."""
@@ -100,14 +103,21 @@ class SessionControl:
     async def forget(self, key: str, by: str = "") -> int:
         """End what goes on in a session and delete what is kept of it; return how many rows went.
 
-        One that was cut off, by a kill say, is gone on with when it is asked for again.
+        One that was cut off, by a kill say, is gone on with when it is asked for again. Messages that come meanwhile
+        are refused; an answer that waits to be sent on a channel is sent, and forgotten then.
         Raises: LookupError for a session that nothing was said in; ConflictError where a link stands in the place of
         the folders of sessions; TransientError.
         """
-        record = await self._records.get(key)
+        await self._records.get(key)
+        async with self._records.forgetting.going(key):
+            return await self._forget(await self._records.get(key), by)
+
+    async def _forget(self, record: SessionRecord, by: str) -> int:
+        key = record.key
         if self._view(record).runs:
             await self._resets.reset(key, by)
         await self._resets.make_void(key)
+        await self.forgets(key)
         parts, store = self._parts, self._parts.agent_state.sessions
         if self._home is not None:  # also what was made while each had one
             folder = Path(self._home.workspace, *own_parts(key))
@@ -137,6 +147,10 @@ class SessionControl:
         """Return the folder that is the session's own; "" where all share the workspace."""
         parts = () if self._home is None else self._home.parts_of(key)
         return str(Path(self._home.workspace, *parts)) if self._home is not None and parts else ""
+
+
+async def _keeps_nothing(key: str) -> None:
+    """Nothing is kept of a session elsewhere."""
 
 
 def _remove(folder: Path) -> None:

@@ -17,6 +17,7 @@ from spar.ports.store import SessionStore
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse, id_of
 from spar.runs.transcripts import SessionTranscripts
+from spar.session.control.forgetting import Forgetting
 from spar.session.control.reset_times import is_idle, is_over
 from spar.types import replace
 
@@ -41,10 +42,11 @@ class SessionRecords:
     Args: state: has the memory's sessions while its journal is open.
     """
 
-    __slots__ = ("_are_all", "_core", "_known", "_state", "_store", "_transcripts")
+    __slots__ = ("_are_all", "_core", "_known", "_state", "_store", "_transcripts", "forgetting")
 
     def __init__(self, core: Core, state: HasSessions, transcripts: SessionTranscripts) -> None:
         self._core, self._state, self._transcripts = core, state, transcripts
+        self.forgetting = Forgetting()
         self._known: BoundedDict[str, SessionRecord] | None = None
         self._store: SessionStore | None = None  # of which what is known was read
         self._are_all: bool | None = None  # whether all that the store has are known; None before anybody has looked
@@ -142,13 +144,14 @@ class SessionRecords:
         known[record.key] = record = replace(record, ordinal=reset.ordinal + 1, began_at=reset.at)
         return record
 
-    async def change(self, key: str, *, title: str | None = None, defaults: RunOptions | None = None) -> SessionRecord:
-        """Set what people say of a session; None: it stays. One that nothing was said in yet is made.
+    async def change(self, key: str, *, title: str | None = None, defaults: RunOptions | None = None,
+                     origin: Origin | None = None) -> SessionRecord:  # fmt: skip
+        """Set what people say of a session; None: it stays. One that nothing was said in yet is made, with this origin.
 
         Raises: ValueError for a title that cannot be used; TransientError.
         """
         now = self._core.clock.now()
-        record = await self.find(key) or SessionRecord(key, now, now, now)
+        record = await self.find(key) or SessionRecord(key, now, now, now, origin=origin or Origin())
         changes: dict[str, Any] = {} if title is None else {"title": checked_title(title)}
         if defaults is not None:
             changes["defaults"] = defaults

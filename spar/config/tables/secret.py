@@ -1,0 +1,160 @@
+"""Secrets of parts that stand elsewhere: `{ file = "…" }`, `{ env = "NAME" }`, `{ credential = "NAME" }` for a text.
+
+In the options of a part such a table may stand wherever a secret does: under `api_key`, `password`, `secret`,
+`authorization` and whatever else `is_secret_name` knows. It is read when the part is made, never before: a command
+that makes no part (`spar status`) needs no permission to read a secret. What was read is known to `spar.data.scrub`
+from then on and shown nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from spar.config.lines import Problem, Refusal
+from spar.config.toml_lines import KeyPath
+from spar.data.scrub import is_secret_name, know
+
+Origin = Literal["file", "env", "credential"]
+ORIGINS: Final[tuple[Origin, ...]] = ("file", "env", "credential")
+#: Where systemd puts the credentials of a unit: systemd.exec(5), LoadCredential=.
+DIRECTORY: Final = "CREDENTIALS_DIRECTORY"
+#: Bytes of a secret, at most: a longer file is another one.
+LARGEST: Final = 65_536
+
+
+class SecretReference(Struct, frozen=True):
+    """A secret that stands elsewhere: where the setting is, of which kind its origin is, and its name there."""
+
+    path: KeyPath
+    origin: Origin
+    name: str
+
+    def file(self, folder: Path, environ: Mapping[str, str] = os.environ) -> Path | None:
+        """Return the file that it is read from; None for a variable, and where there are no credentials."""
+        if self.origin == "file":
+            return folder / Path(self.name).expanduser()
+        given = environ.get(DIRECTORY, "") if self.origin == "credential" else ""
+        return Path(given, self.name) if given else None
+
+    def read(self, folder: Path, environ: Mapping[str, str] = os.environ) -> str:
+        """Return the secret, without the line break at its end. Raises: ValueError with a sentence."""
+        if self.origin == "env":
+            text = environ.get(self.name, "")
+            if not text:
+                raise ValueError(f"the environment variable {self.name!r} is not set, or empty")
+            return text
+        path = self.file(folder, environ)
+        if path is None:
+            raise ValueError(
+                f"there is no credential {self.name!r}: ${DIRECTORY} is not set; systemd sets it for a unit with "
+                f"LoadCredential={self.name}:FILE, which `spar service install --credential` writes"
+            )
+        return _text_of(path)
+
+
+def references(options: Mapping[str, Any], path: KeyPath) -> Iterator[SecretReference]:
+    """Yield the secrets of options that stand elsewhere. Raises: ConfigError for one that is written wrong."""
+    for where, value in _under_secret_names(options, path):
+        if isinstance(value, Mapping):
+            yield _read(value, where)
+
+
+def with_secrets(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dict[str, Any]:
+    """Return options with their secrets in their places, and have nobody show them from now on.
+
+    Raises: ConfigError with one line for each secret that cannot be read.
+    """
+    wrong: list[Problem] = []
+
+    def filled(value: Any, here: KeyPath) -> Any:
+        if isinstance(value, Mapping) and not (_is_secret(here) and set(value) & set(ORIGINS)):
+            return {key: filled(inner, (*here, key)) for key, inner in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [filled(inner, (*here, index)) for index, inner in enumerate(value)]
+        if not _is_secret(here):
+            return value
+        if isinstance(value, Mapping):
+            try:
+                value = _read(value, here).read(folder)
+            except ValueError as error:
+                wrong.append(Problem(here, f": {error}"))
+                return ""
+        if isinstance(value, str):
+            know(value)
+        return value
+
+    found = {key: filled(value, (*path, key)) for key, value in options.items()}
+    if wrong:
+        raise Refusal(wrong)
+    return found
+
+
+def digests(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dict[KeyPath, str]:
+    """Return a digest of each secret that stands elsewhere, by its place, to see whether it was changed."""
+    found = {}
+    for reference in references(options, path):
+        try:
+            text = reference.read(folder)
+        except ValueError:
+            text = ""
+        found[reference.path] = hashlib.blake2b(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return found
+
+
+def _under_secret_names(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            here = (*path, key)
+            is_named = isinstance(inner, Mapping) and set(inner) & set(ORIGINS)
+            if _is_secret(here) and (is_named or not isinstance(inner, Mapping)):
+                yield here, inner
+            else:
+                yield from _under_secret_names(inner, here)
+    elif isinstance(value, (list, tuple)):
+        for index, inner in enumerate(value):
+            yield from _under_secret_names(inner, (*path, index))
+
+
+def _is_secret(path: KeyPath) -> bool:
+    return bool(path) and isinstance(path[-1], str) and is_secret_name(path[-1])
+
+
+def _read(table: Mapping[str, Any], path: KeyPath) -> SecretReference:
+    """Return what a table says of a secret. Raises: ConfigError."""
+    origin, name = next(iter(table.items()))
+    if len(table) != 1 or origin not in ORIGINS or not isinstance(name, str) or not name or "\0" in name:
+        found = ", ".join(map(str, table))
+        sentence = 'must be text, { file = "…" }, { env = "NAME" } or { credential = "NAME" }'
+        raise Refusal([Problem(path, f": {sentence}; found a table with {found:.100}")])
+    if origin == "credential" and ("/" in name or name in (".", "..")):
+        raise Refusal([Problem((*path, origin), f" = {name!r:.80}: is the name of a credential, not a path")])
+    return SecretReference(path, origin, name)
+
+
+def _text_of(path: Path) -> str:
+    """Return what a file holds. Raises: ValueError with a sentence."""
+    try:
+        # Not to wait for ever at a pipe, whose other end nobody may open.
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(number, "rb") as file:
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                raise ValueError(f"{path} is no regular file")
+            raw = file.read(LARGEST + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    if len(raw) > LARGEST:
+        raise ValueError(f"{path} has more than {LARGEST} bytes: it is no secret")
+    try:
+        text = raw.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8") from None
+    if not text:
+        raise ValueError(f"{path} is empty")
+    return text

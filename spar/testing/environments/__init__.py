@@ -1,0 +1,46 @@
+"""Environments: an agent as it is senses and acts in one, and what it makes of it is counted.
+
+    outcomes = await live(AlertsAndRemedies(), 600, learning="on", seed=1, memory="sqlite:///memory.db")
+
+An `Environment` says what can be noticed and which tools there are. `live` makes an agent of the ordinary
+configuration, with a sensor and tools that belong to the environment, lets it live there in virtual time, and returns
+an `LivedEpisode` for each episode. What the agent learns it learns as everywhere else; the switch `learning` is that of
+`[memory]`. Each perception carries the attributes `episode`, `step`, `reward` and `done`.
+
+environment    the protocol `Environment`, and the values that pass between it and the agent
+adapter        a sensor and tools that belong to an environment
+living         `live`: an agent, its memory and an environment in virtual time
+bandits        tools whose reliability drifts
+texts          texts that belong to one tool each
+remedies       alerts with one remedy each
+hosts          a host with troubles that come again, each with its own remedy
+lake           FrozenLake, the deterministic version
+gymnasium_env  environments of Gymnasium with discrete actions (extra `gymnasium`)
+"""
+
+from spar.testing.environments.adapter import EnvironmentAdapter
+from spar.testing.environments.bandits import DriftingTools
+from spar.testing.environments.environment import Change, Environment, LivedEpisode, Observation, Offer, TakenStep
+from spar.testing.environments.hosts import SimulatedHost
+from spar.testing.environments.lake import FrozenLake
+from spar.testing.environments.living import agent_in, live, settings_for
+from spar.testing.environments.remedies import AlertsAndRemedies
+from spar.testing.environments.texts import TextsToTools
+
+__all__ = [
+    "AlertsAndRemedies",
+    "Change",
+    "DriftingTools",
+    "Environment",
+    "EnvironmentAdapter",
+    "FrozenLake",
+    "LivedEpisode",
+    "Observation",
+    "Offer",
+    "SimulatedHost",
+    "TakenStep",
+    "TextsToTools",
+    "agent_in",
+    "live",
+    "settings_for",
+]

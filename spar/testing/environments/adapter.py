@@ -1,0 +1,203 @@
+"""A sensor and tools that belong to an environment: the agent notices by the one and acts by the others.
+
+Turns are taken: an observation is handed over, the agent has one cycle for it, the calls of this cycle move the
+environment on, and what is to be noticed then is handed over when the cycle has ended. A cycle without such a call
+lets the observation pass. An observation is about its subject (`entities`). All that is noticed of an episode has the
+attributes `episode`, `step`, `reward` and `done`, the last observation of it too, so that the agent notices how it
+ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from spar.errors import PermanentError, TransientError
+from spar.events import LoopCompleted, PhaseCompleted
+from spar.protocols import SensorContext
+from spar.testing.environments.environment import Change, Environment, LivedEpisode, Observation, Offer, TakenStep
+from spar.types import Perception
+
+#: Seconds after which an observation that no cycle has got is taken as let pass.
+OVERDUE = 120.0
+
+
+class EnvironmentAdapter:
+    """Takes turns between an agent and an environment.
+
+    It is the sensor itself, `tools` are the tools, and `register(agent)` has it hear of cycles, as a plug-in
+    does. `begin` hands the first observation over; `wait` returns the outcomes of all episodes.
+
+    Args: episodes: how many are lived; seed: what the environment draws from; life: a name for these episodes, which
+    no other ones in the same memory have; at_once: begin when the sensor is opened first.
+    """
+
+    def __init__(
+        self, environment: Environment, episodes: int, *, seed: int = 0, life: str = "", at_once: bool = False
+    ) -> None:
+        self.environment, self.episodes, self.seed = environment, episodes, seed
+        self.tools = [EnvironmentTool(offer, environment.name, self._call) for offer in environment.offers]
+        self.outcomes: list[LivedEpisode] = []
+        self._begins_itself = at_once
+        self._life = life or f"{environment.name}-{seed}"
+        self._context: SensorContext | None = None
+        self._observed: Observation | None = None
+        self._next: Change | None = None
+        self._steps: list[TakenStep] = []
+        self._reward, self._is_over = 0.0, False
+        self._key, self._is_sensed = "", False  # of what was handed over; whether a cycle has it
+        self._ended = asyncio.Event()
+        self._resting: asyncio.Task[None] | None = None
+        #: Awaited between two episodes, where the agent has nothing to do.
+        self.rest: Callable[[], Awaitable[None]] | None = None
+
+    async def open(self, context: SensorContext) -> None:
+        self._context = context
+        if self._begins_itself:
+            self._begins_itself = False
+            self.begin()
+
+    def register(self, agent: Any) -> None:
+        """Hear of what a cycle has sensed, and when it ends."""
+        agent.on(PhaseCompleted)(self._has_sensed)
+        agent.on(LoopCompleted)(self._cycle_ended)
+
+    def begin(self) -> None:
+        """Begin the first episode."""
+        self._begin(self.seed)
+
+    async def wait(self) -> list[LivedEpisode]:
+        """Return the outcomes when all episodes have ended."""
+        await self._ended.wait()
+        return self.outcomes
+
+    def _begin(self, seed: int | None = None) -> None:
+        self._steps, self._is_over, self._reward = [], False, 0.0
+        self._show(self.environment.reset(seed))
+
+    async def _begin_rested(self, rest: Callable[[], Awaitable[None]]) -> None:
+        await rest()
+        self._begin()
+
+    def _show(self, observation: Observation) -> None:
+        """Hand an observation over, after the seconds that pass between two."""
+        self._observed, self._next = observation, None
+        context = self._context
+        assert context is not None, "an environment begins once its sensor is open"
+        episode = f"{self._life}-{len(self.outcomes)}"
+        attributes = {
+            **({"entities": [observation.subject]} if observation.subject else {}),
+            **observation.attributes,
+            "episode": episode,
+            "step": len(self._steps),
+            "reward": self._reward,
+            "done": self._is_over,
+        }
+        clock, key = context.clock, f"{episode} {attributes['step']}"
+
+        def push() -> None:
+            self._key = key
+            clock.call_at(clock.monotonic() + OVERDUE, lambda: self._let_pass(key))
+            context.push(
+                Perception(
+                    observation.content,
+                    source=self.environment.name,
+                    kind=observation.kind,
+                    subject=observation.subject or None,
+                    key=key,
+                    at=clock.now(),
+                    attributes=attributes,
+                    trust=observation.trust,
+                )
+            )
+
+        clock.call_at(clock.monotonic() + self.environment.seconds, push)
+
+    def _call(self, tool: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out a call. Raises: TransientError, PermanentError where the environment says that it failed."""
+        if self._is_over or self._observed is None:
+            raise PermanentError(f"the episode is over: {tool!r} cannot be done any more")
+        step = self._take(tool, params)
+        if step.error:
+            raise (TransientError if step.may_pass else PermanentError)(step.error)
+        return {"reward": step.reward, "done": step.is_done}
+
+    def _take(self, tool: str, params: Mapping[str, Any]) -> Change:
+        observed = self._observed
+        assert observed is not None
+        step = self._next = self.environment.step(tool, params)
+        situation = f"{observed.kind} {observed.subject}".strip()
+        self._steps.append(TakenStep(situation, tool, dict(params), step.reward, step.error, step.regret))
+        self._reward, self._is_over = step.reward, step.is_done
+        if step.observation is not None:
+            self._observed = step.observation
+        return step
+
+    def _has_sensed(self, event: PhaseCompleted) -> None:
+        if event.phase == "sense" and self._key:
+            self._is_sensed = self._is_sensed or any(self._key in _keys(each) for each in event.output or ())
+
+    def _cycle_ended(self, _: LoopCompleted) -> None:
+        if self._is_sensed:
+            self._go_on()
+
+    def _let_pass(self, key: str) -> None:
+        """Go on where an observation came to no cycle: the pipeline has left it out."""
+        if self._key == key and not self._is_sensed:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Hand over what is to be noticed next."""
+        self._key, self._is_sensed = "", False
+        if self._observed is None:
+            return
+        if self._is_over and self._next is None:  # how it ended has been noticed
+            self._end()
+            return
+        step = self._next or self._take("", {})
+        if step.observation is not None:
+            self._show(step.observation)
+        elif step.is_done:
+            self._end()
+        else:
+            self._show(self._observed)
+
+    def _end(self) -> None:
+        self.outcomes.append(LivedEpisode(len(self.outcomes), tuple(self._steps)))
+        if len(self.outcomes) < self.episodes:
+            if self.rest is None:
+                self._begin()
+            else:
+                self._observed = None
+                self._resting = asyncio.get_running_loop().create_task(self._begin_rested(self.rest))
+        else:
+            self._observed = None
+            self._ended.set()
+
+
+def _keys(perception: Perception) -> set[str | None]:
+    """Return the keys of a perception and of the parts that it was made of."""
+    return {perception.key, *(part.key for part in perception.evidence)}
+
+
+class EnvironmentTool:
+    """A tool of an environment. Calls of one environment never overlap."""
+
+    timeout = 60.0
+    safe_with_untrusted = True
+
+    def __init__(
+        self, offer: Offer, environment: str, carry_out: Callable[[str, Mapping[str, Any]], dict[str, Any]]
+    ) -> None:
+        self.name, self.effect, self.resources = offer.name, offer.effect, (environment,)
+        self.schema = {
+            "type": "object",
+            "description": offer.description,
+            "properties": {"_tool": {"const": offer.name}, **{key: dict(it) for key, it in offer.parameters.items()}},
+            "required": ["_tool", *offer.parameters],
+        }
+        self._carry_out = carry_out
+
+    async def __call__(self, **params: Any) -> dict[str, Any]:
+        return self._carry_out(self.name, params)

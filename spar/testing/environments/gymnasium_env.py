@@ -1,0 +1,65 @@
+"""Environments of Gymnasium with discrete actions: each action is a tool (extra `gymnasium`).
+
+outcomes = await live(GymnasiumEnvironment.make("FrozenLake-v1", is_slippery=False), 200)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from spar.testing.environments.environment import Change, Observation, Offer
+
+
+class GymnasiumEnvironment:
+    """An environment of Gymnasium as an `Environment`. An episode that ends without a reward has failed.
+
+    Args:
+        environment: what `gymnasium.make` returns; its action space is `Discrete`.
+        name: that of the sensor.
+        actions: names of the tools, in the order of the actions; None: `action_0`, `action_1`, …
+        state: says in words which state an observation is; None: as text.
+        seconds: between two observations.
+    """
+
+    def __init__(
+        self,
+        environment: Any,
+        *,
+        name: str = "gymnasium",
+        actions: Sequence[str] | None = None,
+        state: Callable[[Any], str] = str,
+        seconds: float = 1.0,
+    ) -> None:
+        number = int(environment.action_space.n)
+        names = list(actions) if actions is not None else [f"action_{each}" for each in range(number)]
+        if len(names) != number:
+            raise ValueError(f"actions must name each of the {number} actions, found {len(names)} names")
+        self.name, self.seconds = name, seconds
+        self.offers = [Offer(each, f"Take the action {number}.") for number, each in enumerate(names)]
+        self._environment, self._state = environment, state
+        self._actions = {each: number for number, each in enumerate(names)}
+        self._seen: Any = None
+
+    @classmethod
+    def make(cls, id: str, *, name: str = "gymnasium", actions: Sequence[str] | None = None,
+             **options: Any) -> GymnasiumEnvironment:  # fmt: skip
+        """Make an environment by its id. Raises: ImportError without the extra; what `gymnasium.make` raises."""
+        import gymnasium
+
+        return cls(gymnasium.make(id, **options), name=name, actions=actions)
+
+    def reset(self, seed: int | None = None) -> Observation:
+        self._seen, _ = self._environment.reset(seed=seed)
+        return self._observation()
+
+    def step(self, tool: str, params: Mapping[str, Any]) -> Change:
+        if tool not in self._actions:  # nothing is done, and the state is what it was
+            return Change(self._observation())
+        self._seen, reward, is_over, is_cut, _ = self._environment.step(self._actions[tool])
+        error = "it ended without a reward" if is_over and float(reward) <= 0 else ""
+        return Change(self._observation(), float(reward), is_done=bool(is_over or is_cut), error=error)
+
+    def _observation(self) -> Observation:
+        state = self._state(self._seen)
+        return Observation(f"state {state}", kind=self.name, subject=state)
