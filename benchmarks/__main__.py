@@ -23,7 +23,7 @@ MEASURES = (
     "cycle", "many", "footprint", "publish", "accounting",
     "durable", "flushed", "held_up", "startup",
     "calls", "chain", "growth", "makespan", "streamed", "loads",
-    "model_call", "model_plan", "model_run", "firsts", "sessions", "prompts", "chatted",
+    "model_call", "model_plan", "model_run", "firsts", "sessions", "prompts", "chatted", "traced",
 )  # fmt: skip
 PACKAGES = (
     "spar-agent", "aiosqlite", "anyio", "apache-hamilton", "apsw", "blinker", "dbos", "langgraph",
