@@ -9,7 +9,9 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from spar.data.scrub import forget_known
 from spar.health.relief import resident
 from spar.testing import VirtualClock
 from tests.offline import no_route_outside
@@ -17,6 +19,10 @@ from tests.offline import no_route_outside
 #: Tests of parts whose libraries are not installed here (`pip install 'spar-agent[test]'`); in CI all are.
 _HAS_MAIL = os.environ.get("CI") or (find_spec("imapclient") and find_spec("aiosmtpd"))
 collect_ignore = [] if _HAS_MAIL else ["channels/mail", "process/test_mail.py"]
+
+# On busy cores an example takes as long as it takes.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 #: By how many bytes this process may grow before what was freed is given back to the system.
 GROWTH = 64 << 20
@@ -52,6 +58,13 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped in CI, where nothing is skipped: {call.excinfo and call.excinfo.value}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def forgets_secrets() -> Iterator[None]:
+    """Forget after each test which values are secrets: they are the process's, and tests share one."""
+    yield
+    forget_known()
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ NO_PARTS = {
     ("data/json_schema.py", 'getattr(kind, "unexpected", None)'),
     ("observe/stacks.py", 'getattr(driver, "coroutine", None)'),
     ("observe/stacks.py", "getattr(value, name, None)"),
-    ("cli/commands/step.py", 'getattr(last, TAKES.get(phase, ""), None)'),
+    ("cli/commands/operate/step.py", 'getattr(last, TAKES.get(phase, ""), None)'),
     ("types/fault.py", "getattr(error, name, None)"),
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spar.data.bounded import BoundedDict
+import random
+
+from spar.data.bounded import BoundedDict, SharedDict
 
 
 def test_the_entry_that_was_set_longest_ago_is_dropped() -> None:
@@ -37,3 +39,32 @@ def test_nothing_is_kept_where_nothing_may_be() -> None:
     known["one"] = 1
 
     assert not known
+
+
+def test_what_is_too_much_is_taken_from_the_owner_who_has_most() -> None:
+    known: SharedDict[str, int] = SharedDict(4)
+    for name in ("a", "b"):
+        known.put("small", name, 0)
+
+    gone = [known.put("large", f"{n}", n) for n in range(6)]
+
+    assert gone == [None, None, 0, 1, 2, 3]
+    assert sorted(known.values()) == [0, 0, 4, 5]
+    known.use("large", "4")
+    assert known.put("large", "6", 6) == 5
+    assert known.shed() == [0, 4]
+    assert len(known) == 2
+
+
+def test_a_shared_dictionary_agrees_with_a_plain_count_of_each_owner() -> None:
+    random_ = random.Random(7)
+    known: SharedDict[int, int] = SharedDict(30)
+    for _ in range(5_000):
+        owner, key = str(random_.randrange(6)), random_.randrange(40)
+        before = {each: len(of) for each, of in known._of.items()}
+        gone = known.pop(owner, key) if random_.random() < 0.4 else known.put(owner, key, int(owner))
+        after = {each: len(of) for each, of in known._of.items()}
+        assert sum(after.values()) == len(known) <= 30
+        assert known._largest == max(after.values(), default=0)
+        if gone is not None and str(gone) != owner:
+            assert before[str(gone)] == max(before.values())

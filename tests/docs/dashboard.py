@@ -26,6 +26,9 @@ NOT_SHOWN = {
     "spar_build_info": "the title of each series would be the version; `spar status` says it",
     "spar_agents_left_out": "never above 0 with fewer than fifty agents",
     "spar_log_dropped_total": "has no agent; see the panel of losses by `spar_events_dropped_total`",
+    "spar_trace_spans_total": "has no agent, and is there only where traces are told; the log says when some are lost",
+    "spar_notices_total": "there only where notifiers are configured, and has no agent; see `spar notify list`",
+    "spar_notices_waiting": "there only where notifiers are configured, and has no agent; see `spar notify list`",
     "spar_series_overflow_total": "tells of the metrics themselves",
 }
 
@@ -157,6 +160,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "Losses": (
         Panel("Perceptions not kept", "ops", (
             (rate("spar_shed_total", "agent, sensor, reason"), "{{agent}} {{sensor}} {{reason}}"),
+            (rate("spar_pipeline_total", "agent, stage, fate"), "{{agent}} {{stage}} {{fate}}"),
             (rate("spar_messages_unheard_total", "agent, channel, reason"), "{{agent}} {{channel}} {{reason}}"),
             (rate("spar_channel_passed_over_total", "agent, channel, reason"), "{{agent}} {{channel}} {{reason}}"),
         )),
@@ -171,9 +175,25 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Sensors", "none", (
             (f"{most('spar_sensor_state', 'agent, sensor, state')} == 1", "{{agent}} {{sensor}} {{state}}"),
         )),
+        Panel("Requests to webhooks", "ops", (
+            (rate("spar_hook_requests_total", "agent, hook, outcome"), "{{agent}} {{hook}} {{outcome}}"),
+        )),
+        Panel("Incidents", "none", (
+            (total("spar_incidents_open", "agent, severity"), "{{agent}} open {{severity}}"),
+            (rate("spar_incidents_opened_total", "agent, severity"), "{{agent}} opened {{severity}} a second"),
+            (rate("spar_incidents_closed_total", "agent, ending"), "{{agent}} closed {{ending}} a second"),
+        )),
         Panel("Experiences and cycles handed to the store", "ops", (
             (rate("spar_memory_writes_total", "agent, disposition"), "{{agent}} {{disposition}}"),
         )),
+        Panel("Learning", "ops", (
+            (rate("spar_learning_trials_total", "agent"), "{{agent}} trials of tools"),
+            (rate("spar_feedback_total", "agent, source, verdict"), "{{agent}} {{source}} says {{verdict}}"),
+        )),
+        Panel("Causes of failed calls", "ops", (
+            (rate("spar_call_failures_total", "agent, kind"), "{{agent}} {{kind}}"),
+        )),
+        Panel("Abilities known", "none", ((total("spar_abilities", "agent"), "{{agent}}"),)),
         Panel("They wait for the store", "none", ((total("spar_memory_waiting", "agent"), "{{agent}}"),)),
     ),
     "Room": (

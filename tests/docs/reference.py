@@ -28,6 +28,7 @@ from spar.service import exit_codes as exits
 from spar.service.app import Service
 from spar.service.health_metrics import HEALTH
 from spar.service.metrics import PER_AGENT, Metrics
+from tests.docs.live_events_part import live_events_part
 from tests.docs.page_parts import begin, code, one_line, table
 from tests.docs.settings_page import settings
 
@@ -171,6 +172,7 @@ def http() -> str:
         rows = [(code(f"{method} {_plain(route.path)}"), one_line(route.endpoint.__doc__))
                 for route in routes for method in sorted(set(route.methods or ()) - {"HEAD"})]  # fmt: skip
         lines += [f"## {title}", "", *table(("request", "does"), rows), ""]
+    lines += [*live_events_part(), ""]
     refused: dict[int, list[str]] = {}
     for error, status in STATUS_OF:
         refused.setdefault(status, []).append(code(error.__name__))

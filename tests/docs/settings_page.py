@@ -18,11 +18,13 @@ from spar.config.load import Settings, reloads
 from spar.config.registry import Registry
 from spar.config.signature import Signature
 from spar.config.tables.budgets import Capped, CountField, Paid
+from spar.config.tables.descriptions import describe
 from tests.docs.page_parts import begin, code, one_line, table
 
 
 def settings() -> str:
     """Return the page of all settings and of the options of built-in parts."""
+    describe(Settings)
     lines = begin("settings")
     for name, field in Settings.model_fields.items():
         lines += list(_section(name, field))

@@ -37,7 +37,10 @@ async def test_the_commands_and_the_hook_of_the_page_do_what_it_says(clock: Virt
     agent = names["agent"]
     table = re.findall(r"^\| (`/.*?) \|", SECTION, re.M)
     commands = [each for row in table for each in re.findall(r"`(/[^`]+)`", row)]
-    assert commands == ["/new", "/reset", "/stop", "/status", "/model", "/model large", "/model default"]
+    assert commands == [
+        "/new", "/reset", "/stop", "/status", "/feedback good", "/feedback bad", "/model", "/model large",
+        "/model default",
+    ]  # fmt: skip
     async with agent:
         for text in (*commands, "/help"):
             receipt = await agent.submit(text, session="alice")

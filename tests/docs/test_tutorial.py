@@ -48,6 +48,8 @@ class Terminal:
         self.service: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        config = self.folder / "config.toml"  # that the machine is busy with other tests is no news
+        config.write_text(re.sub(r"load_high = [0-9.]+", "load_high = 1000.0", config.read_text()))
         self.service = subprocess.Popen(["spar", "run"], cwd=self.folder, env=self.environ, stderr=subprocess.DEVNULL)
         until = time.monotonic() + PATIENCE
         # Sensors are opened beside the agent: the folder is there a moment after the service answers.

@@ -183,7 +183,7 @@ class Service:
 
     @property
     def address(self) -> str:
-        address: str = self.status["addresses"]["probes"]
+        address: str = self.status["addresses"]["http"]
         return address
 
     def get(self, path: str, **headers: str) -> httpx.Response:

@@ -90,7 +90,7 @@ class Asks:
         before = {found["id"] for found in self.waiting}
         assert self.spar("send", "--no-wait", text).code == 0
         found: dict[str, Any] = self.spar.until(
-            lambda: next(each for each in self.waiting if each["id"] not in before), f"{text!r} waiting"
+            lambda: next((each for each in self.waiting if each["id"] not in before), None), f"{text!r} waiting"
         )
         return found
 

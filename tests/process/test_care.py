@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ def test_a_copy_is_made_while_the_service_runs_and_put_back_when_it_does_not(spa
 
     assert restored.code == 0, restored
     assert Path(restored.json["set_aside"]).exists()
+    entry = spar("audit", "--json").json[0]
+    assert (entry["action"], entry["origin"], entry["actor"]) == ("memory.restore", "shell", getpass.getuser())
+    assert entry["detail"]["set_aside"] == restored.json["set_aside"]
     assert spar("verify").code == 0
     assert before["is_whole"]
 
@@ -81,5 +85,7 @@ def test_a_loss_is_bad_until_somebody_acknowledges_it(spar: Any, service: Any) -
     assert "spar doctor --acknowledge" in asked.out
     acknowledged = spar("doctor", "--acknowledge")
     assert "1 losses" in acknowledged.out
+    assert [each["action"] for each in spar("audit", "--json").json][:1] == ["memory.acknowledge"]
+    assert spar("audit", "verify").code == 0
     assert found(spar, "service")
     assert "what came after noon" not in spar("doctor").out

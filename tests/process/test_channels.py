@@ -159,6 +159,8 @@ def test_what_is_not_delivered_is_shown_and_decided_on(spar: Spar, start: Callab
     until(lambda: service.api("/v1/deliveries").json()[0]["state"] == "failed", "that it failed again")
     assert spar("channels", "drop", failed["id"]).code == 0
     assert service.api("/v1/deliveries").json() == []
+    changed = [each["action"] for each in service.api("/v1/audit?action=delivery").json()]
+    assert changed == ["delivery.drop", "delivery.retry"]
     metrics = service.get("/metrics").text
     assert 'spar_channel_messages_total{agent="main",channel="folder",outcome="failed"} 2.0' in metrics
     assert service.stop() == 0

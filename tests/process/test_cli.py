@@ -25,7 +25,8 @@ COMMANDS = [
     ["backup"], ["restore"], ["verify"], ["doctor"],
     ["calls", "list"], ["calls", "show"], ["calls", "resolve"],
     ["dead", "list"], ["dead", "show"], ["dead", "retry"], ["dead", "drop"],
-    ["cycles", "list"], ["cycles", "show"], ["memory", "search"], ["memory", "export"],
+    ["cycles", "list"], ["cycles", "show"], ["memory", "search"], ["memory", "show"],
+    ["memory", "why"], ["memory", "audit"], ["memory", "export"], ["memory", "import"], ["memory", "forget"],
     ["config", "check"], ["config", "show"], ["config", "schema"], ["parts"], ["shell"],
 ]  # fmt: skip
 
@@ -261,7 +262,7 @@ def test_status_tells_the_story_on_one_screen(spar: Any, service: Any) -> None:
         "session  main",
         f"process {service.process.pid}",
         "configuration config.toml",
-        "probes   http://",
+        "http     http://",
     ):
         assert word in shown
 
@@ -403,16 +404,16 @@ def test_what_steps_alone_came_to_is_remembered(spar: Any) -> None:
     assert spar("--json", "memory", "search").json
 
 
-def test_an_experience_is_shown_on_two_lines_its_situation_and_what_came_of_it(spar: Any) -> None:
+def test_an_experience_is_a_line_with_what_came_of_it(spar: Any) -> None:
     given = json.dumps([{"content": "note: remember the milk", "kind": "message"}])
     for command in (["plan", given], ["act"], ["reflect"]):
         assert spar("step", *command).code == 0
 
-    situation, outcome = spar("memory", "search").out.splitlines()
+    heads, found = spar("memory", "search", "milk").out.splitlines()
 
-    assert "remember the milk" in situation
-    assert outcome.startswith("  ")
-    assert outcome.strip() == "note: ok"
+    assert heads.split()[:2] == ["fit", "at"]
+    assert "remember the milk" in found
+    assert found.endswith("its words fit: place 1 of 1; words in common: milk")
 
 
 def test_a_step_alone_with_nothing_before_it_says_so(spar: Any) -> None:
@@ -523,3 +524,4 @@ def test_a_beginning_of_a_cycle_id_that_fits_several_is_refused(spar: Any, servi
     assert answer.code == 1
     assert "Traceback" not in answer.err
     assert spar("--json", "cycles", "show", ids[0]).json["cycle_id"] == ids[0]
+    assert spar("--json", "cycles", "show", "last").json["cycle_id"] == ids[0]

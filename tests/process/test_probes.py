@@ -128,7 +128,7 @@ def test_without_probes_there_is_no_port(spar: Any, start: Any) -> None:
     service = start("--set", "service.probes=false").ready()
 
     assert service.status["addresses"] == {}
-    assert "probes" not in service.said("service started") or service.said("service started")["probes"] is None
+    assert "http" not in service.said("service started") or service.said("service started")["http"] is None
 
 
 def test_metrics_speak_both_dialects_and_agree_with_the_status(spar: Any, service: Any) -> None:

@@ -113,7 +113,7 @@ def test_the_commands_of_sessions(spar: Spar, service: Service) -> None:
     assert spar("send", "--session", "mail:bob/x@example.org", "hello").code == 0
     listed = spar("--json", "sessions", "list").json
     assert [each["key"] for each in listed["sessions"]] == ["mail:bob/x@example.org", "alice"]
-    assert listed["sessions"][0]["origin"] == {"door": "http", "channel": "", "sender": ""}
+    assert listed["sessions"][0]["origin"] == {"door": "http", "channel": "", "sender": "", "person": ""}
     page = spar("--json", "sessions", "list", "--limit", "1").json
     rest = spar("--json", "sessions", "list", "--limit", "1", "--after", page["next"]).json
     assert [each["key"] for each in rest["sessions"]] == ["alice"]

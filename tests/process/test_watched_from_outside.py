@@ -43,6 +43,11 @@ use = "schedule"
 name = "daily"
 options = { cron = "0 8 * * *", timezone = "local", text = "a new day" }
 
+[[sensors]]
+use = "webhook"
+name = "door"
+options = { unauthenticated = true }
+
 [[tools]]
 use = "shell"
 
@@ -60,6 +65,8 @@ EMPTY_WHEN_WELL = {
     "spar_call_longest_running_seconds",
     "spar_messages_unheard_total",
     "spar_channel_passed_over_total",
+    "spar_call_failures_total",
+    "spar_feedback_total",
 }
 
 
@@ -72,6 +79,9 @@ class Watcher:
         self._api, self._manager = f"http://{prometheus}/api/v1/", f"http://{manager}/api/v2/"
         # Nobody waits for an hour here: what is to hold for a while holds for a second.
         rules = re.sub(r"^( +for:) \w+", r"\1 1s", shipped("rules.yml"), flags=re.M)
+        # Nor for a window to pass, or for an hour in which a question or a message waits.
+        rules = re.sub(r"\[\d+[mh]\]", "[20s]", rules)
+        rules = re.sub(r"> (3600|600|300)$", "> 1", rules, flags=re.M)
         (folder / "rules.yml").write_text(rules)
         config = {
             "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
@@ -150,7 +160,8 @@ def _chosen(query: str) -> str:
 
 
 def errand(asked: Asked) -> Reply:
-    return says("all is well") if "noted milk" in question_of(asked) else says("", note("milk"))
+    question = question_of(asked)  # a stranger's text gives no authority to note anything: it would wait for a person
+    return says("all is well") if "noted milk" in question or "a visitor" in question else says("", note("milk"))
 
 
 def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
@@ -164,6 +175,8 @@ def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
         watcher = watch(talk.service)
         for number in range(20):
             assert talk.ask(f"session {number % 3}", "how are you?") == "all is well"
+        posted = httpx.post(f"{talk.service.address}/hooks/door", json={"text": "a visitor"}, trust_env=False)
+        assert posted.status_code == 202, posted.text
 
         panels = json.loads(shipped("dashboard.json"))["panels"]
         queries = {target["expr"] for panel in panels for target in panel.get("targets", ())}

@@ -1,0 +1,158 @@
+"""The picture of `spar top` on the page on operating; `make docs` draws it, a test compares what is written in it.
+
+The application is the real one; only the service behind it is a table of answers, so that it looks the same each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from spar.cli.top.app import Top
+from spar.cli.top.link import ServiceLink
+from spar.clock import SystemClock
+
+PICTURE = Path(__file__).parents[2] / "docs" / "how-to" / "top.svg"
+#: Cells of the picture.
+SIZE = (100, 29)
+#: When it is drawn: a time of day that is the same in every zone, and that stands still.
+NOW = datetime(2026, 11, 22, 14, 3, 20).astimezone()
+
+
+def ago(seconds: float) -> str:
+    return (NOW - timedelta(seconds=seconds)).isoformat()
+
+
+def lane(session: str, phase: str | None, seconds: float, waiting: int = 0) -> dict[str, Any]:
+    return {"session": session, "phase": phase, "phase_seconds": seconds, "waiting": waiting, "waits_for_model": False}
+
+
+AGENT = {
+    "name": "house", "state": "running", "open_runs": 3,
+    "stats": {"total_cycles": 48_211, "error_rate": 0.0004, "cycle_mean_seconds": 0.0121, "cycle_p99_seconds": 0.74,
+              "consecutive_failures": 0},
+    "alerts": [{"kind": "disk", "severity": "warning", "message": "2.1 GiB left, 2.0 GiB are wanted", "session": ""}],
+    "lanes": [lane("chat/anna", "plan", 4.2), lane("watch/web-3", "act", 12), lane("mail/ops", None, 0, 2),
+              lane("main", None, 0)],
+    "budgets": [
+        {"budget": "day.money", "used": 1_830_000, "limit": 5_000_000, "ratio": 0.366},
+        {"budget": "hour.tokens", "used": 164_000, "limit": 200_000, "ratio": 0.82},
+        {"budget": "hour.calls", "used": 97, "limit": 600, "ratio": 0.162},
+    ],
+    "models": [{"model": "gpt-5-mini", "state": "closed", "reason": "", "wait": 0}],
+    "modules": {"sense": {"sensors": {}}}, "warnings": [],
+}  # fmt: skip
+CALL = {"tool": "shell", "params": {"argv": ["systemctl", "restart", "nginx"]}}
+ANSWERS: dict[str, Any] = {
+    "/v1/status": {"started_at": ago(7500), "agents": [AGENT]},
+    "/v1/runs": [
+        {
+            "run_id": id,
+            "session": session,
+            "status": status,
+            "accepted_at": ago(seconds),
+            "started_at": started,
+            "ended_at": None,
+        }
+        for id, session, status, seconds, started in (
+            ("18ea83237fff", "mail/ops", "queued", 3, None),
+            ("18ea83225dc3", "chat/anna", "running", 9, ago(9)),
+            ("18ea8322e17a", "watch/web-3", "running", 44, ago(44)),
+        )
+    ],
+    "/v1/approvals": [{"id": "a1", "call": CALL, "asked_at": ago(31)}],
+    "/v1/calls/in-doubt": [],
+    "/v1/dead-letters": [],
+}
+
+
+def event(kind: str, session: str, run_id: str = "", **data: Any) -> dict[str, Any]:
+    return {"seq": 1, "type": kind, "at": ago(20), "session": session, "cycle_id": "c", "run_id": run_id, "data": data}
+
+
+STORY = "The disk of web-3 is full because the access log grew by 40 GB since Monday; I would rotate it"
+EVENTS = [
+    event("RunStarted", "chat/anna", "18ea83225dc3"),
+    event("RunStarted", "watch/web-3", "18ea8322e17a"),
+    event("RunAccepted", "mail/ops", "18ea83237fff"),
+    event("CallStarted", "chat/anna", "18ea83225dc3", phase="start", call="1", tool="files", attempt=1),
+    event("CallCompleted", "chat/anna", "", phase="result", call="1", tool="files", output="access.log 41 GB"),
+    event("AssistantDelta", "chat/anna", "18ea83225dc3", text=STORY, reset=False),
+    event("ApprovalRequested", "watch/web-3", "18ea8322e17a", phase="approval", call="2", tool="shell",
+          state="requested"),
+    event("RunEnded", "chat/ben", "18ea83229000", status="ok", reply="Both backups of last night are whole.", error=""),
+]  # fmt: skip
+
+
+class Told:
+    """Events that are heard at once."""
+
+    is_live, turns, why, lost = True, 1, "", 0
+
+    def __init__(self) -> None:
+        self._events = list(EVENTS)
+
+    def take(self, most: int) -> list[dict[str, Any]]:
+        found, self._events = self._events, []
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+class Table(ServiceLink):
+    """A service that answers from a table."""
+
+    async def get(self, path: str, **params: Any) -> Any:
+        found = ANSWERS[path]
+        return {**found, "agents": [dict(AGENT)]} if path == "/v1/status" else found
+
+    def listen(self, path: str, *more: Any, **params: Any) -> Any:
+        return Told()
+
+
+class StillClock(SystemClock):
+    """A clock that always says the same."""
+
+    def now(self) -> datetime:
+        return NOW
+
+    def monotonic(self) -> float:
+        return 1e6
+
+
+async def drawn() -> str:
+    """Return the picture as SVG."""
+    app = Top(Table(Path()), clock=StillClock())
+    async with app.run_test(size=SIZE) as pilot:
+        for _ in range(500):
+            await pilot.pause(0.02)
+            if app.picture.waiting and app.picture.log and app.picture.sessions.keys() >= {"main"}:
+                break
+        app.look()
+        for panel in app.panels:
+            panel.take(app.picture, app.now())
+        await pilot.press("2", "home")
+        await pilot.pause(0.3)
+        return app.export_screenshot(title="spar top")
+
+
+def words(svg: str) -> list[str]:
+    """Return what is written in a picture."""
+    texts = [html.unescape(text) for text in re.findall(r"<text [^>]*>([^<]*)</text>", svg)]
+    return [text.replace("\xa0", " ").strip() for text in texts]
+
+
+def main() -> None:
+    """Write the picture."""
+    PICTURE.write_text(asyncio.run(drawn()))
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.write(f"written: {PICTURE.name}\n")

@@ -1,0 +1,141 @@
+"""The audit log from outside: who did it, what a kill leaves, what a changed file is told."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import re
+import signal
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.process.conftest import Service, Spar, until
+
+pytestmark = pytest.mark.process
+
+TOOL = '''
+from spar import tool
+
+@tool(effect="once", approval="ask")
+async def deed(text: str) -> str:
+    """Do it."""
+    return text
+'''
+CONFIG = """
+[agent]
+loop_interval = 0.05
+
+[approval]
+hold = 0.2
+
+[[sensors]]
+use = "messages"
+
+[[rules]]
+name = "deeds"
+when = { kind = "message" }
+answer = "under way"
+
+[[rules.calls]]
+tool = "deed"
+params = { text = "{content}" }
+
+[[tools]]
+use = "mine:deed"
+
+[log]
+format = "json"
+"""
+
+
+@pytest.fixture
+def begin(spar: Spar, start: Callable[..., Service]) -> Callable[..., Service]:
+    (spar.folder / "mine.py").write_text(TOOL)
+    spar.write(CONFIG)
+
+    def begun(**given: Any) -> Service:
+        return start(**given).ready()
+
+    return begun
+
+
+def waiting(service: Service) -> dict[str, Any]:
+    found: list[dict[str, Any]] = until(lambda: service.api("/v1/approvals").json(), "a question")
+    return found[0]
+
+
+@pytest.mark.parametrize(("crash", "is_done"), [("audit.between:1", False), ("approval.committed:1", True)])
+def test_a_kill_leaves_the_decision_and_its_entry_or_neither(
+    spar: Spar, begin: Callable[..., Service], crash: str, is_done: bool
+) -> None:
+    service = begin(environ={"SPAR_CRASH": crash})
+    assert spar("send", "--no-wait", "buy milk").code == 0
+    asked = waiting(service)
+    assert spar("approvals", "deny", asked["id"], "--yes").code != 0  # it died under it
+    service.wait()
+
+    entries = spar("--json", "audit").json  # read from the file of a service that is dead
+    service = begin()
+    status = service.api(f"/v1/approvals/{asked['id']}").json()["status"]
+
+    assert (status, [each["action"] for each in entries]) == (
+        ("denied", ["approval.deny"]) if is_done else ("pending", [])
+    )
+    assert spar("audit", "verify").code == 0
+    assert service.stop() == 0
+
+
+def test_people_see_who_did_what_and_a_changed_entry_is_named(spar: Spar, begin: Callable[..., Service]) -> None:
+    service = begin()
+    assert "nobody changed anything" in spar("audit").out
+    assert spar("pause").code == 0
+    spar.edit("loop_interval = 0.05", "loop_interval = 0.07")
+    assert spar("reload").code == 0
+    assert spar("resume").code == 0
+    spar.edit("loop_interval = 0.07", "loop_interval = 0.08")
+    service.signal(signal.SIGHUP)
+    until(lambda: len(spar("--json", "audit").json) == 4, "the entry of the signal")
+
+    by_signal, resumed, reloaded, paused = spar("--json", "audit").json
+    assert [each["action"] for each in (paused, reloaded, resumed, by_signal)] == [
+        "agent.pause", "agent.reload", "agent.resume", "agent.reload",
+    ]  # fmt: skip
+    assert {each["actor"] for each in (paused, reloaded, resumed)} == {getpass.getuser()}
+    assert (by_signal["actor"], by_signal["origin"]) == ("signal", "signal")
+    assert reloaded["detail"]["changed"] == {"agent.loop_interval": [0.05, 0.07]}
+    assert by_signal["detail"]["changed"] == {"agent.loop_interval": [0.07, 0.08]}
+    shown = spar("audit", "--action", "agent.pause").out
+    assert "agent.pause" in shown
+    assert "agent.resume" not in shown
+    assert spar("audit", "list", "--action", "agent.pause").out == shown
+    assert spar("audit", "--since", "soon").code == 64
+    assert service.stop() == 0
+    assert spar("--json", "audit", "--limit", "1").json[0]["action"] == "agent.stop"
+    assert spar("--json", "audit", "verify").json == {"ok": True}
+
+    with sqlite3.connect(spar.state / "memory.db") as file:
+        file.execute("UPDATE audit SET actor = 'nobody' WHERE seq = 2")
+    file.close()
+    verified = spar("audit", "verify")
+    assert (verified.code, "the chain of the audit log is broken at number 2" in verified.err) == (1, True), verified
+    assert re.search(r"^audit +2 ", (told := spar("verify")).out, re.M), told
+
+
+@pytest.mark.parametrize(("crash", "number"), [("audit.between:1", 0), ("", 1)])
+def test_a_kill_leaves_a_pause_with_its_entry_or_neither(
+    spar: Spar, begin: Callable[..., Service], crash: str, number: int
+) -> None:
+    service = begin(environ={"SPAR_CRASH": crash})
+    assert (spar("pause").code == 0) is bool(number)
+    service.kill()
+
+    [file] = spar.state.glob("*.db")
+    with contextlib.closing(sqlite3.connect(file)) as rows:
+        kept = rows.execute("SELECT value FROM state WHERE key LIKE '%pause:main'").fetchall()
+        entries = rows.execute("SELECT action FROM audit").fetchall()
+
+    assert len([value for (value,) in kept if value[:1] == '"']) == number
+    assert entries == [("agent.pause",)] * number

@@ -1,0 +1,97 @@
+"""Completion in a real shell: commands, options, and what only the running service knows."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spar.service import exit_codes as exits
+from tests.process.conftest import Spar, until
+
+pytestmark = pytest.mark.process
+BASH = shutil.which("bash")
+
+
+@pytest.fixture
+def home(spar: Spar, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home, and a `spar` on the path as an installation puts it there."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "spar"
+    program.write_text(f"#!{sys.executable}\nfrom spar.cli import main\nmain()\n")
+    program.chmod(0o755)
+    for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "BASH_COMPLETION_USER_DIR", "ZDOTDIR"):
+        spar.environ.pop(name, None)
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    spar.environ |= {"HOME": str(folder), "PATH": path, "SHELL": "/bin/bash"}
+    return folder
+
+
+def completed(spar: Spar, file: Path, line: str) -> list[str]:
+    """What bash offers behind a line, as it asks when Tab is pressed."""
+    words = line.split(" ")
+    quoted = " ".join(shlex.quote(word) for word in words)
+    script = (
+        f"source {file}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; "
+        'f=$(complete -p spar | sed "s/.*-F \\([^ ]*\\).*/\\1/"); "$f" spar "${COMP_WORDS[COMP_CWORD]}"; '
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    command = [str(BASH), "--norc", "-c", script]
+    done = subprocess.run(command, cwd=spar.folder, env=spar.environ, capture_output=True, timeout=60, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(BASH is None, reason="there is no bash")
+def test_bash_completes_commands_and_what_the_service_knows(spar: Spar, home: Path, start: Callable[..., Any]) -> None:
+    written = spar("completion", "install", "--json")
+    file = Path(written.json["file"])
+    assert written.json == {"file": str(file), "shell": "bash", "changed": True}
+    assert file == home / ".local/share/bash-completion/completions/spar"
+    assert completed(spar, file, "spar com") == ["completion"]
+    assert completed(spar, file, "spar approvals de") == ["deny"]
+    assert completed(spar, file, "spar init --nothing") == []
+    assert completed(spar, file, "spar reset k") == [], "no service runs"
+
+    service = start().ready()
+    body = {"message": "hello", "session": "kitchen"}
+    run_id = service.api("/v1/runs", "POST", json=body).json()["run_id"]
+    service.api("/v1/runs", "POST", json={"message": "hello", "session": "bad key; rm"})
+    until(lambda: service.api("/v1/sessions/kitchen").status_code == 200, "the session")
+    until(lambda: completed(spar, file, "spar reset k") == ["kitchen"], "the session, from a service that is not busy")
+    assert "bad" not in " ".join(completed(spar, file, "spar reset ")), "it is no single word for a shell"
+    until(lambda: completed(spar, file, f"spar follow {run_id[:6]}").count(run_id) == 1, "the run")
+    until(lambda: completed(spar, file, "spar sensors restore ho") == ["host"], "the sensor")
+    assert completed(spar, file, "spar -c /nowhere/config.toml reset k") == []
+
+
+def test_the_file_is_written_once_and_brought_up_to_date(spar: Spar, home: Path) -> None:
+    for shell, place in (
+        ("bash", ".local/share/bash-completion/completions/spar"),
+        ("zsh", ".zfunc/_spar"),
+        ("fish", ".config/fish/completions/spar.fish"),
+    ):
+        first = spar("completion", "install", "--shell", shell)
+        assert (first.code, first.out.startswith(f"{home / place} written; ")) == (0, True), first
+    text = (home / place).read_text()
+    assert "is up to date, nothing was written" in spar("completion", "install", "--shell", "fish").out
+    (home / place).write_text("old")
+    assert "brought up to date" in spar("completion", "install", "--shell", "fish").out
+    assert (home / place).read_text() == text == spar("completion", "install", "--shell", "fish", "--print").out
+
+
+def test_what_cannot_be_is_refused_in_a_sentence(spar: Spar, home: Path) -> None:
+    spar.environ["SHELL"] = "/bin/tcsh"
+    refused = spar("completion", "install")
+    assert (refused.code, "--shell bash|zsh|fish" in refused.err) == (exits.USAGE, True)
+    (home / ".zfunc").write_text("a file")
+    refused = spar("completion", "install", "--shell", "zsh")
+    assert (refused.code, "cannot be written" in refused.err) == (exits.CANNOT_CREATE, True)

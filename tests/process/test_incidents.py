@@ -1,0 +1,205 @@
+"""Incidents of a real service: killed at any point, looked at from the shell and over HTTP, closed by a person."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.process.conftest import Service, Spar, until
+
+pytestmark = pytest.mark.process
+
+PARTS = '''
+from pathlib import Path
+from spar import Perception
+
+
+class Alerts:
+    """Lines of a file as alerts: NAME STATUS SERVICE."""
+
+    every = 0.05
+
+    async def open(self, ctx):
+        self._ctx, self._read = ctx, int(ctx.cursor or 0)
+
+    def poll(self):
+        path = Path("alerts.txt")
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = []
+        for number, line in enumerate(lines[self._read:], self._read):
+            name, status, service = line.split(maxsplit=2)
+            found.append(Perception(
+                f"{name} is {status}", kind="alert", key=str(number),
+                attributes={"status": status, "severity": "error", "labels": {"alertname": name, "service": service}},
+            ))
+        if found:
+            self._read = len(lines)
+            self._ctx.checkpoint(self._read)
+        return found
+'''
+CONFIG = """
+[agent]
+name = "watch"
+loop_interval = "off"
+
+[[sensors]]
+use = "parts:Alerts"
+name = "alerts"
+
+[[tools]]
+use = "note"
+
+[[rules]]
+name = "note it"
+when = { kind = "incident.*" }
+[[rules.calls]]
+tool = "note"
+params = { title = "{kind}", text = "{incident.id}" }
+"""
+#: Where a cycle may be cut off that opens or closes an incident.
+LABELS = ("cycle.opened", "plan.before", "plan.committed", "act.result_received", "cycle.closing", "cycle.closed")
+
+
+@pytest.fixture
+def watch(spar: Spar) -> Spar:
+    (spar.folder / "parts.py").write_text(PARTS)
+    spar.write(CONFIG)
+    return spar
+
+
+def say(spar: Spar, *lines: str) -> None:
+    with (spar.folder / "alerts.txt").open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def incidents(spar: Spar) -> list[Any]:
+    answer = spar("incidents", "list", "--json")
+    assert answer.code == 0, answer
+    found: list[Any] = answer.json
+    return found
+
+
+def notices(spar: Spar) -> list[str]:
+    """The kinds of the notices that were acted on, in order."""
+    told = []
+    for cycle in spar("cycles", "list", "--limit", "100", "--outcome", "acted", "--json").json[::-1]:
+        whole = spar("cycles", "show", cycle["cycle_id"], "--json").json
+        told += [each["kind"] for each in whole["perceptions"] if each["kind"].startswith("incident.")]
+    return told
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_an_incident_is_neither_lost_nor_doubled_by_a_death(watch: Spar, start: Any, label: str) -> None:
+    say(watch, "Down firing shop")
+    dying = start(environ={"SPAR_CRASH": f"{label}:1"})
+    dying.process.wait(60)
+    assert dying.process.returncode in (-9, 137), dying.err
+
+    service: Service = start().ready()
+    until(lambda: notices(watch) == ["incident.opened"], "the notice, once")
+    say(watch, "Slow firing shop", "Slow resolved shop")
+    until(lambda: incidents(watch)[0]["count"] == 3, "its growth")
+    say(watch, "Down resolved shop")
+    until(lambda: incidents(watch)[0]["state"] == "closed", "its end")
+
+    (incident,) = incidents(watch)
+    assert (incident["id"], incident["count"], incident["ordinal"]) == ("I-1", 4, 1)
+    until(lambda: notices(watch)[-1] == "incident.closed", "the notice of its end")
+    assert "note(title=incident.opened" in watch("incidents", "show", "I-1").out
+    assert notices(watch).count("incident.opened") == notices(watch).count("incident.closed") == 1
+    assert service.api("/v1/incidents/I-1").json()["state"] == "closed"
+
+
+@pytest.mark.parametrize(
+    ("label", "ending"),
+    [*((label, "resolved") for label in LABELS), ("cycle.opened", "quiet"), ("cycle.closing", "quiet")],
+)
+def test_the_end_of_an_incident_is_neither_lost_nor_doubled_by_a_death(
+    watch: Spar, start: Any, label: str, ending: str
+) -> None:
+    say(watch, "Down firing shop")
+    first: Service = start().ready()
+    until(lambda: notices(watch) == ["incident.opened"], "the notice")
+    assert first.stop() == 0
+    if ending == "resolved":
+        say(watch, "Down resolved shop")
+    else:  # it has been quiet for long enough when the next process looks
+        watch.edit('name = "alerts"', 'name = "alerts"\n\n[perception.incidents]\nquiet = 0.1\nquiet_firing = 0.1')
+    dying = start(environ={"SPAR_CRASH": f"{label}:1"})
+    dying.process.wait(60)
+    assert dying.process.returncode in (-9, 137), dying.err
+
+    service: Service = start().ready()
+    until(lambda: incidents(watch)[0]["state"] == "closed", "its end")
+    until(lambda: notices(watch)[-1] == "incident.closed", "the notice of its end")
+    until(lambda: service.agent["recovery"]["in_hand"] == 0, "the rest of the work")
+
+    assert notices(watch) == ["incident.opened", "incident.closed"]
+    (incident,) = incidents(watch)
+    assert (incident["id"], incident["ordinal"]) == ("I-1", 1)
+    assert service.stop() == 0
+
+
+def test_people_see_the_story_of_an_incident_and_close_it(watch: Spar, start: Any) -> None:
+    say(watch, "Down firing shop", "Slow\x1b]0;x firing shop")
+    service: Service = start().ready()
+    until(lambda: incidents(watch), "an incident")
+
+    (short,) = service.api("/v1/incidents?state=open").json()
+    assert (short["id"], short["things"], short["entities"]) == ("I-1", 2, {"service": ["shop"]})
+    assert 'spar_incidents_open{agent="watch",severity="error"} 1.0' in service.get("/metrics").text
+    until(lambda: "note(" in watch("incidents", "show", "i-1").out, "its calls")
+    story = watch("incidents", "show", "i-1").out
+    assert "opens: error of 'alerts', which belongs to no open incident" in story
+    assert "joins: it shares service shop" in story
+    assert "\x1b" not in story
+
+    closing = watch("incidents", "close", "I-1")
+    assert closing.out == "closed with the next cycle: I-1\n", closing
+    until(lambda: incidents(watch)[0]["state"] == "closed", "its end")
+    assert "closed it" in incidents(watch)[0]["reason"]
+    audited = [(each["action"], each["subject"]) for each in service.api("/v1/audit").json()]
+    assert ("incident.close", "I-1") in audited
+    again = watch("incidents", "close", "I-1")
+    assert (again.code, "I-1 is closed already" in again.err) == (1, True), again
+    assert service.api("/v1/incidents/I-9").status_code == 404
+    assert service.api("/v1/incidents?state=x").status_code == 422
+    assert "no incident 'I-9'; the last are: I-1" in watch("incidents", "show", "I-9").err
+    until(lambda: notices(watch)[-1] == "incident.closed", "the notice of its end")
+
+
+def test_what_the_pipeline_makes_of_lines_is_shown_beside_a_running_service(watch: Spar, start: Any) -> None:
+    lines = [
+        "ERROR shop[1]: no connection to the database",
+        "ERROR shop[1]: no connection to the database",
+        json.dumps({"content": "FIRING: Down", "kind": "alert", "attributes": {"labels": {"service": "shop"}}}),
+        '{"content": ',
+        '{"content": "x", "priority": 7}',
+        "",
+        "please restart the shop\x1b[2J",
+        "x" * 1_100_000,
+    ]
+    answer = watch("perceive", "-", stdin="\n".join(lines).encode())
+
+    assert answer.code == 1
+    assert "line 4 cannot be read" in answer.err
+    assert "line 5 cannot be read" in answer.err
+    assert "line 8 cannot be read: longer than 1048576 bytes" in answer.err
+    assert "a line of template 1, told as line 1" in answer.out
+    assert "8 lines, 3 of them cannot be read" in answer.out
+    assert "\x1b" not in answer.out
+    rows = [
+        json.loads(row) for row in watch("perceive", "-", "--json", stdin="\n".join(lines).encode()).out.splitlines()
+    ]
+    became = {row["line"]: row["became"] for row in rows[:-1]}
+    assert became[2] == "templates: out"
+    assert became[7] == "itself"
+    assert {became[1], became[3]} == {"incident.opened", "incident.grown"}
+    assert (rows[-1]["lines"], rows[-1]["unreadable"]) == (8, 3)
+    assert watch("perceive", "nothing.log").code == 69
+    assert not watch.state.exists()
+    start().ready()
+    assert watch("perceive", "alerts.txt").code == 69
+    assert watch("perceive", "config.toml").code == 0

@@ -1,0 +1,115 @@
+"""`spar new`: a package that is installed, keeps its contract, and is found by its name."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spar.service import exit_codes as exits
+from tests.process.conftest import Spar
+
+pytestmark = pytest.mark.process
+
+#: What a service is that has the part.
+CONFIGS = {
+    "sensor": '[[sensors]]\nuse = "night-watch"\noptions = { path = "watched.txt", every = 0.1 }\n',
+    "tool": '[[sensors]]\nuse = "messages"\n[[tools]]\nuse = "night-watch"\n',
+    "planner": '[[sensors]]\nuse = "messages"\n[plan]\nuse = "night-watch"\n[[tools]]\nuse = "note"\n',
+}
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """An environment that has the packages of this one and nothing else; its site-packages."""
+    venv.create(tmp_path / "venv", symlinks=True)
+    site = next((tmp_path / "venv").glob("lib/python*/site-packages"))
+    root = Path(__file__).parents[2]
+    (site / "shared.pth").write_text(f"{root}\n{sysconfig.get_path('purelib')}\n")
+    return site
+
+
+def installed(package: Path, site: Path) -> None:
+    """What `pip install -e` does: the metadata beside the module, both on the path; no wheel is needed."""
+    pytest.importorskip("setuptools")
+    build = "import setuptools; setuptools.setup()"
+    command = [sys.executable, "-W", "ignore", "-c", build, "-q", "egg_info"]
+    done = subprocess.run(command, cwd=package, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    (site / "package.pth").write_text(f"{package}\n")
+
+
+@pytest.mark.parametrize("kind", ["sensor", "tool", "planner"])
+def test_a_new_part_is_installed_keeps_its_contract_and_is_found(
+    spar: Spar, scratch: Path, start: Callable[..., Any], kind: str
+) -> None:
+    made = spar("new", kind, "night-watch", "own")
+    assert (made.code, "pip install -e 'own[test]' && pytest own" in made.out) == (0, True), made
+    package = spar.folder / "own"
+    assert not [path.name for path in package.iterdir() if re.search(r"@\w+@", path.read_text())], "a word was left"
+    installed(package, scratch)
+    python = scratch.parents[2] / "bin" / "python"
+    environ = {**spar.environ, "PYTHONPATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    tested = subprocess.run(
+        [python, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--rootdir", package, package],
+        cwd=package, env=environ, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    rules = ["--isolated", "--select", "E,F,I,B,UP", "--line-length", "120"]
+    ruff = [sys.executable, "-m", "ruff", "check", *rules, "."]
+    judged = subprocess.run(ruff, cwd=package, capture_output=True, text=True)
+    assert judged.returncode == 0, judged.stdout
+
+    spar.write(CONFIGS[kind])
+    environ = {**spar.environ, "PYTHONPATH": str(spar.folder)}
+
+    def run(*arguments: str) -> str:
+        command = [python, "-m", "spar", *arguments]
+        done = subprocess.run(command, cwd=spar.folder, env=environ, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    run("config", "check")
+    listed = run("parts")
+    assert f"spar.{kind}s" in next(line for line in listed.splitlines() if "night-watch" in line)
+    assert "BROKEN" not in listed
+    run("step", "sense")
+
+
+def test_nothing_is_overwritten(spar: Spar) -> None:
+    assert spar("new", "tool", "tide").code == 0
+    before = {path.name: path.read_text() for path in (spar.folder / "tide").iterdir()}
+    again = spar("new", "sensor", "tide")
+    assert (again.code, "stays as it is" in again.err) == (exits.CANNOT_CREATE, True), again
+    assert {path.name: path.read_text() for path in (spar.folder / "tide").iterdir()} == before
+    (spar.folder / "file").write_text("")
+    assert spar("new", "tool", "ebb", "file").code == exits.CANNOT_CREATE
+    assert spar("--json", "new", "tool", "ebb", "deep/er/ebb").json["files"][0] == "pyproject.toml"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("senser", "tide", "did you mean 'sensor'?"),
+        ("tool", "Tide", "must be small letters"),
+        ("tool", "../tide", "must be small letters"),
+        ("tool", "a--b", "must be small letters"),
+        ("tool", "tide\n", "must be small letters"),
+        ("tool", "x" * 60, "must be small letters"),
+        ("tool", "", "must be small letters"),
+        ("tool", "note", "there is a part of this name under spar.tools already"),
+        ("planner", "rules", "there is a part of this name under spar.planners already"),
+    ],
+)
+def test_a_bad_name_is_refused_in_a_sentence(spar: Spar, kind: str, name: str, words: str) -> None:
+    refused = spar("new", kind, name)
+    assert (refused.code, words in refused.err) == (exits.USAGE, True), refused
+    assert "\n" not in refused.err.strip()
+    assert sorted(path.name for path in spar.folder.iterdir()) == ["config.toml"]

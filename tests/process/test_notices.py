@@ -1,0 +1,152 @@
+"""Notices from outside: a real service tells a real web hook and a real mail server, also after it was killed."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.process.conftest import Service, Spar, until
+
+pytestmark = pytest.mark.process
+
+SENSOR = """
+import pathlib
+
+class Shaky:
+    async def poll(self):
+        if pathlib.Path("broken").exists():
+            raise OSError("the line is cut")
+        return []
+"""
+CONFIG = """
+[agent]
+loop_interval = 0.1
+
+[[sensors]]
+use = "own:Shaky"
+name = "shaky"
+every = 0.1
+max_failures = 1
+probe_after = 0.3
+
+[[notifiers]]
+use = "webhook"
+name = "ops"
+kinds = ["sensor"]
+options = {{ url = "{url}", secret = {{ env = "HOOK_SECRET" }} }}
+
+[log]
+format = "json"
+"""
+
+
+class Hook:
+    """A web hook that keeps what it is told; while `answers` is not 200 it refuses it."""
+
+    def __init__(self) -> None:
+        self.answers = 200
+        self.told: list[dict[str, Any]] = []
+        self.refused = 0
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if hook.answers == 200:
+                    wanted = hmac.new(b"hush-hush-hush", body, hashlib.sha256).hexdigest()
+                    is_signed = self.headers["x-spar-signature-256"] == f"sha256={wanted}"
+                    key = self.headers["idempotency-key"]
+                    hook.told.append({**json.loads(body), "key": key, "is_signed": is_signed})
+                else:
+                    hook.refused += 1
+                self.send_response(hook.answers)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *given: Any) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/alerts"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    hook = Hook()
+    yield hook
+    hook.server.shutdown()
+    hook.server.server_close()
+
+
+@pytest.fixture
+def begin(spar: Spar, start: Callable[..., Service], hook: Hook) -> Callable[[], Service]:
+    (spar.folder / "own.py").write_text(SENSOR)
+    spar.write(CONFIG.format(url=hook.url))
+
+    def begun() -> Service:
+        return start(environ={"HOOK_SECRET": "hush-hush-hush"}).ready()
+
+    return begun
+
+
+def test_an_alert_before_a_kill_is_told_after_it_once_and_signed_and_its_end_too(
+    spar: Spar, begin: Callable[[], Service], hook: Hook
+) -> None:
+    hook.answers = 503
+    service = begin()
+    (spar.folder / "broken").touch()
+    until(lambda: hook.refused, "an attempt")
+    until(lambda: 'spar_notices_waiting{notifier="ops"} 1.0' in service.get("/metrics").text, "one that waits")
+    service.said("notifier fails", notifier="ops")
+    assert "503" in spar("notify", "list").out
+    service.process.kill()
+    service.wait()
+    assert hook.told == []
+
+    hook.answers = 200
+    service = begin()
+    raised = until(lambda: hook.told, "the notice")[0]
+    assert (raised["state"], raised["kind"], raised["is_signed"]) == ("raised", "sensor", True)
+    assert raised["key"] == raised["id"]
+    assert "the line is cut" in raised["text"]
+    until(lambda: "sensor" in str(service.agent["alerts"]), "the alert in this process")
+    (spar.folder / "broken").unlink()
+    until(lambda: len(hook.told) == 2, "its end")
+    assert (hook.told[1]["state"], hook.told[1]["alert_id"]) == ("recovered", raised["alert_id"])
+    assert "hush-hush-hush" not in service.err
+    assert service.stop() == 0
+    assert len(hook.told) == 2
+
+
+def test_a_test_is_sent_and_what_is_wrong_is_said(spar: Spar, begin: Callable[[], Service], hook: Hook) -> None:
+    service = begin()
+    assert spar("notify", "test", "ops").out == "ops: sent\n"
+    assert hook.told[0]["state"] == "test"
+    hook.answers = 500
+    refused = spar("notify", "test")
+    assert (refused.code, "500" in refused.err) == (1, True), refused
+    unknown = spar("notify", "test", "nobody")
+    assert (unknown.code, "known: ops" in unknown.err) == (1, True), unknown
+    assert [each["action"] for each in service.api("/v1/audit?action=notifier").json()] == ["notifier.test"] * 2
+    assert service.stop() == 0
+
+
+def test_notifiers_that_cannot_work_are_refused_by_name(spar: Spar) -> None:
+    for text, words in {
+        'use = "pigeon"': "no notifier named 'pigeon'",
+        'use = "log"\nkinds = ["dsk"]': "notifiers[0].kinds",
+        'use = "webhook"\noptions = { url = "ftp://x" }': "must begin with http",
+        'use = "mail"\noptions = { smtp = "smtp://127.0.0.1", sender = "x", to = ["a@example.org"] }': "sender",
+        'use = "desktop"': "there is no program 'notify-send'",
+    }.items():
+        spar.write(f"[[notifiers]]\n{text}\n")
+        refused = spar("config", "check", environ={"PATH": "/nowhere"})
+        assert (refused.code, words in refused.err) == (78, True), refused

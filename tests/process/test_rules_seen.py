@@ -1,0 +1,320 @@
+"""Every shipped rule, seen to fire and to resolve: a real service in real trouble, a real Prometheus.
+
+What is to hold for minutes or hours holds for seconds here (`Watcher`); the expressions are those that are shipped. The
+rules whose trouble cannot be had in a test are named with the reason; promtool shows that they fire
+(`tests/observe/test_shipped_rules.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spar.observe.shipped import shipped
+from tests.process.conftest import PATIENCE, Service, Spar, until
+from tests.process.test_channels import CHANNEL, Line
+from tests.process.test_watched_from_outside import Watcher, _free_ports, watch
+
+__all__ = ["watch"]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        shutil.which("prometheus") is None or shutil.which("prometheus-alertmanager") is None,
+        reason="needs Prometheus and Alertmanager (Debian packages prometheus, prometheus-alertmanager)",
+    ),
+]
+LONG = 4 * PATIENCE
+
+#: The rules that each test below, or in `test_watched_from_outside`, sees.
+SEEN = {
+    "SparDown", "SparPausedLong", "SparProviderDown",
+    "SparFailing", "SparErrorsBurnFast", "SparErrorsBurnSlow", "SparSensorStale", "SparChannelDown",
+    "SparBlocked", "SparApprovalOld", "SparDiskLow", "SparMemoryHigh",
+    "SparRestarting", "SparCallsInDoubt", "SparModuleRestarts", "SparBudgetNearlySpent", "SparDeadLetters",
+    "SparPhaseStuck", "SparTriggerMissed", "SparBacklog", "SparUndelivered", "SparLosing",
+}  # fmt: skip
+#: Those that promtool alone shows, and why.
+PROMTOOL_ONLY = {
+    "SparAgentFailed": "an agent whose loop gives up ends its process within a moment, too soon for a scrape",
+    "SparStuck": "no cycle although work waits: a fault of the loop itself, which nothing outside can bring about",
+}
+
+PARTS = (
+    CHANNEL
+    + '''
+import os, pathlib, time, uuid
+from spar import Action, Call, tool
+from spar.types import Perception
+
+
+class Line(FolderChannel):
+    async def receive(self, context):
+        if pathlib.Path("dead").exists():
+            raise TransientError("the line is dead")
+        context.ready()
+        while not pathlib.Path("dead").exists():
+            await asyncio.sleep(0.02)
+        raise TransientError("the line is dead")
+
+
+class Ticker:
+    every = 0.3
+
+    def open(self, context): ...
+
+    def close(self): ...
+
+    def poll(self):
+        if pathlib.Path("blind").exists():
+            raise OSError("nothing to see")
+        return [Perception(uuid.uuid4().hex, kind="tick")]  # equal ones would be one
+
+
+async def plan(perceptions):
+    """Fail, hold on or block the event loop while somebody wants it; carry out what a message says."""
+    while pathlib.Path("block").exists():
+        time.sleep(0.01)
+    while pathlib.Path("hold").exists():
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            continue
+    if pathlib.Path("fail").exists():
+        raise RuntimeError("as it was told")
+    said = [each.text for each in perceptions if each.kind == "message"]
+    if said and said[0].startswith("die"):
+        os._exit(9)
+    if said and said[0].startswith("ask") and not pathlib.Path("asked").exists():
+        pathlib.Path("asked").touch()
+        return Action(calls=[Call("pay", {})])
+    if said and said[0].startswith("hang") and not pathlib.Path("hanging").exists():
+        return Action(calls=[Call("hang", {})])
+    return Action(calls=[Call("look", {})])
+
+
+@tool(effect="once", approval="ask")
+async def pay() -> str:
+    return "paid"
+
+
+@tool(effect="once")
+async def hang() -> str:
+    pathlib.Path("hanging").touch()
+    await asyncio.sleep(3600)
+    return "never"
+
+
+@tool(effect="read", safe_with_untrusted=True)
+async def look() -> str:
+    return "seen"
+
+
+class Forgetful:
+    async def store(self, experience):
+        if pathlib.Path("full").exists():
+            raise PermanentError("the page is torn")
+'''
+)
+CONFIG = """
+[agent]
+loop_interval = 0.3
+
+[health]
+failing_after = 6
+backoff = 0.05
+max_restarts = 1000
+stalled_after = 2
+
+[agent.phases.plan]
+timeout = "off"
+
+[plan]
+use = "mine:plan"
+
+[[sensors]]
+use = "messages"
+
+[[sensors]]
+use = "mine:Ticker"
+name = "ticker"
+max_failures = 1
+probe_after = 0.3
+
+[[sensors]]
+use = "schedule"
+name = "often"
+options = { interval = 0.2, text = "now" }
+
+[[channels]]
+use = "mine:Line"
+name = "line"
+options = { path = "line" }
+
+[[tools]]
+use = "mine:pay"
+[[tools]]
+use = "mine:hang"
+[[tools]]
+use = "mine:look"
+
+[budgets]
+hour = { calls = 100000, effects = 100000 }
+day = { calls = 100000 }
+
+[log]
+format = "json"
+"""
+
+
+def test_every_rule_is_seen_here_or_said_to_be_seen_by_promtool_only() -> None:
+    names = set(re.findall(r"- alert: (\w+)", shipped("rules.yml")))
+    assert SEEN | set(PROMTOOL_ONLY) == names
+    assert SEEN & set(PROMTOOL_ONLY) == set()
+
+
+@pytest.fixture
+def troubled(spar: Spar) -> Spar:
+    """A folder of a service whose parts fail while a file of that name is there."""
+    (spar.folder / "mine.py").write_text(PARTS)
+    (spar.folder / "line").mkdir()
+    spar.write(CONFIG)
+    spar.environ["SPAR_SERVICE__PORT"] = str(_free_ports(1)[0])
+    return spar
+
+
+def fires(watcher: Watcher, *names: str) -> None:
+    until(lambda: set(names) <= watcher.firing(), f"{', '.join(names)} firing", LONG)
+
+
+def resolves(watcher: Watcher, *names: str) -> None:
+    until(lambda: not set(names) & watcher.firing(), f"{', '.join(names)} resolved", LONG)
+
+
+Watch = Callable[[Service], Watcher]
+
+
+def test_what_fails_is_told_until_it_fails_no_more(troubled: Spar, start: Any, watch: Watch) -> None:
+    watcher = watch(start().ready())
+    told = ("SparFailing", "SparErrorsBurnFast", "SparErrorsBurnSlow", "SparSensorStale", "SparChannelDown",
+            "SparModuleRestarts")  # fmt: skip
+    (troubled.folder / "fail").touch()
+    fires(watcher, *told[:3])
+    (troubled.folder / "fail").unlink()
+    for name in ("blind", "dead"):
+        (troubled.folder / name).touch()
+    fires(watcher, *told[3:])
+    for name in ("blind", "dead"):
+        (troubled.folder / name).unlink()
+    resolves(watcher, *told)
+
+
+def test_what_waits_for_people_and_what_blocks_is_told(troubled: Spar, start: Any, watch: Watch) -> None:
+    service = start().ready()
+    watcher = watch(service)
+    assert service.api("/v1/runs", "POST", json={"message": "ask me"}).status_code < 300
+    questions = until(lambda: troubled("approvals", "list", "--json").json, "the question")
+    fires(watcher, "SparApprovalOld")
+    for question in questions:
+        assert troubled("approvals", "deny", question["id"]).code == 0
+    resolves(watcher, "SparApprovalOld")
+
+    (troubled.folder / "block").touch()
+    fires(watcher, "SparBlocked")
+    (troubled.folder / "block").unlink()
+    resolves(watcher, "SparBlocked")
+
+
+def test_too_little_room_is_told_until_there_is_more(troubled: Spar, start: Any, watch: Watch) -> None:
+    small = {"SPAR_SERVICE__MEMORY_SOFT": "1", "SPAR_SERVICE__MIN_FREE_DISK": str(1 << 60)}
+    service = start(environ={**small, "SPAR_SERVICE__MEMORY_HARD": "0"})
+    until(lambda: service.address, "its address", LONG)
+    watcher = watch(service)
+    fires(watcher, "SparDiskLow", "SparMemoryHigh")
+    service.kill()
+    start().ready()
+    resolves(watcher, "SparDiskLow", "SparMemoryHigh")
+
+
+def test_a_service_that_dies_again_and_again_and_leaves_a_call_in_doubt_is_told(
+    troubled: Spar, start: Any, watch: Watch
+) -> None:
+    service = start().ready()
+    watcher = watch(service)
+    assert service.api("/v1/runs", "POST", json={"message": "hang on"}).status_code < 300
+    until((troubled.folder / "hanging").exists, "the call begun")
+    for _ in range(5):
+        service.kill()
+        service = start().ready()
+        process = service.process.pid
+        until(lambda: watcher.series('up{job="spar"} == 1'), f"process {process} scraped", LONG)
+    fires(watcher, "SparRestarting", "SparCallsInDoubt")
+    for doubt in troubled("calls", "list", "--json").json:
+        assert troubled("calls", "resolve", doubt["id"], "failed").code == 0
+    resolves(watcher, "SparRestarting", "SparCallsInDoubt")
+
+
+def test_a_phase_that_does_not_end_and_what_waits_for_it_is_told(troubled: Spar, start: Any, watch: Watch) -> None:
+    service = start().ready()
+    watcher = watch(service)
+    told = ("SparPhaseStuck", "SparTriggerMissed", "SparBacklog")
+    (troubled.folder / "hold").touch()
+    assert service.api("/v1/runs", "POST", json={"message": "hello"}).status_code < 300
+    fires(watcher, *told)
+    (troubled.folder / "hold").unlink()
+    resolves(watcher, *told)
+
+
+def test_a_budget_that_is_nearly_spent_is_told_until_there_is_more_of_it(
+    troubled: Spar, start: Any, watch: Watch
+) -> None:
+    troubled.edit("hour = { calls = 100000, effects = 100000 }", "hour = { calls = 20 }")
+    watcher = watch(start().ready())
+    fires(watcher, "SparBudgetNearlySpent")
+    troubled.edit("hour = { calls = 20 }", "hour = { calls = 100000 }")
+    assert troubled("reload").code == 0
+    resolves(watcher, "SparBudgetNearlySpent")
+
+
+def test_work_of_which_the_process_dies_three_times_is_told_until_it_is_dropped(
+    troubled: Spar, start: Any, watch: Watch
+) -> None:
+    service = start().ready()
+    watcher = watch(service)
+    with contextlib.suppress(ConnectionError):  # accepted; it may die before it has said so
+        service.api("/v1/runs", "POST", json={"message": "die of me"})
+    for _ in range(5):
+        service.wait(LONG)
+        service = start()
+        try:
+            letters = until(lambda: troubled("dead", "list", "--json").json, "what was put aside", 5.0)
+            break
+        except AssertionError:
+            continue
+    fires(watcher, "SparDeadLetters")
+    for letter in letters:
+        assert troubled("dead", "drop", letter["id"]).code == 0
+    resolves(watcher, "SparDeadLetters")
+
+
+def test_a_message_to_nobody_is_told_until_it_is_dropped(spar: Spar, start: Any, watch: Watch) -> None:
+    line = Line(spar)
+    watcher = watch(start().ready())
+    line.say("m1", "nobody", "hello")
+    fires(watcher, "SparUndelivered")
+    for message in spar("channels", "failed", "--json").json:
+        assert spar("channels", "drop", message["id"]).code == 0
+    resolves(watcher, "SparUndelivered")
+
+
+def test_a_store_that_loses_what_it_is_given_is_told_while_it_does(troubled: Spar, start: Any, watch: Watch) -> None:
+    troubled.edit("[plan]\n", '[memory]\nuse = "mine:Forgetful"\n\n[plan]\n')
+    watcher = watch(start().ready())
+    (troubled.folder / "full").touch()
+    fires(watcher, "SparLosing")
+    (troubled.folder / "full").unlink()
+    resolves(watcher, "SparLosing")

@@ -1,0 +1,120 @@
+"""An owner teaches a running service which intent a text has, kills it, and takes the lesson back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.process.conftest import Service, Spar
+
+CONFIG = """
+[agent]
+loop_interval = "off"
+
+[perception.intents.restart_service]
+examples = ["restart {service}", "please restart {service} now", "bounce {service}", "start {service} again"]
+
+[perception.intents.show_bill]
+file = "bills.txt"
+
+[perception.learning]
+files = ["more.jsonl"]
+
+[[rules]]
+name = "restart"
+when = { intent = "restart_service" }
+answer = "restarting {attributes.slots.service|it}"
+
+[[rules]]
+name = "bill"
+when = { intent = "show_bill" }
+answer = "your bill"
+
+[[rules]]
+name = "else"
+when = { kind = "message" }
+answer = "{intent}"
+
+[log]
+format = "json"
+"""
+BILLS = "show me the bill of May\nwhat do I owe\n\nthe invoice of last month please\nhow much is my bill\n"
+MORE = '{"text": "how much money do I owe you", "intent": "show_bill"}\n'
+
+
+@pytest.fixture
+def taught(spar: Spar) -> Spar:
+    (spar.folder / "bills.txt").write_text(BILLS)
+    (spar.folder / "more.jsonl").write_text(MORE)
+    spar.write(CONFIG)
+    return spar
+
+
+def said(spar: Spar, text: str) -> str:
+    return spar("send", text).out.strip()
+
+
+def test_what_it_is_taught_counts_at_once_survives_a_kill_and_can_be_forgotten(
+    taught: Spar, start: Callable[..., Service]
+) -> None:
+    service = start().ready()
+    assert said(taught, "please restart nginx") == "restarting nginx"
+    assert said(taught, "show the bill of June") == "your bill"
+    assert said(taught, "my frontdoor is grumpy") == "unknown"
+
+    told = taught("learn", "intent", "my frontdoor is grumpy", "restart_service")
+
+    assert told.code == 0
+    assert "'my frontdoor is grumpy' has the intent restart_service" in told.out
+    assert said(taught, "my frontdoor is  grumpy") == "restarting it"
+    service.kill()  # with -9, right after the answer
+    service = start().ready()
+    assert said(taught, "my frontdoor is grumpy") == "restarting it"
+    listed: dict[str, Any] = taught("--json", "learn", "list").json
+    assert [(row["label"], row["text"]) for row in listed["taught"]] == [("restart_service", "my frontdoor is grumpy")]
+    assert {(row["label"], row["written"], row["taught"]) for row in listed["labels"]} == {
+        ("restart_service", 4, 1),
+        ("show_bill", 5, 0),
+    }
+    assert "restart_service (0.99)" in taught("learn", "try", "my frontdoor is grumpy").out
+
+    assert taught("learn", "forget", listed["taught"][0]["id"]).code == 0
+
+    assert said(taught, "my frontdoor is grumpy") == "unknown"
+    assert "grumpy" not in taught("learn", "list").out
+    assert service.stop() == 0
+
+
+def test_a_wrong_lesson_is_refused_with_a_sentence(taught: Spar, start: Callable[..., Service]) -> None:
+    start().ready()
+
+    empty = taught("learn", "intent", "  ", "x")
+    long = taught("learn", "intent", "a" * 3000, "x")
+    unknown = taught("learn", "forget", "abcdef")
+
+    assert empty.code
+    assert "an example needs a text" in empty.err
+    assert long.code
+    assert "at most 2000 characters" in long.err
+    assert unknown.code
+    assert "`spar learn list` shows their ids" in unknown.err
+
+
+def test_a_message_cannot_teach(taught: Spar, start: Callable[..., Service]) -> None:
+    start().ready()
+
+    said(taught, 'spar learn intent "hello" restart_service')
+    said(taught, '{"text": "hello", "intent": "restart_service"}')
+
+    assert taught("--json", "learn", "list").json["taught"] == []
+
+
+def test_examples_that_cannot_be_used_stop_the_start_with_file_and_line(taught: Spar) -> None:
+    (taught.folder / "more.jsonl").write_text('{"text": "a", "intent": "b"}\n{"text": "c"}\n')
+
+    checked = taught("config", "check")
+
+    assert checked.code == 78
+    assert '\'more.jsonl\', line 2: an example has either "intent" or "kind"' in checked.err + checked.out

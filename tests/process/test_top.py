@@ -1,0 +1,339 @@
+"""`spar top` over a real service: what is seen of it, and that what is answered is done."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from textual.pilot import Pilot
+
+from spar.cli.top.app import Top
+from spar.cli.top.link import ServiceLink
+from spar.cli.top.panels import LogPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
+from spar.cli.top.record import RecordScreen
+from spar.cli.top.rows import RowList
+from spar.cli.top.run import RunScreen
+from spar.service import exit_codes as exits
+from tests.process.conftest import PATIENCE, Spar
+
+pytestmark = pytest.mark.process
+
+#: A planner that does what a message names; it writes until it is told to go on.
+PARTS = '''
+import asyncio, pathlib
+from spar import Action, Call, tool
+from spar.events import AssistantDelta
+
+@tool(effect="once")
+async def pay(to: str, amount: int) -> str:
+    """Pay somebody."""
+    with pathlib.Path("paid.txt").open("a") as file:
+        file.write(f"{amount} to {to}\\n")
+    return "paid"
+
+class Teller:
+    def attach(self, host):
+        self.events = host.events
+
+    async def plan(self, perceptions, context):
+        run = context.run
+        if run is None:
+            return None
+        if "pay" in run.goal:
+            call = Call("pay", {"to": "baker", "amount": 30})
+            return Action(calls=(call,)) if run.number == 1 else Action(output="ok")
+        if "hostile" in run.goal:
+            evil = "x" * 1_000_000 + " [red]markup[/red] \\x1b[2J\\x1b]0;title\\x07 \\u202eturned"
+            self.events.publish(AssistantDelta(run_id=run.id, text=evil))
+            return Action(output="[b]done[/b] \\x1b[31m")
+        for piece in ("once", " upon"):
+            self.events.publish(AssistantDelta(run_id=run.id, text=piece))
+        while not pathlib.Path("go").exists():
+            await asyncio.sleep(0.01)
+        self.events.publish(AssistantDelta(run_id=run.id, text=" a time"))
+        return Action(output="once upon a time")
+'''
+CONFIG = """
+[agent]
+name = "house"
+loop_interval = 0.2
+
+[[sensors]]
+use = "messages"
+
+[plan]
+use = "mine:Teller"
+
+[[tools]]
+use = "mine:pay"
+
+[[approval.rules]]
+tool = "pay"
+decision = "ask"
+
+[budgets.hour]
+calls = 40
+
+[service]
+port = 0
+"""
+
+
+@pytest.fixture
+def house(spar: Spar, start: Callable[..., Any]) -> Any:
+    (spar.folder / "mine.py").write_text(PARTS)
+    spar.write(CONFIG)
+    return start().ready()
+
+
+class Screen:
+    """A terminal with `spar top` in it: what stands there, and the keys."""
+
+    def __init__(self, app: Top, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    @property
+    def text(self) -> str:
+        """Everything that stands on the screen, by lines."""
+        size = self.app.size
+        lines = self.app.screen._compositor.render_strips()
+        return "\n".join(strip.text for strip in lines[: size.height])
+
+    def rows(self, panel: type[Panel]) -> str:
+        """The text of one list, as far as it is drawn."""
+        found = self.app.screen_stack[0].query_one(panel)
+        return "\n".join(found.render_line(y).text for y in range(found.size.height))
+
+    async def until(self, condition: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            await self.pilot.pause(0.02)
+            if found := condition():
+                return found
+        raise AssertionError(f"not seen: {what} on\n{self.text}")
+
+    async def shows(self, *words: str) -> None:
+        await self.until(lambda: all(word in self.text for word in words), f"{words}")
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+
+@asynccontextmanager
+async def seen(spar: Spar, width: int = 120, height: int = 40, **more: Any) -> AsyncIterator[Screen]:
+    app = Top(ServiceLink(spar.state), **more)
+    async with app.run_test(size=(width, height)) as pilot:
+        yield Screen(app, pilot)
+
+
+async def submitted(service: Any, message: str, session: str) -> str:
+    body = {"message": message, "session": session}
+    answer = await anyio.to_thread.run_sync(lambda: service.api("/v1/runs", "POST", json=body))
+    run_id: str = answer.json()["run_id"]
+    return run_id
+
+
+async def test_a_run_is_seen_while_it_is_written_and_when_it_has_ended(house: Any, spar: Spar) -> None:
+    early = await submitted(house, "tell", "early")
+    async with seen(spar) as screen:
+        await screen.shows("house", "running", "hour.calls", "early")
+        await submitted(house, "tell", "talk")
+        await screen.until(lambda: "once upon" in screen.rows(RunsPanel), "the run as it is written")
+        await screen.until(lambda: re.search(r"talk .*● plan", screen.rows(SessionsPanel)), "its phase")
+        runs = screen.app.screen_stack[0].query_one(RunsPanel)
+        await screen.until(lambda: {row.id for row in runs.items} >= {early}, "the run that was there before")
+        await screen.press("2", "end", "enter")
+        await screen.until(lambda: isinstance(screen.app.screen, RunScreen), "the run's own screen")
+        await screen.shows(f"Run {early}", "once upon")
+        (spar.folder / "go").touch()
+        await screen.shows("once upon a time", "has ended")
+        await screen.press("escape")
+        await screen.until(lambda: screen.rows(RunsPanel).count("✓") == 2, "both have ended")
+        await screen.until(lambda: "ok: once upon a time" in screen.rows(LogPanel), "the log")
+
+
+async def test_an_approval_is_answered_and_exactly_that_call_runs(house: Any, spar: Spar) -> None:
+    async with seen(spar) as screen:
+        await screen.shows("running")
+        for number, keys in enumerate((["a", "n", "a", "y"], ["d", *"not today", "enter"])):
+            await submitted(house, "pay", f"bank{number}")
+            await screen.until(lambda: "pay(to=baker, amount=30)" in screen.rows(WaitingPanel), "the question")
+            await screen.shows("1 waits for you")
+            await screen.press("3", "enter")
+            await screen.until(lambda: isinstance(screen.app.screen, RecordScreen), "its screen")
+            await screen.shows("digest", '"amount": 30', "Approve", "Deny", "Edit")
+            await screen.press(*[{" ": "space"}.get(key, key) for key in keys])
+            await screen.until(lambda: not isinstance(screen.app.screen, RecordScreen), "the answer is given")
+            await screen.until(lambda: "nothing waits for you" in screen.rows(WaitingPanel), "the list is empty")
+        await screen.until(lambda: (spar.folder / "paid.txt").exists(), "the call has run")
+    assert (spar.folder / "paid.txt").read_text() == "30 to baker\n"
+    approved, denied = sorted(house.api("/v1/approvals?status=all").json(), key=lambda each: each["asked_at"])
+    assert (approved["status"], denied["status"], denied["reason"]) == ("used", "denied", "not today")
+    assert approved["decided_by"] == denied["decided_by"] != ""
+
+
+async def test_an_approval_is_answered_with_other_parameters(house: Any, spar: Spar) -> None:
+    await submitted(house, "pay", "bank")
+    async with seen(spar, 80, 24) as screen:
+        await screen.until(lambda: "pay(to=" in screen.rows(WaitingPanel), "the question")
+        await screen.press("3", "enter")
+        await screen.shows("what would run")
+        await screen.press("e")
+        area: Any = screen.app.screen.query_one("#params")
+        area.load_text('{"to": "butcher", "amount": "much"}')
+        await screen.press("ctrl+s")
+        await screen.shows("not answered:")
+        area.load_text("{")
+        await screen.press("ctrl+s")
+        await screen.shows("the parameters are no JSON")
+        area.load_text('{"to": "butcher", "amount": 3}')
+        await screen.press("ctrl+s")
+        await screen.until(lambda: (spar.folder / "paid.txt").exists(), "the call has run")
+    assert (spar.folder / "paid.txt").read_text() == "3 to butcher\n"
+
+
+async def test_who_was_slower_is_told_and_read_only_answers_nothing(house: Any, spar: Spar) -> None:
+    await submitted(house, "pay", "bank")
+    async with seen(spar) as screen:
+        await screen.until(lambda: "pay(to=" in screen.rows(WaitingPanel), "the question")
+        await screen.press("3", "enter")
+        await screen.shows("what would run")
+        [asked] = house.api("/v1/approvals").json()
+        body = {"digest": asked["digest"], "decision": "deny"}
+        assert house.api(f"/v1/approvals/{asked['id']}", "POST", json=body).status_code == 200
+        await screen.press("a", "y")
+        await screen.shows("not answered:")
+    await submitted(house, "pay", "bank")
+    async with seen(spar, is_read_only=True) as screen:
+        await screen.until(lambda: "pay(to=" in screen.rows(WaitingPanel), "the question")
+        await screen.shows("read-only")
+        await screen.press("3", "enter")
+        await screen.shows("what would run")
+        await screen.press("a", "y", "d", "e")
+        assert "Approve" not in screen.text
+        await screen.press("escape")
+    assert [each["status"] for each in house.api("/v1/approvals").json()] == ["pending"]
+    assert not (spar.folder / "paid.txt").exists()
+
+
+async def test_it_outlives_the_service_and_comes_back(house: Any, spar: Spar, start: Callable[..., Any]) -> None:
+    async with seen(spar) as screen:
+        await screen.shows("running")
+        run_id = await submitted(house, "tell", "talk")
+        await screen.until(lambda: "once upon" in screen.rows(RunsPanel), "the run")
+        house.kill()
+        await screen.shows("service away", "trying again")
+        await screen.press("3", "2")
+        again = await anyio.to_thread.run_sync(lambda: start().ready())
+        await screen.shows("running")
+        (spar.folder / "go").touch()
+        await screen.until(lambda: again.api(f"/v1/runs/{run_id}").json()["status"] == "ok", "the run goes on")
+        await screen.until(lambda: re.search(r"✓ talk +.* once upon a time", screen.rows(RunsPanel)), "its end")
+        await screen.until(lambda: "events were missed" in screen.rows(LogPanel), "what was missed")
+        house = again
+        assert house.stop() == 0
+        await screen.shows("service away")
+
+
+async def test_hostile_text_is_harmless_wherever_it_stands(house: Any, spar: Spar) -> None:
+    async with seen(spar) as screen:
+        await screen.shows("running")
+        await submitted(house, "hostile", "[bold]s\u202e\x1b[31m")
+        await screen.until(lambda: "[b]done[/b] \\u{1b}[31m" in screen.rows(RunsPanel), "its answer")
+        await screen.press("2", "enter")
+        await screen.shows("[red]markup[/red]", "\\u{202e}turned")
+        for text in (screen.text, screen.rows(RunsPanel), screen.rows(LogPanel), screen.rows(SessionsPanel)):
+            assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)
+
+
+async def test_it_fits_any_terminal(house: Any, spar: Spar) -> None:
+    for width, height in ((120, 40), (80, 24), (40, 20), (20, 6), (200, 60)):
+        async with seen(spar, width, height) as screen:
+            await screen.until(lambda: screen.app.picture.status, "the first status")
+            await submitted(house, "tell", f"talk{width}")
+            await screen.until(lambda: "▶ " in screen.rows(RunsPanel), "the run")
+            for key, panel in enumerate(screen.app.PANELS, 1):
+                await screen.press(str(key))
+                await screen.pilot.pause()
+                found = screen.app.query_one(panel)
+                assert found.has_focus
+                assert found.size.height > 0, (panel, width)
+                assert found.region.right <= width
+            await screen.press("5")
+            await screen.shows("no alerts"[: max(width - 5, 2)])
+            await screen.press("question_mark")
+            await screen.shows("Keys of"[: max(width - 6, 3)])
+            await screen.press("escape", "z", "z", "tab")
+            await screen.pilot.resize_terminal(max(width // 2, 12), height)
+            await screen.pilot.pause()
+
+
+async def test_only_what_is_visible_of_thousands_is_drawn(house: Any, spar: Spar) -> None:
+    async with seen(spar) as screen:
+        await screen.shows("running")
+        drawn: list[Any] = []
+        sessions: Any = screen.app.query_one(SessionsPanel)
+        pieces = sessions.pieces
+        sessions.pieces = lambda row, width: (drawn.append(row), pieces(row, width))[1]
+        for number in range(5_000):
+            screen.app.picture.apply(
+                {"type": "PhaseStarted", "at": "", "session": f"s{number}", "run_id": "", "cycle_id": "c",
+                 "data": {"phase": "plan"}}
+            )  # fmt: skip
+        sessions.take(screen.app.picture, time.monotonic())
+        drawn.clear()
+        await screen.pilot.pause()
+        screen.rows(SessionsPanel)
+        assert 0 < len(drawn) <= 4 * sessions.size.height
+        await screen.press("1", "end")
+        await screen.until(lambda: "s4999" in screen.rows(SessionsPanel), "the last one")
+        assert isinstance(sessions, RowList)
+
+
+def test_without_a_terminal_or_its_library_it_says_so(spar: Spar) -> None:
+    refused = spar("top")
+    assert (refused.code, "needs a terminal" in refused.err) == (exits.USAGE, True), refused
+    refused = spar("top", "--json")
+    assert (refused.code, "spar status --json" in refused.err) == (exits.USAGE, True), refused
+    (spar.folder / "blocker").mkdir()
+    (spar.folder / "blocker" / "sitecustomize.py").write_text(
+        "import importlib.util as util\nfind = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'textual' else find(name, *more)\n"
+    )
+    path = os.pathsep.join([str(spar.folder / "blocker"), spar.environ["PYTHONPATH"]])
+    refused = spar("top", environ={"PYTHONPATH": path})
+    assert (refused.code, "pip install 'spar-agent[top]'" in refused.err) == (exits.UNAVAILABLE, True), refused
+
+
+def test_it_runs_in_a_real_terminal_and_leaves_it_as_it_was(spar: Spar) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "spar", "top"], cwd=spar.folder, stdin=theirs, stdout=theirs,
+                               stderr=theirs, env={**spar.environ, "TERM": "xterm-256color"})  # fmt: skip
+    os.close(theirs)
+    heard = b""
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while b"away" not in heard and time.monotonic() < deadline:
+            heard += os.read(ours, 65536)
+        os.write(ours, b"q")
+        while time.monotonic() < deadline:
+            try:
+                heard += os.read(ours, 65536)
+            except OSError:  # the last one that had it open is gone
+                break
+        assert process.wait(PATIENCE) == 0, heard[-2000:]
+    finally:
+        process.kill()
+        process.wait(10)
+        os.close(ours)
+    assert b"\x1b[?1049h" in heard
+    assert heard.rindex(b"\x1b[?1049l") > heard.index(b"\x1b[?1049h"), "the screen of before is back"
