@@ -4,8 +4,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-# Three groups of tests, each of which takes about as long as the others: whole processes, slow ones, and all the rest.
+# Four groups of tests, each of which takes about as long as the others: two of whole processes, slow ones, all the rest.
+# Those of processes wait most of the time, so that four groups at once suit two cores.
 PROCESSES = tests/process tests/faults tests/storage
+SERVICES  = $(sort $(wildcard tests/process/test_[a-p]*.py))
+KILLED    = $(filter-out $(SERVICES),$(sort $(wildcard tests/process/test_*.py))) tests/faults tests/storage
 SLOW      = tests/memory tests/simulation tests/properties tests/benchmarks tests/attacks
 
 # Tests of one part at a time, without processes: a tenth of the time of all.
@@ -14,14 +17,14 @@ CORE      = $(addprefix tests/,agent bus cli config core data house loop review 
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals fs graph net sandbox tooling)
 
-.PHONY: run test check check-core check-phases test-processes test-slow test-quick static docs accept simulate soak endure servers bench bench-compare profile hops clean
+.PHONY: run test check check-core check-phases test-services test-killed test-slow test-quick static docs accept simulate soak endure servers bench bench-compare profile hops clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
 
-test: static  ## set up and run the gate: format, lint, types, contracts, then three groups of tests side by side
-	@echo "three groups of tests run side by side; each shows itself when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target test-processes test-slow test-quick
+test: static  ## set up and run the gate: format, lint, types, contracts, then four groups of tests side by side
+	@echo "four groups of tests run side by side; each shows itself when it has ended"
+	@$(MAKE) --no-print-directory --keep-going --jobs=4 --output-sync=target test-services test-killed test-slow test-quick
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
@@ -29,7 +32,8 @@ check: $(VENV)/.test  ## what to run while you work: format, lint, types, contra
 check-core: ; @$(BIN)/python -m pytest $(CORE)
 check-phases: ; @$(BIN)/python -m pytest $(PHASES) $$($(BIN)/python -m tests.changed $(CORE))
 
-test-processes: ; @$(BIN)/python -m pytest $(PROCESSES)
+test-services: ; @$(BIN)/python -m pytest $(SERVICES)
+test-killed: ; @$(BIN)/python -m pytest $(KILLED)
 test-slow: ; @$(BIN)/python -m pytest $(SLOW)
 test-quick: ; @$(BIN)/python -m pytest $(addprefix --ignore=,$(PROCESSES) $(SLOW))
 
@@ -67,9 +71,11 @@ profile: $(VENV)/.test  ## print where the processor time of a row of the benchm
 hops: $(VENV)/.test  ## count the steps of a cycle, a message, a streamed call and a bare call through the files (ARGS="--way call")
 	@$(BIN)/python -m benchmarks.hops $(ARGS)
 
-docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference, the dashboard
+docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference, the dashboard, a picture, the rules of deploy/kubernetes
 	@$(BIN)/python -m tests.docs.reference
 	@$(BIN)/python -m tests.docs.dashboard
+	@$(BIN)/python -m tests.docs.manifests
+	@$(BIN)/python -m tests.docs.top_picture
 
 clean:  ## forget the environments
 	rm -rf $(VENV) benchmarks/.venv .cache/servers
