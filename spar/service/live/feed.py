@@ -4,8 +4,8 @@ Nobody listens to the bus until the first reader comes, nor once the last has be
 that nobody watches pays nothing. What is kept is bounded; a reader that is too slow, or was away too long, is told by
 a `Gap` how many events it has missed. Nothing here waits for readers.
 
-`seq` grows strictly, also over processes, and fits into a double: it begins at the time of the clock in units of 2^-21 seconds, which no process outruns.
-All of it runs in the agent's event loop.
+`seq` grows strictly, also over processes, and fits into a double: it begins at the time of the clock in
+units of 2^-21 seconds, which no process outruns. All of it runs in the agent's event loop.
 """
 
 from __future__ import annotations
