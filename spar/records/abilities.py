@@ -194,6 +194,8 @@ def _texts(given: object) -> Iterator[str]:
 
 
 def _part(text: str, longest: int = _LONGEST) -> str:
+    if len(text) <= longest and text.isprintable() and " " not in text:
+        return text  # most are one short word
     plain = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest]).split())
     if len(text) <= longest:
         return plain
