@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.process.conftest import CONFIG, Service, Spar, until
 from tests.process.conversation import PATIENCE, Talk, question_of
+from tests.process.typed import Terminal, commands_of
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply, ToolCall, says
 from tests.servers.llm_requests import Asked
@@ -111,6 +114,24 @@ def test_an_assistant_looks_by_itself_and_asks_before_it_pays(spar: Spar, start:
 
         assert talk.ended(run)["output"] == "I ordered two lamps."
         assert json.loads((spar.folder / "orders.jsonl").read_text()) == {"article": "lamp", "number": 2}
+
+
+def test_a_trouble_is_handled_better_the_third_time_and_it_says_why(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "learning", tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    blocks = re.findall(r"^```console\n(.*?)^```", (EXAMPLES / "learning" / "README.md").read_text(), re.M | re.S)
+    typed = [each for block in blocks for each in commands_of(block)]
+    with closing(Terminal(tmp_path)) as terminal:
+        for command, shown in typed:
+            if command.endswith(" run"):
+                terminal.start(command)
+                continue
+            if "CYCLE" in command:
+                (newest,) = json.loads(terminal.says("spar --json cycles list --limit 1"))
+                command = command.replace("CYCLE", newest["cycle_id"][:12])
+            terminal.shows(command, shown)
+    assert [command for command, _ in typed if command.endswith(" run")] == 2 * ["spar run"] + [
+        "spar --set memory.learning=off run"
+    ]
 
 
 def test_a_sensor_of_a_package_is_found_by_its_name_and_keeps_its_contract(

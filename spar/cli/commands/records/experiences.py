@@ -129,8 +129,8 @@ def why(options: Options, cycle_id: str) -> None:
         fail(f"no cycle {cycle_id!r} on the tape; spar cycles list shows those that are")
     lines = []
     for each in found:
-        instead = f" instead of {each['instead_of']}" if each["instead_of"] else ""
-        lines.append(f"{each['why']}{instead}{'' if each['is_used'] else ' (only observed)'}")
+        instead = f"instead of {each['instead_of']}: " if each["instead_of"] else ""
+        lines.append(f"{instead}{each['why']}{'' if each['is_used'] else ' (only observed)'}")
         for case in each["cases"]:
             kept = case["experience"]
             lines.append(f"  {case['id']}  {_told(kept) if kept is not None else 'is not kept any more'}")

@@ -1,0 +1,73 @@
+"""A page as a newcomer reads it: its commands are typed in a folder, and what they print is what the page shows.
+
+`…` in a page stands for text that differs from time to time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+#: Seconds that anything may take on a loaded machine.
+PATIENCE = 60.0
+#: Commands that change nothing: what they show may come a moment later, and is asked for again.
+READS = ("cat ", "head ", "spar cycles ", "spar memory ", "spar status")
+
+
+def commands_of(block: str) -> Iterator[tuple[str, str]]:
+    """Yield each command of a block of a page, with what is shown below it."""
+    for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+        command, _, shown = part.partition("\n")
+        yield command, shown
+
+
+def expected(shown: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, shown.split("…"))), re.S)
+
+
+class Terminal:
+    """A folder, and a shell in which `spar` is found."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "spar").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m spar "$@"\n')
+        (folder / "spar").chmod(0o755)
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("SPAR_", "PYTHON"))}
+        self.environ = {**kept, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1",
+                        "SPAR_SERVICE__PORT": "0", "HOME": str(folder), "PYTHONUTF8": "1"}  # fmt: skip
+        self.service: subprocess.Popen[bytes] | None = None
+
+    def start(self, command: str = "spar run") -> None:
+        """Start the service by its command, and wait until it answers. The one before, if any, has ended."""
+        if self.service is not None:
+            self.service.wait(PATIENCE)
+        config = self.folder / "config.toml"  # that the machine is busy with other tests is no news
+        config.write_text(re.sub(r"load_high = [0-9.]+", "load_high = 1000.0", config.read_text()))
+        self.service = subprocess.Popen(command.split(), cwd=self.folder, env=self.environ, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + PATIENCE
+        while not self.says("spar status").startswith("spar "):
+            assert time.monotonic() < until, "the service did not start"
+
+    def says(self, command: str) -> str:
+        done = subprocess.run(command, shell=True, cwd=self.folder, env=self.environ, capture_output=True, text=True,
+                              timeout=PATIENCE)  # fmt: skip
+        return done.stdout + done.stderr
+
+    def shows(self, command: str, shown: str) -> None:
+        """Type a command; fail unless it prints what a page shows."""
+        until, said = time.monotonic() + PATIENCE, self.says(command)
+        while not expected(shown).fullmatch(said) and command.startswith(READS):
+            assert time.monotonic() < until, (command, said)
+            said = self.says(command)
+        assert expected(shown).fullmatch(said), (command, said)
+
+    def close(self) -> None:
+        if self.service is not None:
+            self.service.kill()
+            self.service.wait()
