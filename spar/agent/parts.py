@@ -94,7 +94,7 @@ class AgentParts:
         self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
         self.work = self.recovery.work
         self.cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, reports, self.runs)
-        self.given_feedback = GivenFeedback(core, setup, self.agent_state, self.runs, requests)
+        self.given_feedback = GivenFeedback(core, setup, self.agent_state, self.runs, requests, by_key)
         parts = self._session_parts = SessionParts(
             core, setup, requests, self.holding, self.runs, self.budgets, self.work, self.recovery, self.cycle_log,
             self.agent_state, self.transcripts, self.outbox, self.session_hooks, reports, health, account,

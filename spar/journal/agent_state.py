@@ -37,10 +37,10 @@ from spar.ports.store import (
     TranscriptStore,
 )
 from spar.protocols import Rows
-from spar.records.abilities import ability_key, is_exact
+from spar.records.abilities import ReadAbilities, ability_key, is_exact
 from spar.records.counts import count
 from spar.records.journal import RowChange
-from spar.types import PHASES, Ability, CycleRecord, Experience, Fault, Reflection
+from spar.types import PHASES, Ability, CycleRecord, Experience, Fault, Reflection, replace
 
 R = TypeVar("R")
 
@@ -171,22 +171,27 @@ class AgentState:
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Take over what a cycle taught of the tools; the keys of the abilities that changed or were forgotten."""
-        keys = [] if cycle.reflection is None else self._learn(cycle.reflection)
+        keys = [] if cycle.reflection is None else self._learn(cycle.reflection, cycle.abilities)
         if self._reserved and self._core.events.seq >= self._reserved - SEQ_BLOCK // 2:
             self._requests.in_background(self._reserve(), "saving of")
         return keys
 
-    def _learn(self, reflection: Reflection) -> list[str]:
+    def _learn(self, reflection: Reflection, read: ReadAbilities | None) -> list[str]:
         """Take over what was learnt of tools, and count it; the keys of abilities that changed or were forgotten."""
         keys: list[str] = []
+        if read is not None:
+            reflection = replace(reflection, abilities=[read.taken(each) for each in reflection.abilities])
         self.learnt.add(reflection, self.abilities)
         for ability in reflection.abilities:
             keys += self._know(ability)
         return keys
 
-    def take(self, reflection: Reflection) -> tuple[RowChange, ...]:
-        """Take over what was learnt beside the cycles; returns the changes of rows, for the caller to write."""
-        return self._changes_of(self._learn(reflection))
+    def take(self, reflection: Reflection, read: ReadAbilities) -> tuple[RowChange, ...]:
+        """Take over what was learnt beside the cycles; returns the changes of rows, for the caller to write.
+
+        Args: read: the abilities as the reflector read them.
+        """
+        return self._changes_of(self._learn(reflection, read))
 
     def _know(self, ability: Ability) -> Sequence[str]:
         """Situations are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""

@@ -17,6 +17,7 @@ from spar.data.json_safe import shortened
 from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
 from spar.loop.plan_stream import OpenPlan
 from spar.protocols import RunContext
+from spar.records.abilities import ReadAbilities
 from spar.records.journal import Interrupted, Unfinished
 from spar.types import (
     PHASES,
@@ -103,10 +104,10 @@ class Cycle:
     `taken` is the interrupted work that it deals with.
     """
 
-    __slots__ = ("action", "clock", "duration", "durations", "error", "faults", "has_sensed", "is_cut",
+    __slots__ = ("abilities", "action", "clock", "duration", "durations", "error", "faults", "has_sensed", "is_cut",
                  "is_journalled", "is_refused", "is_skipped", "is_stepped", "items", "known_id", "note_errors", "notes",
                  "noticed", "outcome", "perceptions", "phase", "phase_began", "reflection", "result", "resumable",
-                 "resumed", "run", "said", "session", "started", "taken")  # fmt: skip
+                 "resumed", "run", "said", "session", "started", "taken", "when_closed")  # fmt: skip
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock,
                  taken: Interrupted[Any] | None = None) -> None:  # fmt: skip
@@ -133,6 +134,10 @@ class Cycle:
         self.action: Action | OpenPlan | None = None
         self.result: ActionResult | None = None
         self.reflection: Reflection | None = None
+        #: The abilities as its reflector reads them; None: nobody did.
+        self.abilities: ReadAbilities | None = None
+        #: Called once when it has ended and what it came to is told to the journal.
+        self.when_closed: tuple[Callable[[], object], ...] = ()
         #: Seconds of each phase, in their order; None where it was not reached.
         self.durations: list[float | None] = [None, None, None, None]
         self.faults: tuple[Fault, ...] = ()

@@ -116,6 +116,33 @@ class AgedAbilities(Mapping[str, Ability]):
         return len(self._known)
 
 
+class ReadAbilities(AgedAbilities):
+    """Abilities as a reflector reads them: it changes what it read, and others may have changed that meanwhile."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, known: Mapping[str, Ability], clock: Clock) -> None:
+        super().__init__(known, clock)
+        self._read: dict[str, Ability | None] = {}
+
+    def __getitem__(self, key: str) -> Ability:
+        found = super().__getitem__(key)
+        self._read[key] = self._known[key]
+        return found
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._read[key] = self._known.get(key)
+        return super().get(key, default)
+
+    def taken(self, told: Ability) -> Ability:
+        """Return an ability as it is after what was told of it: what others taught since it was read stays."""
+        key = ability_key(told.tool, told.task)
+        known = self._known.get(key)
+        if known is None or self._read.get(key, known) is known:
+            return told
+        return merged(told, self._read[key], known)
+
+
 def known_of(tool: str, task: str, abilities: Mapping[str, Ability]) -> Ability | None:
     """Return the ability of a tool at a task: by the most exact name with enough trials, else with most of them.
 
@@ -177,6 +204,33 @@ def aged(ability: Ability, now: float, prior: float = 0.5) -> Ability:
         return ability
     alpha, beta = PRIOR_WEIGHT * prior + left * good, PRIOR_WEIGHT * (1 - prior) + left * bad
     return replace(ability, estimate=mean_of(alpha, beta), uncertainty=deviation_of(alpha, beta), at=now)
+
+
+def merged(told: Ability, before: Ability | None, known: Ability) -> Ability:
+    """Return an ability with what two taught of it who both began with `before`: `told` by the one, `known` by the
+    other."""
+    alphas, betas = zip(*[_posterior_of(each, told.at) for each in (told, known, before)], strict=True)
+    alpha, beta = (max(NOTHING, one + other - both) for one, other, both in (alphas, betas))
+    trials, cost, latency = (0, 0.0, 0.0) if before is None else (before.trials, before.cost, before.latency)
+    return replace(
+        told,
+        estimate=mean_of(alpha, beta),
+        uncertainty=deviation_of(alpha, beta),
+        trials=max(told.trials, told.trials + known.trials - trials),
+        cost=max(0.0, told.cost + known.cost - cost) if before is not None else max(told.cost, known.cost),
+        latency=max(0.0, told.latency + known.latency - latency) if before is not None else told.latency,
+    )
+
+
+def _posterior_of(ability: Ability | None, now: float) -> tuple[float, float]:
+    """Return both parameters of a posterior as it is believed at a time; of nothing known those of the flat prior."""
+    if ability is None:
+        return PRIOR_WEIGHT / 2, PRIOR_WEIGHT / 2
+    ability = aged(ability, now)
+    if not (0 < ability.estimate < 1 and 0 < ability.uncertainty < 0.5):
+        return PRIOR_WEIGHT / 2, PRIOR_WEIGHT / 2
+    weight = ability.estimate * (1 - ability.estimate) / max(ability.uncertainty, 1e-6) ** 2 - 1
+    return ability.estimate * weight, (1 - ability.estimate) * weight
 
 
 def _told(perception: Perception) -> Perception:

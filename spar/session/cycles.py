@@ -193,6 +193,8 @@ class SessionCycles(SessionWork):
             core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=at, duration=duration, outcome=outcome,
                                                session=self.key, calls=cycle.calls, deferred=cycle.deferred,
                                                at=at))  # fmt: skip
+        for tell in cycle.when_closed:
+            tell()
         if parts.holding.awaited:
             parts.holding.left(self)
 

@@ -22,7 +22,7 @@ from spar.loop.plan_stream import OpenPlan
 from spar.observe.logs import get_logger
 from spar.ports.optional import Abandonable, ClosableStream, StatesJournal, offers
 from spar.protocols import Context, Resumable, Steerable, StreamingActor
-from spar.records.abilities import AgedAbilities
+from spar.records.abilities import AgedAbilities, ReadAbilities
 from spar.records.journal import Interrupted, Item
 from spar.runs.inbox import Inbox
 from spar.runs.interrupted import InterruptedWork
@@ -105,7 +105,10 @@ class SessionPhases:
     def reflect(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
         module = self.session.modules["reflect"]
         call = module.call
-        return call(result, self._context(cycle)) if module.wants_context else call(result)
+        if not module.wants_context:
+            return call(result)
+        read = cycle.abilities = ReadAbilities(self.parts.agent_state.abilities, self.core.clock)
+        return call(result, self._context(cycle, read))
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
         """Return what the sensors noticed (on the standing session) and what was pushed, by priority."""
@@ -286,7 +289,7 @@ class SessionPhases:
         fault = Fault.of(error, part=parts.setup.modules["sense"].name, phase="sense")
         parts.reports.phase_failed(cycle, fault, error, "continue")
 
-    def _context(self, cycle: Cycle) -> Context:
+    def _context(self, cycle: Cycle, abilities: ReadAbilities | None = None) -> Context:
         core, parts, step = self.core, self.parts, self.session.loop.steps[cycle.phase]
         return Context(
             agent=core.name,
@@ -294,7 +297,7 @@ class SessionPhases:
             session=self.session.key,
             run=cycle.run,
             memory=parts.agent_state.memory,
-            abilities=AgedAbilities(parts.agent_state.abilities, core.clock),
+            abilities=AgedAbilities(parts.agent_state.abilities, core.clock) if abilities is None else abilities,
             deadline=core.clock.monotonic() + step.timeout,
             clock=core.clock,
             known=cycle.resumed.known if cycle.resumed is not None else (),

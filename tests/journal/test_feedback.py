@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,85 @@ async def test_a_word_of_a_person_is_on_disk_when_it_is_accepted_and_changes_wha
         await agent.feedback(run_id, True)
         assert agent.abilities["clean|message"].trials == 3
         assert (await agent.memory.recall("clean"))[0].success is True
+
+
+class Held:
+    """A hook behind the reflection of cycles: it holds back those of the sessions named, until it lets them go."""
+
+    def __init__(self, agent: Agent, *sessions: str) -> None:
+        self.sessions = set(sessions)
+        self.reached, self.released = asyncio.Event(), asyncio.Event()
+        agent.hook("after_reflect")(self)
+
+    async def __call__(self, asked: Any) -> None:
+        if asked.session in self.sessions:
+            self.reached.set()
+            await self.released.wait()
+
+
+async def test_a_word_while_a_cycle_reflects_and_that_cycle_both_count(tmp_path: Path) -> None:
+    async with agent_of(Memory(f"sqlite:///{tmp_path}/m.db", ballast=0)) as agent:
+        before = await cleaned(agent)
+        held = Held(agent, "main")
+        receipt = await agent.submit("clean the disk again")
+        await held.reached.wait()
+
+        await agent.feedback(before, False, "the wrong disk")
+        held.released.set()
+        await agent.wait(receipt.run_id, 20)
+
+        assert agent.abilities["clean|message"].trials == 3
+        assert agent.learnt.trials == 3
+        assert agent.abilities["clean|message"].estimate == pytest.approx(3 / 5, abs=0.02)
+
+    async with agent_of(Memory(f"sqlite:///{tmp_path}/m.db", ballast=0)) as agent:
+        assert agent.abilities["clean|message"].trials == 3
+
+
+async def test_two_sessions_that_reflect_side_by_side_both_count() -> None:
+    async with agent_of(None) as agent:
+        await cleaned(agent)
+        held = Held(agent, "slow")
+        slow = await agent.submit("clean the disk", session="slow")
+        await held.reached.wait()
+
+        await cleaned(agent)
+        held.released.set()
+        await agent.wait(slow.run_id, 20)
+
+        assert agent.abilities["clean|message"].trials == agent.learnt.trials == 3
+
+
+async def test_a_word_on_the_cycle_that_reflects_is_kept_with_it(tmp_path: Path) -> None:
+    async with agent_of(Memory(f"sqlite:///{tmp_path}/m.db", ballast=0)) as agent:
+        held = Held(agent, "main")
+        receipt = await agent.submit("clean the disk")
+        await held.reached.wait()
+
+        said = asyncio.create_task(agent.feedback(receipt.run_id, False, "the wrong disk"))
+        await asyncio.sleep(0)
+        held.released.set()
+        await said
+        await agent.wait(receipt.run_id, 20)
+
+    async with agent_of(Memory(f"sqlite:///{tmp_path}/m.db", ballast=0)) as agent:
+        assert (await agent.memory.recall("clean"))[0].success is False
+        assert agent.abilities["clean|message"].trials == 2
+        await agent.feedback(receipt.run_id, False, "said again")
+        assert agent.abilities["clean|message"].trials == 2
+
+
+async def test_a_hook_behind_the_reflection_may_judge_its_own_run() -> None:
+    async with agent_of(None, settings={"agent": {"loop_interval": "off"}}) as agent:
+
+        @agent.hook("after_reflect")
+        async def judge(asked: Any) -> None:
+            await agent.feedback(asked.run_id, False)
+
+        await cleaned(agent)
+
+        assert agent.learnt.feedback == {("person", "bad"): 1}
+        assert agent.abilities["clean|message"].trials == 2
 
 
 async def test_a_cycle_that_belonged_to_no_run_can_be_judged_too(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from spar.clock import SystemClock
 from spar.protocols import Context
 from spar.records.abilities import (
     AgedAbilities,
+    ReadAbilities,
     ability_key,
     is_exact,
     kind_of_task,
@@ -25,7 +26,7 @@ from spar.records.abilities import (
     situation_of,
     task_name,
 )
-from spar.types import Ability, ActionResult, CallResult, Perception
+from spar.types import Ability, ActionResult, CallResult, Perception, replace
 from tests.effort import Effort
 
 
@@ -277,3 +278,20 @@ def test_what_was_learnt_fades_with_time_too() -> None:
     assert bad == known[ability_key("a", "x")]
     [once_more] = learn([Trial("a", "x", False)], known, now=366 * day)
     assert once_more.estimate == pytest.approx(1 / 3, abs=0.01)
+
+
+@pytest.mark.parametrize("known", [0, 1, 30])
+def test_what_two_learn_side_by_side_is_what_they_would_learn_one_after_the_other(known: int) -> None:
+    kept = {ability_key(each.tool, each.task): each for each in learn([Trial("a", "x", True)] * known, {}, now=1.0)}
+    read = ReadAbilities(kept, ClockOf(1.0))
+    [told] = learn([Trial("a", "x", False, 3.0)], read, now=1.0)
+    [first] = learn([Trial("a", "x", False)], kept, now=1.0)
+    kept[ability_key("a", "x")] = first
+
+    taken = read.taken(told)
+
+    [one_after_the_other] = learn([Trial("a", "x", False, 3.0)], kept, now=1.0)
+    assert taken.trials == one_after_the_other.trials == known + 2
+    assert taken.estimate == pytest.approx(one_after_the_other.estimate, abs=0.01)
+    assert taken.uncertainty == pytest.approx(one_after_the_other.uncertainty, abs=0.01)
+    assert read.taken(replace(told, task="y")) == replace(told, task="y")
