@@ -7,7 +7,7 @@ transactions   runs groups of work as transactions, and repairs after disk error
 readers        read-only connections
 database       opens the file with the driver's settings
 schema         the format of the file and its migrations; all tables are in `formats/`
-seals          digests over all columns of each row
+seals/         digests over all columns of each row
 hash_chain     the chain of hashes over the events
 wal            the write-ahead log as a file
 wal_watermark  the safe length of the write-ahead log, in a file beside it

@@ -1,0 +1,207 @@
+"""The seals of the rows that change, kept in the transaction that changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary, ref
+
+from memory.inserts import insert_all
+from memory.sqlite.seals.table import (
+    HEAD,
+    INTO,
+    MODULUS,
+    OR_REPLACE,
+    TABLES,
+    Head,
+    Key,
+    counted,
+    digest_of,
+    head,
+    key_of,
+    newest_fact,
+    put_head,
+    row_of,
+)
+
+if TYPE_CHECKING:
+    from apsw import Connection, PreUpdate
+
+#: Seals that are known without being read.
+_MOST_KNOWN = 2_000
+#: Those of which a row changes more than once as a rule.
+_CHANGING: Final = frozenset({"state", "record", "item", "open_cycle", "doubt", "spent", "own_row", "session"})
+
+
+class TouchedRow:
+    """A row that a transaction has touched: whether it is new with it, and what it is now.
+
+    `row` are its columns, None once it is gone.
+    """
+
+    __slots__ = ("is_new", "must_read", "row")
+
+    def __init__(self, *, is_new: bool, must_read: bool = False) -> None:
+        self.is_new, self.must_read = is_new, must_read
+        self.row: Any = None
+
+
+class Unhooked:
+    """A hook of a connection that is off while this is entered."""
+
+    __slots__ = ("_connection", "_hook")
+
+    def __init__(self, connection: Connection, hook: Callable[[PreUpdate], None]) -> None:
+        self._connection, self._hook = connection, hook
+        self.__exit__()
+
+    def __enter__(self) -> None:
+        self._connection.preupdate_hook(None, id="seals")
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.preupdate_hook(self._hook, id="seals")
+
+
+class Seals:
+    """Keeps the seals of a connection that writes. Call `write` before each commit, `done` after it or `forget`.
+
+    Every row that changes is seen, whoever changes it. Who writes very many rows tells them (`of`) and has the hook off
+    meanwhile (`unhooked`): each call of it from SQLite costs as much as the digest.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._touched: dict[tuple[str, Key], TouchedRow] = {}
+        #: Digests of the rows that were added and told, by table and number.
+        self._added: dict[str, dict[Key, int]] = {}
+        self._has_facts = False
+        self._head: Head | None = None
+        self._next: Head | None = None
+        #: Number and link of the newest fact, where this transaction or one before it has written that.
+        self.newest: tuple[int, bytes] | None = None
+        #: Seals of rows that change again and again, by table and key, so that they need not be read; and those of this
+        #: transaction.
+        self._known: dict[tuple[int, Key], int] = {}
+        self._written: dict[tuple[int, Key], int] = {}
+        #: The greatest number given in a table of which numbers are never used again, once somebody has looked.
+        self.tops: dict[str, int] = {}
+        #: While it is entered no row is seen: who enters it tells what it writes, or writes what has no seals.
+        self.unhooked = Unhooked(connection, self._touch)
+        _OF[connection] = ref(self)
+
+    def write(self) -> None:
+        """Seal the rows that this transaction has touched. Raises: apsw.Error."""
+        if not (self._touched or self._added or self._has_facts):
+            return
+        if self._head is None:
+            self._head = head(self._connection) or counted(self._connection)
+        rows = dict(self._head.rows)
+        new: list[tuple[int, Key, int]] = []
+        with self.unhooked:
+            for (name, key), row in self._touched.items():
+                # Once, of what the row is in the end: many are written again in one transaction, or gone with it.
+                digest = self._digest(name, key, row)
+                count, total = rows.get(name, (0, 0))
+                number = TABLES[name].number
+                if row.is_new and digest is not None:
+                    new.append((number, key, digest))
+                    more, added = 1, digest
+                    if name in _CHANGING:
+                        self._written[number, key] = digest
+                else:
+                    more, added = (0, 0) if row.is_new else self._seal(number, key, digest)
+                rows[name] = (count + more, (total + added) % MODULUS)
+            for name, digests in self._added.items():
+                count, total = rows.get(name, (0, 0))
+                rows[name] = (count + len(digests), (total + sum(digests.values())) % MODULUS)
+                number = TABLES[name].number
+                new += [(number, key, digest) for key, digest in digests.items()]
+            insert_all(self._connection, INTO, new, OR_REPLACE)
+            fact, link = self._head.fact, self._head.link
+            if self._has_facts:
+                fact, link = newest_fact(self._connection, self.newest)
+            self._next = Head(rows, fact, link)
+            put_head(self._connection, self._next)
+        self._touched, self._added, self._has_facts = {}, {}, False
+
+    def done(self) -> None:
+        """Note that the transaction was committed."""
+        self._head, self._next = self._next or self._head, None
+        if self._written:
+            known = self._known
+            for row, digest in self._written.items():
+                known.pop(row, None)  # to the end: those that change most stay
+                known[row] = digest
+            while len(known) > _MOST_KNOWN:
+                del known[next(iter(known))]
+            self._written = {}
+
+    def forget(self) -> None:
+        """Note that the transaction was undone."""
+        self._touched, self._added, self._has_facts, self._next, self.newest = {}, {}, False, None, None
+        self._written, self.tops = {}, {}
+
+    def distrust(self) -> None:
+        """Note that a part of the transaction was undone: touched rows are to be read again."""
+        self.newest, self.tops = None, {}
+        for row in self._touched.values():
+            row.must_read, row.is_new = True, False
+        for name, digests in self._added.items():
+            self._touched |= {(name, key): TouchedRow(is_new=False, must_read=True) for key in digests}
+        self._added = {}
+
+    def wrote_facts(self, newest: tuple[int, bytes]) -> None:
+        """Note that facts were added, and number and link of the last of them."""
+        self._has_facts, self.newest = True, newest
+
+    def wrote(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Note that these rows were added, each under a new number, which is its first column."""
+        self._added.setdefault(name, {}).update({row[0]: digest_of(row) for row in rows})
+
+    def _touch(self, update: PreUpdate) -> None:
+        name = update.table_name
+        if name == "fact":
+            self._has_facts = True
+            return
+        if (table := TABLES.get(name)) is None:
+            return
+        new: Any = update.new
+        row: Any = new if new is not None else update.old
+        key = key_of(row[: len(table.key)])  # the key stands first in each of them
+        if key == HEAD and name == "state":
+            return
+        touched = self._touched.get((name, key))
+        if touched is None:
+            is_new = update.op == "INSERT" or (name in self._added and self._added[name].pop(key, None) is not None)
+            touched = self._touched[name, key] = TouchedRow(is_new=is_new)
+        touched.row = new
+
+    def _digest(self, name: str, key: Key, row: TouchedRow) -> int | None:
+        """Return the digest of a row as it is now; None where it is gone."""
+        found = row_of(self._connection, name, key) if row.must_read else row.row
+        return None if found is None else digest_of(found)
+
+    def _seal(self, number: int, key: Key, digest: int | None) -> tuple[int, int]:
+        """Seal a row that was there, or take its seal away; by how much that changes number and sum of the seals."""
+        old = self._known.get((number, key))
+        if old is None:
+            before = self._connection.execute("SELECT digest FROM seal WHERE tbl = ? AND key = ?", (number, key)).get
+            old = int(before) if isinstance(before, int) else None
+        if digest is None:
+            self._known.pop((number, key), None)
+            if old is not None:
+                self._connection.execute("DELETE FROM seal WHERE tbl = ? AND key = ?", (number, key))
+            return (0, 0) if old is None else (-1, -old)
+        if digest != old:
+            insert_all(self._connection, INTO, ((number, key, digest),), OR_REPLACE)
+        self._written[number, key] = digest
+        return int(old is None), digest - (old or 0)
+
+
+_OF: WeakKeyDictionary[Connection, ref[Seals]] = WeakKeyDictionary()
+
+
+def of(connection: Connection) -> Seals | None:
+    """Return who keeps the seals of a connection; None where nobody does, so that what it writes has none."""
+    found = _OF.get(connection)
+    return None if found is None else found()

@@ -1,0 +1,141 @@
+"""The tables whose rows are sealed, the digest of a row, and the totals of all seals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from memory.sqlite import hash_chain
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+#: The key in the table `state`; it seals itself by what it says.
+HEAD: Final = "seals"
+#: The sum of seals is taken modulo this.
+MODULUS = 1 << 64
+INTO = "INSERT INTO seal (tbl, key, digest)"
+OR_REPLACE = "ON CONFLICT (tbl, key) DO UPDATE SET digest = excluded.digest"
+_PUT_HEAD = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+#: Rows of one short read.
+BATCH = 500
+Key = int | str
+
+
+class SealedTable(NamedTuple):
+    """A table whose rows are sealed: its number, the columns of its key, the column by which people know a row."""
+
+    number: int
+    key: tuple[str, ...]
+    name: str = ""
+
+
+#: Numbers are never used for another table.
+TABLES: Final[dict[str, SealedTable]] = {
+    "experience": SealedTable(1, ("seq",), "id"),
+    "cycle": SealedTable(2, ("seq",), "id"),
+    "state": SealedTable(3, ("key",)),
+    "record": SealedTable(4, ("kind", "id")),
+    "item": SealedTable(5, ("id",)),
+    "open_cycle": SealedTable(6, ("id",)),
+    "doubt": SealedTable(7, ("id",)),
+    "spent": SealedTable(8, ("window", "quantity")),
+    "transcript": SealedTable(9, ("seq",)),
+    "writer": SealedTable(10, ("seq",)),
+    "own_row": SealedTable(11, ("owner", "key")),
+    "tape_piece": SealedTable(12, ("seq",)),
+    "session": SealedTable(13, ("agent", "key")),
+    "audit": SealedTable(14, ("seq",)),
+    "experience_source": SealedTable(15, ("id",)),
+}
+
+
+class Head(msgspec.Struct):
+    """The totals of all seals: by table their number and sum, and the newest fact."""
+
+    rows: dict[str, tuple[int, int]]
+    fact: int = 0
+    link: str = ""
+
+
+def head(connection: Connection) -> Head | None:
+    """Return the totals of the seals as they were written last; None where they cannot be read."""
+    text = connection.execute("SELECT value FROM state WHERE key = ?", (HEAD,)).get
+    try:
+        return msgspec.json.decode(str(text), type=Head) if text is not None else None
+    except msgspec.DecodeError:
+        return None
+
+
+def counted(connection: Connection) -> Head:
+    """Count the totals of the seals anew."""
+    names = {table.number: name for name, table in TABLES.items()}
+    rows: dict[str, tuple[int, int]] = {}
+    for number, digest in connection.execute("SELECT tbl, digest FROM seal"):
+        name = names.get(int(str(number)), str(number))
+        count, total = rows.get(name, (0, 0))
+        rows[name] = count + 1, (total + int(str(digest))) % MODULUS
+    return Head(rows)
+
+
+def newest_fact(connection: Connection, known: tuple[int, bytes] | None = None) -> tuple[int, str]:
+    """Return number and link of the newest fact, which is read unless it is known; nothing where there is none."""
+    seq, link = known or hash_chain.last(connection) or (0, b"")
+    return seq, link.hex()
+
+
+def put_head(connection: Connection, head: Head) -> None:
+    connection.execute(_PUT_HEAD, (HEAD, msgspec.json.encode(head).decode()))
+
+
+def digest_of(row: tuple[Any, ...]) -> int:
+    """A digest over all columns of a row."""
+    return int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big", signed=True)
+
+
+def names(connection: Connection) -> set[str]:
+    """Return the names of the tables that there are."""
+    return {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+
+
+def rows_of(
+    connection: Connection, name: str, table: SealedTable, after: Key | None = None, upto: Key | None = None
+) -> Iterator[tuple[str, Key, Any]]:
+    """Return rows with their name for people, key and columns; None for columns that cannot be read."""
+    key, columns = " || char(0) || ".join(table.key), f"({', '.join(table.key)})"
+    marks = f"({', '.join('?' * len(table.key))})"
+    bounds = [(sql, parts_of(value)) for sql, value in ((">", after), ("<=", upto)) if value is not None]
+    where = " AND ".join(f"{columns} {sql} {marks}" for sql, _ in bounds) or "1"
+    given = tuple(part for _, parts in bounds for part in parts)
+    query = f"SELECT {key}, {table.name or key}, * FROM {name} WHERE {where}"
+    try:
+        for found, shown, *row in connection.execute(query, given):
+            yield text_of(shown), found, tuple(row)
+    except UnicodeDecodeError:  # a text that is none any more: one by one, to say which
+        for (found,) in list(connection.execute(f"SELECT {key} FROM {name} WHERE {where}", given)):
+            yield text_of(found), found, row_of(connection, name, found)
+
+
+def row_of(connection: Connection, name: str, key: Any) -> tuple[Any, ...] | None:
+    """Return the columns of a row by its key; None where it is not there, or cannot be read."""
+    where = " AND ".join(f"{column} = ?" for column in TABLES[name].key)
+    try:
+        return connection.execute(f"SELECT * FROM {name} WHERE {where}", parts_of(key)).fetchone()
+    except UnicodeDecodeError:
+        return None
+
+
+def key_of(columns: tuple[Any, ...]) -> Key:
+    """Return the key of a row as one value: no text of ours has a NUL in it, so the order is that of the columns."""
+    return columns[0] if len(columns) == 1 else "\0".join(map(str, columns))
+
+
+def parts_of(key: Key) -> tuple[Key, ...]:
+    return tuple(key.split("\0")) if isinstance(key, str) else (key,)
+
+
+def text_of(key: Any) -> str:
+    return str(key).replace("\0", "/")
