@@ -7,6 +7,7 @@ import hashlib
 from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,25 @@ def test_the_rows_that_are_ranked_do_not_grow_with_the_memory(tmp_path: Path, mo
 
     assert ranked == ["e1007", "e1007"]
     assert efforts[1] <= 2 * efforts[0], "four times the rows"
+
+
+def test_what_happened_in_one_situation_is_found_without_looking_through_all_others(tmp_path: Path) -> None:
+    connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
+    steps: list[int] = []
+    for there, size in ((0, 1_000), (1_000, 4_000)):
+        lived = [said(f"disk full {n}", n, key=f"alert[host{n}]" if n < 20 else "alert") for n in range(there, size)]
+        rows.insert(connection, [rows.row(each) for each in lived])
+        seals.seal_all(connection)
+        for key in ("alert[host7]", "none"):
+            ten = count()
+            connection.set_progress_handler(lambda ten=ten: next(ten) < 0, 10)
+            found, _ = search(connection, "", 20, ExperienceFilter(key=key))
+            connection.set_progress_handler(None)
+            steps.append(next(ten))
+            assert [each.experience.id for each in found] == (["e7"] if key != "none" else [])
+    connection.close()
+
+    assert max(steps) <= 100, "ten instructions of the database each"
 
 
 async def test_an_experience_whose_counts_were_altered_on_disk_is_not_recalled_and_not_exported(tmp_path: Path) -> None:
