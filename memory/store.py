@@ -304,6 +304,7 @@ class Memory:
         before: datetime | None = None,
         as_of: datetime | None = None,
         trust: Trust | None = None,
+        situation: str | None = None,
     ) -> list[Recalled]:
         """Return the `k` experiences that fit best, the best first, each with how well it fits and why: by their words,
         by their meaning where there is an embedder, and by what stands beside them in their session; of equals the more
@@ -312,7 +313,8 @@ class Memory:
         Any text is a legal query; one without words asks for the most recent. `k` is at most 10,000.
 
         Args: session, task, key, success, trust: must be equal; since, before: when it was made last; as_of: only what
-            was known then.
+            was known then; situation: the name of the one that it is asked for: where there is an embedder, what was
+            lived there last is looked through by its meaning alone, too.
         Raises: TransientError when the file cannot be read now.
         """
         where = ExperienceFilter(None, session, task, success, since, before, key, trust, as_of)
@@ -320,7 +322,7 @@ class Memory:
         near = None
         if self.embedding is not None and query.strip() and number:
             near = await self.embedding.nearness(query)
-        found, unreadable = await self._read(lambda c: search.search(c, query, number, where, near))
+        found, unreadable = await self._read(lambda c: search.search(c, query, number, where, near, situation))
         self._unreadable += unreadable
         return found
 

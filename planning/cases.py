@@ -34,10 +34,9 @@ _ALIKE: Final = 4.0
 _BESIDE: Final = 0.05
 #: What the first case has in common with a situation at least: it was found by its meaning, if not by its words.
 _AT_LEAST: Final = 0.02
-#: How many of those recalled vote where their meaning is known: of more the last ones have nothing to do with it.
-_MOST_NEAR: Final = 20
-#: Cosine of the meaning of texts that have nothing to do with each other, at most.
-_UNLIKE: Final = 0.2
+#: Cosine of the meaning of texts that are as good as the same, and by how much less it is where a case weighs a third.
+_MEANT: Final = 0.85
+_NEARER: Final = 0.07
 #: Of a failure, as evidence, where the situation is only alike: another tool may have been at fault.
 _FAILED_ELSEWHERE: Final = 0.7
 #: What each trial in the same situation leaves of the evidence before it.
@@ -150,18 +149,15 @@ def cases_of(
         if each.session == at.session or heard[each.session] <= _MOST_OF_SESSION:
             usable.append((each, is_same(each, at)))
     same = [each for each, is_one in usable if is_one]
-    if nearness:
-        usable = [item for rank, item in enumerate(usable) if item[1] or rank < _MOST_NEAR]
     alike = _BESIDE if same else _ALIKE
     found = []
     shares = _in_common(at.words, [each for each, _ in usable])
-    if nearness:
-        shares = [_near(nearness.get(each.id), share) for (each, _), share in zip(usable, shares, strict=True)]
     for rank, ((each, is_one), share) in enumerate(zip(usable, shares, strict=True)):
         if is_one:
             weight = _faded(each, same)
         else:
-            near = share / math.sqrt(1 + rank) + _AT_LEAST / (1 + rank)
+            cosine = nearness.get(each.id) if nearness else None
+            near = share / math.sqrt(1 + rank) + _AT_LEAST / (1 + rank) if cosine is None else _near(cosine)
             weight = alike * near * (1 + math.log(max(1, each.count)))
         weight *= _worth(each)
         found += [Case(each, tried, _has_worked(tried, each), is_one, weight) for tried in each.calls]
@@ -330,9 +326,9 @@ def _in_common(words: str, experiences: Sequence[Experience]) -> list[float]:
     return [size(asked & bag) / math.sqrt(whole * size(bag)) if asked and bag else 0.0 for bag in bags]
 
 
-def _near(cosine: float | None, share: float) -> float:
-    """Return how near an experience is, 0..1, by its meaning, and by its words where that is not known."""
-    return share if cosine is None else max(0.0, (cosine - _UNLIKE) / (1 - _UNLIKE))
+def _near(cosine: float) -> float:
+    """Return how near an experience is by its meaning, 0..1: less and less soon, so that the nearest few decide."""
+    return math.exp(min(0.0, cosine - _MEANT) / _NEARER)
 
 
 def _faded(experience: Experience, same: Sequence[Experience]) -> float:

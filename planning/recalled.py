@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -38,16 +39,19 @@ async def recalled_at(memory: Any, text: str, key: str, **filters: Any) -> Recal
     own = await recalled(memory, "", key=key, **filters) if is_exact(key) else Recalled()
     if own.trouble:
         return own
-    more = await recalled(memory, text, **filters)
+    more = await recalled(memory, text, key, **filters)
     known = {each.id for each in own.experiences}
     others = (each for each in more.experiences if each.id not in known)
     return Recalled((*own.experiences, *others), more.trouble, more.nearness)
 
 
-async def recalled(memory: Any, text: str, **filters: Any) -> Recalled:
-    """Return the experiences that have most to do with a text, and fit the filters. Never raises."""
+async def recalled(memory: Any, text: str, situation: str | None = None, **filters: Any) -> Recalled:
+    """Return the experiences that have most to do with a text, and fit the filters. Never raises.
+
+    Args: situation: the name of the one that is decided on.
+    """
     search = getattr(memory, "search", None)
-    recall = search if search is not None else getattr(memory, "recall", None)
+    recall = getattr(memory, "recall", None) if search is None else partial(search, situation=situation)
     if recall is None:
         return Recalled()
     query = text[:_QUERY]

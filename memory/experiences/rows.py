@@ -111,8 +111,10 @@ class ExperienceFilter(Struct, frozen=True):
             ("experience.at >= ?", None if self.since is None else seconds(self.since)),
             ("experience.at < ?", None if self.before is None else seconds(self.before)),
             # With the first half, which says nothing more, the index is used: it holds no rows without a key.
-            ("experience.key <> '' AND experience.key = ?" if self.key else "experience.key = ?",
-             None if self.key is None else safe(self.key)),
+            (
+                "experience.key <> '' AND experience.key = ?" if self.key else "experience.key = ?",
+                None if self.key is None else safe(self.key),
+            ),
             ("experience.trust = ?", self.trust),
             ("experience.first_at <= ?", None if self.as_of is None else seconds(self.as_of)),
         )

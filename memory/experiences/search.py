@@ -2,12 +2,15 @@
 
 The index proposes by words, what stands beside a hit in its session comes along, and vectors rank those only: ranking a
 few hundred candidates by meaning finds more than looking through all vectors, and costs the same in a large memory.
+Where it is asked for the sake of a situation, the nearest of what was lived there last are candidates, too: what is
+meant alike need not share a word.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
 
 #: Candidates that the index proposes, by bm25.
 CANDIDATES = 200
+#: Of what was lived in a situation: how many, the newest, are looked through by their meaning alone, and how many of
+#: those come first. For a decision what is meant alike says more than words in common.
+BY_MEANING = 2_000
+_NEAREST = 20
 #: Of how many of them those beside them come along.
 _WITH_NEIGHBOURS = 50
 _ROW = "seq, at, success, lesson, helped, harmed, session"
@@ -50,15 +57,21 @@ Nearness = Callable[["Connection", Sequence[int]], Mapping[int, float]]
 
 
 def search(
-    connection: Connection, query: str, k: int, where: ExperienceFilter, nearness: Nearness | None = None
+    connection: Connection,
+    query: str,
+    k: int,
+    where: ExperienceFilter,
+    nearness: Nearness | None = None,
+    situation: str | None = None,
 ) -> tuple[list[Recalled], int]:
-    """Return the k best, and how many rows could not be read. A query without words asks for the most recent."""
+    """Return the k best, and how many rows could not be read. A query without words asks for the most recent.
+
+    Args: situation: the name of the one that it is asked for, None for none.
+    """
     condition, bindings = where.sql()
     terms = recall.terms(query)
     if not terms:
-        sql = f"SELECT seq FROM experience WHERE {condition} ORDER BY at DESC, seq DESC LIMIT ?"
-        newest = [int(str(found[0])) for found in connection.execute(sql, (*bindings, k))]
-        return _recalled(connection, newest, {}, {}, (), {})
+        return _recalled(connection, _newest(connection, condition, bindings, k), {}, {}, (), {})
     if k <= 0:
         return [], 0
     fits = propose.proposed(connection, terms, max(CANDIDATES, 2 * k), condition, bindings)
@@ -68,19 +81,38 @@ def search(
         _take(row, places, candidates)
     fits = {seq: fit for seq, fit in fits.items() if seq in candidates}
     pairs = _neighbours(connection, fits, places, candidates, condition, bindings)
+    there = None if situation is None else replace(where, key=situation)
+    near, nearest = ({}, []) if nearness is None else _by_meaning(connection, nearness, candidates, there)
+    for row in _rows(connection, nearest):
+        _take(row, places, candidates)
     text = {seq: fits.get(seq, 0.0) for seq in candidates}
-    near = nearness(connection, list(candidates)) if nearness is not None else {}
     scores = recall.beside(recall.added([text, near], candidates), pairs)
-    chosen = _that_answer(connection, recall.order(candidates, scores), fits, k)
+    ordered = list(dict.fromkeys([*nearest, *recall.order(candidates, scores)]))
+    chosen = _that_answer(connection, ordered, {*fits, *nearest}, k)
     return _recalled(connection, chosen, scores, _reasons(chosen, fits, near, pairs), terms, near)
 
 
-def _that_answer(connection: Connection, ordered: Sequence[int], fits: Mapping[int, float], k: int) -> list[int]:
-    """Return the first k; of those without a word of the question only such in which people said something: beside an
-    alert stands no answer."""
+def _by_meaning(
+    connection: Connection, nearness: Nearness, candidates: Iterable[int], there: ExperienceFilter | None
+) -> tuple[dict[int, float], list[int]]:
+    """Return how near the candidates are, and the nearest of what was lived in a situation; these are some, too."""
+    newest = [] if there is None else _newest(connection, *there.sql(), BY_MEANING)
+    near = nearness(connection, list({*candidates, *newest}))
+    nearest = nlargest(_NEAREST, [seq for seq in newest if seq in near], key=near.__getitem__)
+    return {seq: near[seq] for seq in {*candidates, *nearest} if seq in near}, nearest
+
+
+def _newest(connection: Connection, condition: str, bindings: Sequence[Any], number: int) -> list[int]:
+    sql = f"SELECT seq FROM experience WHERE {condition} ORDER BY at DESC, seq DESC LIMIT ?"
+    return [int(str(seq)) for (seq,) in connection.execute(sql, (*bindings, number))]
+
+
+def _that_answer(connection: Connection, ordered: Sequence[int], found: Collection[int], k: int) -> list[int]:
+    """Return the first k; of those that were only found beside others only such in which people said something: beside
+    an alert stands no answer."""
     chosen: list[int] = []
     for seq in ordered:
-        if seq in fits or next((each.said for _, each in read_rows(connection, [seq])), ""):
+        if seq in found or next((each.said for _, each in read_rows(connection, [seq])), ""):
             chosen.append(seq)
         if len(chosen) == k:
             break

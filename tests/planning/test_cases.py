@@ -57,6 +57,17 @@ def test_where_meaning_is_known_it_counts_in_the_place_of_words() -> None:
     assert taken({"near": 0.8}) == "b"
 
 
+def test_the_few_that_mean_the_same_decide_against_many_that_are_only_somewhat_like_it() -> None:
+    near = lived("b", True, "no room is left", id="near")
+    others = [lived("c", True, f"the network of host {n} is down", id=f"other{n}") for n in range(9)]
+    failed = [lived("b", False, f"the mail of host {n} is down", id=f"failed{n}") for n in range(9)]
+    where = at("the disk is nearly full")
+    nearness = {"near": 0.8, **{each.id: 0.5 for each in (*others, *failed)}}
+
+    cases = cases_of([*others, near, *failed], where, nearness)
+    assert decide(Question(("a", "b", "c"), {}, where.key), {}, cases, where).tool == "b"
+
+
 def test_without_cases_the_first_tool_is_taken_and_nothing_was_learnt() -> None:
     found = chosen([])
 

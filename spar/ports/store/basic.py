@@ -44,7 +44,11 @@ class InspectsExperiences(Protocol):
     """A store that says why it recalls what it does, and lets its owner look into it and change it."""
 
     async def search(self, query: str, k: int = 5, **filters: Any) -> Sequence[Any]:
-        """Return what fits best as objects with `experience`, `score` and `reasons`; filters must hold exactly."""
+        """Return what fits best as objects with `experience`, `score`, `reasons` and `nearness`.
+
+        Args: filters: must hold exactly, but for `situation`: the name of the one that is decided on, or None. What was
+        lived there may come first, where a store can tell that it is meant alike.
+        """
         ...
 
     async def detail(self, id: str) -> Any:

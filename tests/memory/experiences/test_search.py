@@ -16,6 +16,7 @@ import pytest
 
 from memory import Memory
 from memory.experiences import propose, rows
+from memory.experiences import search as search_module
 from memory.experiences.rows import ExperienceFilter
 from memory.experiences.search import search
 from memory.sqlite import database, seals
@@ -161,6 +162,30 @@ async def test_of_the_candidates_the_one_that_means_the_same_comes_first_and_one
         found = [each.id for each in await memory.recall("cellar kite king", 3)]
 
     assert found == ["e1", "e2", "e0"]
+
+
+async def test_for_a_situation_what_was_meant_alike_there_comes_first_though_it_shares_no_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search_module, "BY_MEANING", 3)
+    async with Memory.open("sqlite://:memory:", embedder=Words()) as memory:
+        for number, (text, key) in enumerate(
+            [("kind kings", "old"), ("king kong", "order"), ("cellar door", "order"), ("kite", "other"),
+             ("zebra", "order"), ("key kept", "order")]
+        ):  # fmt: skip
+            await memory.store(said(text, number, key=key, session=f"s{number}"))
+        await embedded(memory)
+        asked = "kettle cellar"
+        anywhere = [each.experience.id for each in await memory.search(asked, 9)]
+        found = await memory.search(asked, 9, situation="order")
+        first = [each.experience.id for each in await memory.search("kettle koala", 1, situation="order")]
+        filtered = [each.experience.id for each in await memory.search(asked, 9, situation="order", success=True)]
+
+    assert anywhere == ["e2"]
+    assert {each.experience.id for each in found} == {"e2", "e4", "e5"}, "of the newest three there, and by words"
+    assert all(any("its meaning is near" in reason for reason in each.reasons) for each in found)
+    assert first == ["e5"]
+    assert filtered == []
 
 
 async def test_what_is_stored_is_embedded_when_the_memory_is_idle() -> None:

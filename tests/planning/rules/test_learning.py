@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from memory.experiences.search import Recalled
 from planning import RulesPlanner
 from planning.rules.planner import RECALL_LIMIT
 from spar.clock import SystemClock
@@ -42,6 +43,18 @@ class Memory:
         return found[:k]
 
 
+class Searched(Memory):
+    """A memory that says how near what it finds is; keeps the situations it is asked for."""
+
+    def __init__(self, *experiences: Experience) -> None:
+        super().__init__(*experiences)
+        self.situations: list[str] = []
+
+    async def search(self, query: str, k: int = 5, *, situation: str, **filters: Any) -> list[Recalled]:
+        self.situations.append(situation)
+        return [Recalled(each, nearness=0.9) for each in await self.recall(query, k, **filters)]
+
+
 def lived(tool: str, worked: bool, text: str = TEXT, **fields: Any) -> Experience:
     call = {name: fields.pop(name) for name in ("params", "cause", "remedy") if name in fields}
     tried = TriedCall(tool, status="ok" if worked else "failed", success=worked,
@@ -63,6 +76,15 @@ async def planned(
     action = await planner.plan([perception or alert()], Context("a", "c", memory=memory, **given))
     assert action is not None
     return action
+
+
+async def test_a_memory_that_can_tell_situations_apart_is_told_which_one_is_decided_on() -> None:
+    memory = Searched(lived("b", True, "no room is left"))
+
+    action = await planned(CHOICE, memory)
+
+    assert [call.tool for call in action.calls] == ["b"]
+    assert memory.situations == [KEY]
 
 
 def failing(tool: str, task: str = KEY) -> dict[str, Ability]:
