@@ -337,6 +337,8 @@ class AgentParts:
             await self.channels.open()
         except BaseException:
             self.recovery.end()
+            self.close_chain()  # steps that were made before: the memory is there until all is closed
+            await self.agent_state.flush()
             await self.close_all()
             raise
 

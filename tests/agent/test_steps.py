@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memory import Memory
+from reflection import Reflect
 from spar import (
     Action,
     ActionResult,
@@ -584,3 +587,28 @@ async def test_a_failing_act_brings_its_result_under_every_policy(clock: Virtual
     assert result.fault is not None
     assert result.fault.message == "boom"
     await agent.stop()
+
+
+@pytest.mark.parametrize("steps", ["sense plan act", "sense plan act reflect"])
+async def test_steps_before_a_start_that_fails_are_on_the_tape(tmp_path: Path, steps: str) -> None:
+    class IllMemory(Memory):
+        is_ill = False
+
+        async def load(self, key: str) -> Any:
+            if self.is_ill:
+                raise TransientError("the disk does not answer")
+            return await super().load(key)
+
+    memory = IllMemory(f"sqlite:///{tmp_path}/m.db")
+    async with VirtualClock() as clock:
+        agent = agent_of(clock, memory=memory, reflect=Reflect())
+        for step in steps.split():
+            await getattr(agent, f"step_{step}")()
+        memory.is_ill = True
+        with pytest.raises(TransientError):
+            await agent.start()
+        assert agent.kept["lost"] == 0
+        await agent.stop()
+        assert agent.kept["lost"] == 0
+    async with Memory(f"sqlite:///{tmp_path}/m.db", read_only=True) as kept:
+        assert len(await kept.cycles()) == 1
