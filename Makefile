@@ -56,7 +56,7 @@ soak: $(VENV)/.test  ## a million cycles (CYCLES=…), and what grew meanwhile
 endure: $(VENV)/.test  ## a good session beside trouble for ten minutes (ARGS="--minutes 1")
 	@$(BIN)/python -m tests.simulation.endure $(ARGS)
 
-servers:  ## bring the MCP servers, the small language model and the pyright that some tests need (needs node and npm); without them those are skipped
+servers:  ## bring the MCP servers, the small language model, TextWorld and the pyright that some tests need (needs node, npm, gcc); without them those are skipped
 	@PYTHON=$(PYTHON) sh tests/servers/install.sh
 
 bench:  ## measure spar beside its peers (installs them in an environment of their own)

@@ -8,9 +8,10 @@ ended well in an episode, or that a rule looks at later, counts when its word co
 
 How an environment tells: its trusted perceptions carry `episode`, a name; `reward`, a number, for what was done since
 the last one; `done`, true once it is over, perhaps `success`. A tool of it may say the same at once, by returning a
-table with `reward` and `done`. An episode succeeded if its rewards add up to more than nothing. A step after which the
-exact situation is the same has changed nothing. An episode that another one of the same source follows without a word
-is over: its calls have told all.
+table with `reward` and `done`. An episode succeeded if its rewards add up to more than nothing; of one that was cut
+short (`cut` beside `done`, as by a limit of steps) and brought nothing, nobody knows how it would have ended. A step
+after which the exact situation is the same has changed nothing. An episode that another one of the same source follows
+without a word is over: its calls have told all.
 
 The steps of a thread that is over are kept for a while, for the words of people. Threads are bounded: the oldest is
 forgotten first.
@@ -95,6 +96,7 @@ class Word(Struct, frozen=True):
     reward: float
     is_done: bool
     success: bool | None = None
+    is_cut: bool = False
 
 
 class Judged(Struct):
@@ -181,7 +183,10 @@ class CreditBook:
         self._keep(thread)
         if word.is_done:
             success = word.success if word.success is not None else thread.total > 0
-            self._end(thread, success, judged)
+            if word.is_cut and not success:
+                self._cut(thread)
+            else:
+                self._end(thread, success, judged)
         elif word.reward > 0:
             self._credit(thread, "environment", "", judged)
         elif word.reward < 0:
@@ -220,6 +225,18 @@ class CreditBook:
             self._blame(thread, "environment", "the episode ended badly", judged)
         if len(thread.steps) > 1 and not thread.is_cut and success is not None:
             judged.sequences.append((thread, success))
+        self._close(thread)
+
+    def _cut(self, thread: Thread) -> None:
+        """An episode was cut short: of the steps that nobody has judged, nobody will."""
+        thread.is_over = True
+        for step in thread.steps:
+            if step.is_open:
+                step.is_open = False
+                self._keep(thread, step)
+        self._close(thread)
+
+    def _close(self, thread: Thread) -> None:
         self._keep(thread)
         if self._open.get(thread.place) == thread.id:
             del self._open[thread.place]
@@ -342,8 +359,8 @@ def word_of_calls(result: ActionResult, episode: str, place: str) -> Word | None
     ]
     if not found:
         return None
-    is_done = any(each["done"] is True for each in found)
-    return Word(episode, place, sum(_number(each["reward"]) for each in found), is_done)
+    is_done, is_cut = (any(each.get(name) is True for each in found) for name in ("done", "cut"))
+    return Word(episode, place, sum(_number(each["reward"]) for each in found), is_done, is_cut=is_cut)
 
 
 def _word_of(perception: Perception, session: str) -> Word | None:
@@ -358,6 +375,7 @@ def _word_of(perception: Perception, session: str) -> Word | None:
         _number(given.get("reward")),
         given.get("done") is True,
         success if isinstance(success, bool) else None,
+        given.get("cut") is True,
     )
 
 

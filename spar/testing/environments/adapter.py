@@ -4,7 +4,7 @@ Turns are taken: an observation is handed over, the agent has one cycle for it, 
 environment on, and what is to be noticed then is handed over when the cycle has ended. A cycle without such a call
 lets the observation pass. An observation is about its subject (`entities`). All that is noticed of an episode has the
 attributes `episode`, `step`, `reward` and `done`, the last observation of it too, so that the agent notices how it
-ended.
+ended; one that was cut short has `cut` besides.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EnvironmentAdapter:
         self._observed: Observation | None = None
         self._next: Change | None = None
         self._steps: list[TakenStep] = []
-        self._reward, self._is_over = 0.0, False
+        self._reward, self._is_over, self._is_cut = 0.0, False, False
         self._key, self._is_sensed = "", False  # of what was handed over; whether a cycle has it
         self._ended = asyncio.Event()
         self._resting: asyncio.Task[None] | None = None
@@ -73,7 +73,7 @@ class EnvironmentAdapter:
         return self.outcomes
 
     def _begin(self, seed: int | None = None) -> None:
-        self._steps, self._is_over, self._reward = [], False, 0.0
+        self._steps, self._reward, self._is_over, self._is_cut = [], 0.0, False, False
         self._show(self.environment.reset(seed))
 
     async def _begin_rested(self, rest: Callable[[], Awaitable[None]]) -> None:
@@ -93,6 +93,7 @@ class EnvironmentAdapter:
             "step": len(self._steps),
             "reward": self._reward,
             "done": self._is_over,
+            **({"cut": True} if self._is_cut else {}),
         }
         clock, key = context.clock, f"{episode} {attributes['step']}"
 
@@ -121,7 +122,7 @@ class EnvironmentAdapter:
         step = self._take(tool, params)
         if step.error:
             raise (TransientError if step.may_pass else PermanentError)(step.error)
-        return {"reward": step.reward, "done": step.is_done}
+        return {"reward": step.reward, "done": step.is_done, **({"cut": True} if step.is_cut else {})}
 
     def _take(self, tool: str, params: Mapping[str, Any]) -> Change:
         observed = self._observed
@@ -129,7 +130,7 @@ class EnvironmentAdapter:
         step = self._next = self.environment.step(tool, params)
         situation = f"{observed.kind} {observed.subject}".strip()
         self._steps.append(TakenStep(situation, tool, dict(params), step.reward, step.error, step.regret))
-        self._reward, self._is_over = step.reward, step.is_done
+        self._reward, self._is_over, self._is_cut = step.reward, step.is_done, step.is_cut
         if step.observation is not None:
             self._observed = step.observation
         return step

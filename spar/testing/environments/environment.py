@@ -35,7 +35,8 @@ class Change(Struct, frozen=True):
 
     `observation` is what is to be noticed next, None where the call itself has told all. `error` is what the tool
     complains of: the call then fails, and may work another time with `may_pass`. `regret` is what the best call would
-    have brought more, where that is known.
+    have brought more, where that is known. `is_cut` beside `is_done`: the episode was cut short, as by a limit of
+    steps, and nobody knows how it would have ended.
     """
 
     observation: Observation | None = None
@@ -44,6 +45,7 @@ class Change(Struct, frozen=True):
     error: str = ""
     may_pass: bool = False
     regret: float = 0.0
+    is_cut: bool = False
 
 
 class Environment(Protocol):

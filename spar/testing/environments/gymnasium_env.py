@@ -58,7 +58,8 @@ class GymnasiumEnvironment:
             return Change(self._observation())
         self._seen, reward, is_over, is_cut, _ = self._environment.step(self._actions[tool])
         error = "it ended without a reward" if is_over and float(reward) <= 0 else ""
-        return Change(self._observation(), float(reward), is_done=bool(is_over or is_cut), error=error)
+        cut = bool(is_cut) and not is_over
+        return Change(self._observation(), float(reward), bool(is_over) or cut, error, is_cut=cut)
 
     def _observation(self) -> Observation:
         state = self._state(self._seen)

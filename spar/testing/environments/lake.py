@@ -41,9 +41,9 @@ class FrozenLake:
         row, column = (min(max(row + down, 0), WIDTH - 1), min(max(column + right, 0), WIDTH - 1))
         self._field = row * WIDTH + column
         there = FIELDS[self._field]
-        is_done = there in "GH" or self._steps >= self._most
+        is_cut = there not in "GH" and self._steps >= self._most
         error = "there was a hole in the ice" if there == "H" else ""
-        return Change(self._seen(), float(there == "G"), is_done=is_done, error=error)
+        return Change(self._seen(), float(there == "G"), is_cut or there in "GH", error, is_cut=is_cut)
 
     def _seen(self) -> Observation:
         row, column = divmod(self._field, WIDTH)
