@@ -6,11 +6,14 @@ answer on standard output as one JSON value, for scripts.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from io import StringIO
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -69,6 +72,9 @@ COMMANDS = {
     "shell": "spar.cli.shell:shell",
 }
 
+#: Objects made and kept until the garbage collector looks at them: half a millisecond of its time.
+YOUNG: Final = 10_000
+
 
 @click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
@@ -104,7 +110,18 @@ def cli(context: click.Context, config_path: Path | None, overrides: tuple[str, 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
     _open_standard_streams()
+    _seldom_collect()
     sys.exit(_code(arguments))
+
+
+def _seldom_collect() -> None:
+    """Have the garbage collector look seldom while the command imports what it needs, and not at all at the end.
+
+    What is imported stays. A look every 700 new objects and one at all of them when the interpreter ends, where nothing
+    is left to free, are a third of what a command takes that looks at every part.
+    """
+    gc.set_threshold(YOUNG)
+    atexit.register(gc.freeze)
 
 
 def _open_standard_streams() -> None:

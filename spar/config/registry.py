@@ -172,9 +172,12 @@ class Registry:
     def _read(self) -> dict[str, dict[str, list[PartEntry]]]:
         listed: dict[str, dict[str, list[PartEntry]]] = {group: {} for group in GROUPS}
         known = importlib.metadata.entry_points()
+        owners: dict[Any, str] = {}  # a name is read from all that a distribution says of itself
         for group, names in listed.items():
             for point in known.select(group=group):
-                owner = point.dist.name if point.dist is not None else "an unknown distribution"
+                if point.dist not in owners:
+                    owners[point.dist] = point.dist.name if point.dist is not None else "an unknown distribution"
+                owner = owners[point.dist]
                 if self.allow_plugins or owner == OWN:
                     target = point.value.partition("[")[0].strip()  # without the extras that it wants
                     names.setdefault(point.name, []).append(PartEntry(group, point.name, target, owner))

@@ -94,7 +94,9 @@ class Signature:
         return {key: value for key, value in made.items() if key != "title"}
 
     def _validated(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
-        names = self.options(extra)
+        names = self._concerned(options, extra)
+        if not names and not options:
+            return {}
         try:
             model = self._model(names)
             made = model.model_validate(dict(options))
@@ -107,6 +109,13 @@ class Signature:
         fields = [(f"p{number}", key) for number, key in enumerate(names)]
         found = {key: getattr(made, field) for field, key in fields if field in made.model_fields_set}
         return {**found, **(made.model_extra or {})}
+
+    def _concerned(self, options: Mapping[str, Any], extra: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the options that are given or must be; all there are where one is given that is none of them."""
+        names = [key for key in self._annotations if key in options or self._is_required(key)]
+        names = [key for key in names if key not in extra and self._is_writable(key)]
+        is_known = self._takes_any or set(options) <= set(names)
+        return tuple(names) if is_known else self.options(extra)
 
     def _model(self, names: tuple[str, ...]) -> type[BaseModel]:
         # Fields are numbered and aliased: a parameter may be called `schema` or `copy`, a field may not.

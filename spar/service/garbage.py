@@ -14,6 +14,8 @@ from typing import Protocol
 from spar.observe.stats import Stats
 from spar.session.sessions import Sessions
 
+#: Objects made and kept until young ones are looked at: the interpreter's own threshold.
+YOUNG = 700
 #: Seconds between two looks for a quiet moment.
 EVERY = 1.0
 #: Collections of middle-aged objects after which a look at all is due: the interpreter's own threshold.
@@ -49,8 +51,8 @@ class Collections:
 
     def begin(self) -> None:
         """Set apart what the start has made, and collect at quiet moments from now on, until `end`."""
-        young, middle_aged, _ = gc.get_threshold()
-        gc.set_threshold(young, middle_aged, OVERDUE)
+        _, middle_aged, _ = gc.get_threshold()
+        gc.set_threshold(YOUNG, middle_aged, OVERDUE)
         self._collect()
 
     def look(self) -> bool:

@@ -1,11 +1,13 @@
 """The registry: finding parts by name or import string, and building them from options."""
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import create_model
 
 from spar.config.lines import Sources, explain, read
 from spar.config.registry import GROUPS, Registry
@@ -321,3 +323,36 @@ def test_every_problem_gets_its_line_in_the_file(packages: Any, tmp_path: Any, m
 
     assert lines[0] == "config.toml:4: sensors[0].options.path = 3: must be a path"
     assert lines[1].startswith("config.toml:5: sensors[0].options.evry: unknown key; known: path, every")
+
+
+# -- what it costs
+
+
+def test_only_options_that_are_given_or_must_be_are_judged(packages: Any, monkeypatch: Any) -> None:
+    judged: list[int] = []
+
+    def counted(name: str, **fields: Any) -> Any:
+        judged.append(len([field for field in fields if not field.startswith("__")]))
+        return create_model(name, **fields)
+
+    monkeypatch.setattr("spar.config.signature.create_model", counted)
+
+    assert build(WATCH, {"path": "x"}).given["path"] == Path("x")
+    assert build(WATCH, {"path": "x", "every": "5s"}).given["every"] == 5.0
+    assert judged == [1, 2]
+    build("reg_parts:WithoutArguments")
+    assert judged == [1, 2], "nothing to judge"
+    assert "known: path, every, count" in str(refused(WATCH, {"path": "x", "pth": 1}))
+
+
+def test_the_name_of_who_ships_parts_is_read_once_for_all_of_them(packages: Any, monkeypatch: Any) -> None:
+    read: list[str] = []
+    usual = importlib.metadata.Distribution.name
+    monkeypatch.setattr(
+        importlib.metadata.Distribution, "name", property(lambda it: read.append(usual.fget(it)) or read[-1])
+    )
+
+    parts = [part for part in Registry().parts() if part.distribution == "reg-one"]
+
+    assert [part.name for part in parts] == ["twice", "watch"]
+    assert read.count("reg-one") == 1

@@ -1,4 +1,4 @@
-"""What commands import before they answer: so many modules and nothing heavy, which is what their start takes.
+"""What commands import before they answer, and how often the garbage collector looks meanwhile: what their start takes.
 
 Nothing is timed: on a busy machine that would say nothing.
 """
@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -29,23 +29,40 @@ OF_ALL_SETTINGS = ("pydantic_settings", "spar.config.sources", "spar.config.tabl
 OF_A_STORE = ("pydantic", "pydantic_settings", "asyncio", "apsw")
 
 PROGRAM = """
-import sys, json
+import atexit, gc, json, sys
+def tell():
+    looks = sum(each["collections"] for each in gc.get_stats())
+    print(json.dumps([code, sorted(sys.modules), looks, gc.get_freeze_count()]), file=sys.stderr)
+atexit.register(tell)
 from spar.cli.main import main
 try:
     main(sys.argv[1:])
 except SystemExit as end:
-    print(json.dumps([end.code, sorted(sys.modules)]), file=sys.stderr)
+    code = end.code
 """
+
+
+class Start(NamedTuple):
+    """What a command took: the modules it imported, the looks of the collector, the objects it need not look at."""
+
+    modules: set[str]
+    looks: int
+    set_apart: int
+
+
+def start_of(spar: Any, *arguments: str, terminal: bool = False) -> Start:
+    """Return what a command took when it ends well."""
+    program = f"import sys; sys.stdout.isatty = lambda: True\n{PROGRAM}" if terminal else PROGRAM
+    done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=spar.folder, env=spar.environ,
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    code, names, looks, set_apart = json.loads(done.stderr.splitlines()[-1])
+    assert code == 0, done
+    return Start(set(names), looks, set_apart)
 
 
 def modules(spar: Any, *arguments: str, terminal: bool = False) -> set[str]:
     """Return the modules that a command has imported when it ends well."""
-    program = f"import sys; sys.stdout.isatty = lambda: True\n{PROGRAM}" if terminal else PROGRAM
-    done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=spar.folder, env=spar.environ,
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
-    code, names = json.loads(done.stderr.splitlines()[-1])
-    assert code == 0, done
-    return set(names)
+    return start_of(spar, *arguments, terminal=terminal).modules
 
 
 def test_commands_that_ask_the_service_import_little(spar: Any, service: Any) -> None:
@@ -74,11 +91,14 @@ def test_the_log_is_shown_without_the_rest_of_the_configuration(spar: Any) -> No
     assert len(found) < 420, len(found)
 
 
-def test_commands_that_look_at_every_part_make_no_more_models_than_there_are_options_to_judge(spar: Any) -> None:
-    for arguments, most in ((["parts"], 800), (["config", "check"], 900)):
-        found = modules(spar, *arguments)
+def test_commands_that_look_at_every_part_import_no_service_and_little_garbage_is_looked_for(spar: Any) -> None:
+    for arguments, most in ((["parts"], 800), (["config", "check"], 900), (["doctor"], 620)):
+        start = start_of(spar, *arguments)
+        found = start.modules
         assert not found & {"uvicorn", "starlette", "prometheus_client", "textual", "rich", "openai"}, arguments
         assert len(found) < most, (arguments, len(found))
+        assert start.looks < 60, (arguments, start.looks)
+        assert start.set_apart > 10_000, (arguments, "what was imported is looked at when the interpreter ends")
 
 
 def test_what_draws_on_a_terminal_is_imported_there_alone(spar: Any, service: Any) -> None:

@@ -66,10 +66,7 @@ def _told(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _tried(subject: Subject) -> dict[str, Any]:
-    from spar.config.factory import Parts
-
-    settings = subject.loaded.settings
-    made = zip(settings.tools, Parts(subject.loaded).tools(), strict=True)
+    made = zip(subject.parts.settings.tools, subject.parts.tools(), strict=True)
     tool = next(tool for part, tool in made if part.use == "shell")
     async with tool:
         found: dict[str, Any] = tool.snapshot()["sandbox"]

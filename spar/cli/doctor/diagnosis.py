@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from msgspec import Struct, field
 
-from spar.config.factory import home_of
+from spar.config.factory import Parts
 from spar.config.load import Loaded
 
 State = Literal["ok", "warn", "bad"]
@@ -39,22 +39,26 @@ class Diagnosis(Struct, frozen=True):
 
 
 class Subject(Struct, frozen=True):
-    """Subject of an examination: a configuration, its environment, the process of the service (None: it does not run,
-    0: not known which), where the kernel tells of itself, and whether it knows of a time service."""
+    """Subject of an examination: the parts of a configuration, its environment, the process of the service (None: it
+    does not run, 0: not known which), where the kernel tells of itself, and whether it knows of a time service."""
 
-    loaded: Loaded
+    parts: Parts
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     process: int | None = None
     proc: Path = Path("/proc")
     is_clock_kept: Callable[[], bool] = is_clock_kept
 
     @property
+    def loaded(self) -> Loaded:
+        return self.parts.loaded
+
+    @property
     def state_dir(self) -> Path:
-        return Path(home_of(self.loaded).state)
+        return Path(self.parts.home.state)
 
     @property
     def workspace(self) -> Path:
-        return Path(home_of(self.loaded).workspace)
+        return Path(self.parts.home.workspace)
 
 
 def nearest(folder: Path) -> Path:

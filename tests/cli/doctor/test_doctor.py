@@ -14,6 +14,7 @@ import pytest
 from spar import __version__
 from spar.cli.doctor import checks, installation, machine
 from spar.cli.doctor.diagnosis import Diagnosis, Subject, is_clock_kept
+from spar.config.factory import Parts
 from spar.config.load import load
 from spar.service.unit import WRITTEN_BY
 
@@ -31,7 +32,7 @@ def subject(folder: Path, text: str, **more: Any) -> Subject:
         path.write_text(text)
         path.chmod(0o600)
     given: dict[str, Any] = {"environ": {}, "proc": folder / "proc", "is_clock_kept": lambda: True, **more}
-    return Subject(load(path, environ={}), **given)
+    return Subject(Parts(load(path, environ={})), **given)
 
 
 def found(check: Callable[[Subject], Iterator[Diagnosis]], about: Subject) -> dict[str, Diagnosis]:
@@ -104,7 +105,7 @@ def test_a_key_of_a_model_that_is_none_by_its_shape_is_bad(tmp_path: Path, key: 
     assert finding.state == "bad"
     assert words in finding.found
     assert key not in finding.found + finding.advice
-    good = Subject(about.loaded, environ={"KEY": "sk-proj-0123456789abcdef"})
+    good = Subject(about.parts, environ={"KEY": "sk-proj-0123456789abcdef"})
     assert one(installation.secrets, good).state == "ok"
 
 
@@ -125,7 +126,7 @@ def test_a_port_in_use_is_bad_unless_the_service_itself_has_it(tmp_path: Path) -
         finding = one(installation.port, about)
         assert finding.state == "bad"
         assert finding.advice.startswith("set service.port to another one")
-        assert found(installation.port, Subject(about.loaded, process=1)) == {}
+        assert found(installation.port, Subject(about.parts, process=1)) == {}
     assert one(installation.port, about).state == "ok"
 
 
@@ -211,7 +212,7 @@ def test_limits_of_the_kernel_that_are_too_low_are_warnings(tmp_path: Path) -> N
     try:
         finding = one(machine.open_files, about)
         assert (finding.state, "may open 512 files" in finding.found) == ("warn", True)
-        of_service = Subject(about.loaded, process=os.getpid())
+        of_service = Subject(about.parts, process=os.getpid())
         assert f"process {os.getpid()} may open 512" in one(machine.open_files, of_service).found
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -242,7 +243,7 @@ def test_programs_that_run_in_no_sandbox_are_a_warning_with_its_reason(tmp_path:
     (finding,) = checks.sandbox(None, about)
     assert finding.name == "sandbox"
     assert finding.found.startswith(("level", "programs of tools run in"))
-    assert list(checks.sandbox(None, Subject(load(None, environ={}, overrides={"tools": "[]"})))) == []
+    assert list(checks.sandbox(None, Subject(Parts(load(None, environ={}, overrides={"tools": "[]"}))))) == []
 
 
 def test_every_finding_that_is_not_well_has_a_remedy_and_a_check_that_fails_is_one(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
     from spar.cli.doctor.diagnosis import Diagnosis
-    from spar.config.load import Loaded
+    from spar.config.factory import Parts
     from spar.ports.store import Care
 
 _MARKS = {"ok": ("ok", "good"), "warn": ("warn", "warn"), "bad": ("BAD", "bad")}
@@ -39,7 +39,7 @@ def backup(options: Options, file: Path | None) -> None:
       spar backup /mnt/safe/memory.db
     """
     target = file or Path(time.strftime("memory-%Y%m%dT%H%M%SZ.db", time.gmtime()))
-    care = _care(options)
+    care = _care(_store(options))
     with _explained(str(target)):
         copied = care.back_up(str(target))
     answer = {"file": copied.path, "bytes": copied.bytes, "last_fact": copied.last_fact}
@@ -56,7 +56,7 @@ def restore(options: Options, file: Path) -> None:
     Example:
       spar restore memory-20261121T180000Z.db
     """
-    care = _care(options)
+    care = _care(_store(options))
     with _explained(str(file)):
         aside = care.restore(str(file))
     _note_offline(options, "memory.restore", care.path, {"from": str(file.resolve()), "set_aside": aside or ""})
@@ -74,7 +74,7 @@ def verify(options: Options) -> None:
       spar verify
       spar verify --json
     """
-    care = _care(options)
+    care = _care(_store(options))
     with _explained(care.path):
         report = care.verify()
     answer = {
@@ -111,17 +111,18 @@ def doctor(options: Options, acknowledge: bool) -> None:
       spar doctor --acknowledge
     """
     from spar.cli.doctor.diagnosis import Diagnosis
+    from spar.config.factory import Parts
     from spar.errors import ConfigError
 
     findings: list[Diagnosis] = []
     try:
-        loaded = options.load_again()
+        parts = Parts(options.load_again())
     except ConfigError as error:
         findings.append(Diagnosis("configuration", "bad", str(error), "spar config check"))
     else:
-        findings += _around(options, loaded)
+        findings += _around(options, parts)
         try:
-            care = _care(options)
+            care = _care(parts)
             if acknowledge:
                 with _explained("acknowledge"):
                     number = care.acknowledge()
@@ -136,7 +137,7 @@ def doctor(options: Options, acknowledge: bool) -> None:
         raise SystemExit(exits.FAILED)
 
 
-def _around(options: Options, loaded: Loaded) -> Iterator[Diagnosis]:
+def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
     """Yield what is found around the memory: the installation, the machine, the running service."""
     from spar.cli.client import NotRunningError, connect
     from spar.cli.doctor import checks, installation
@@ -156,7 +157,7 @@ def _around(options: Options, loaded: Loaded) -> Iterator[Diagnosis]:
         except (NotRunningError, click.ClickException) as error:
             yield Diagnosis("control socket", "warn", f"the service does not answer: {error or 'it starts or ends'}",
                           "look at its log; spar doctor as its user")  # fmt: skip
-    subject = Subject(loaded, process=process)
+    subject = Subject(parts, process=process)
     yield from checks.examined(subject)
     yield from installation.versions(subject, status["version"] if status else None)
     yield from checks.sandbox(status, subject)
@@ -166,18 +167,23 @@ def _state(state: str) -> Literal["ok", "warn", "bad"]:
     return "bad" if state == "bad" else "warn" if state == "warn" else "ok"
 
 
-def _care(options: Options) -> Care:
-    """Return the maintenance part of the configured store. Ends the command when that has nothing of the kind."""
+def _store(options: Options) -> Parts:
+    """Return the parts of a configuration of which only what the store needs was read."""
     from spar.config.factory import Parts
+
+    return Parts(options.load(*STORE))
+
+
+def _care(parts: Parts) -> Care:
+    """Return the maintenance part of the configured store. Ends the command when that has nothing of the kind."""
     from spar.ports.optional import offers
     from spar.ports.store import HasCare
 
-    loaded = options.load(*STORE)
     with refusals():
-        memory = Parts(loaded).memory()
+        memory = parts.memory()
         care = memory.care if offers(memory, HasCare) else None
     if care is None:
-        fail(f"the store {loaded.settings.memory.use!r} cannot be looked after from here", exits.UNAVAILABLE)
+        fail(f"the store {parts.settings.memory.use!r} cannot be looked after from here", exits.UNAVAILABLE)
     return care
 
 
@@ -186,18 +192,17 @@ def _note_offline(options: Options, action: str, subject: str, detail: dict[str,
     import asyncio
     import os
 
-    from spar.config.factory import Parts
     from spar.errors import SparError
     from spar.ports.optional import offers
     from spar.records.audit import AuditDraft, KeepsAudit
     from spar.server.peers import name_of
 
-    loaded = options.load(*STORE)
-    draft = AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=loaded.settings.agent.name, rows=())
+    parts = _store(options)
+    draft = AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=parts.settings.agent.name, rows=())
     draft.detail |= detail
 
     async def write() -> None:
-        async with Parts(loaded).memory() as memory:
+        async with parts.memory() as memory:
             if offers(memory, KeepsAudit):
                 await memory.audit.write(draft)
 
