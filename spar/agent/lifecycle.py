@@ -72,12 +72,13 @@ class Actions(Protocol):
 class Lifecycle:
     """The transitions of one agent; its state itself is `core.state`, which anybody may read.
 
-    Attributes: failure: why it gave up; has_stepped: whether a step was made since the last stop.
+    Attributes: failure: why it gave up; gave_up_at: when it last did (Unix time, 0: never); has_stepped: whether a step
+    was made since the last stop.
     """
 
     __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_is_held_over", "_loop_watcher", "_pause_task",
                  "_pause_wanted", "_requests", "_runs", "_session_hooks", "_sessions", "_stop_task", "_watched",
-                 "ends_pause", "failure", "has_stepped")  # fmt: skip
+                 "ends_pause", "failure", "gave_up_at", "has_stepped")  # fmt: skip
 
     def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watched: Watched,
                  actions: Actions) -> None:  # fmt: skip
@@ -85,7 +86,7 @@ class Lifecycle:
         self._agent_state, self._session_hooks = parts.agent_state, parts.session_hooks
         self._sessions, self._watched = sessions, watched
         self._deadline, self._actions = deadline, actions
-        self.failure, self.has_stepped = "", False
+        self.failure, self.has_stepped, self.gave_up_at = "", False, 0.0
         self._stop_task: asyncio.Task[None] | None = None
         #: Whether the pause on disk should be there, and the task that sees to it.
         self._pause_wanted = False
@@ -117,7 +118,7 @@ class Lifecycle:
 
     def fail(self, why: str) -> None:
         """Give up: nothing turns any more until somebody starts or stops the agent."""
-        self.failure = why
+        self.failure, self.gave_up_at = why, self._core.clock.now().timestamp()
         self.enter("failed")
 
     def bind(self) -> None:

@@ -178,6 +178,11 @@ class AgentParts:
         return self.clock.now().timestamp() - (self.clock.monotonic() - session.last_completed)
 
     @property
+    def gave_up_at(self) -> float:
+        """Return when the agent last gave up, as a Unix timestamp; 0.0 if it never has."""
+        return self.lifecycle.gave_up_at
+
+    @property
     def left_behind(self) -> int:
         """Return how many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
         tasks = sum(len(session.runner.left_behind) for session in list(self.sessions.by_key.values()))

@@ -267,6 +267,8 @@ def _interval(agent: Measured) -> float:
 PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Measured], Rows]], ...] = (
     (gauge, "spar_agent_state", "1 for the state that the agent is in", ["agent", "state"],
      lambda a: [([state], float(a.core.state == state)) for state in STATES]),
+    (gauge, "spar_agent_gave_up_timestamp_seconds", "When the agent last gave up, restarts included (0: never)",
+     ["agent"], lambda a: [([], a.gave_up_at)]),
     (counter, "spar_cycles_total", "Cycles by outcome", ["agent", "outcome"],
      lambda a: [([outcome], number) for outcome, number in a.account.outcomes.items()]),
     (counter, "spar_phase_errors_total", "Phases that failed for good", ["agent", "phase"],

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 log = get_logger("spar.runner")
 
+#: The file of the state folder that says why the service gave up last; its time says when.
+GAVE_UP = "gave_up"
 #: Alerts during which the loop makes progress: a watchdog's restart would help nobody.
 HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider", "prompt", "sensor", "channel", "approval"}
 
@@ -167,6 +169,9 @@ class Process:
         self.agent, self.logs, self.tracer, self._is_to_resume = agent, logs, tracer, is_to_resume
         self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload, tracer=tracer)
         agent.lifecycle.ends_pause = False
+        self._gave_up = Path(home_of(loaded).state, GAVE_UP)
+        with contextlib.suppress(OSError):  # it never did
+            agent.lifecycle.gave_up_at = self._gave_up.stat().st_mtime
         self.on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None
         self.approval_alerts = ApprovalAlerts(agent.core, agent.health, self.service.waiting)
         alert_quarantines(agent.core, agent.health)
@@ -228,6 +233,8 @@ class Process:
             raise _cannot(str(error), error.path, self.service.loaded, code) from error
         except SparError as error:
             log.error("service failed", agent=agent.core.name, reason=str(error))
+            with contextlib.suppress(OSError):  # the log has it
+                self._gave_up.write_text(f"{error}\n")
             await agent.stop(deadline=self.service.loaded.settings.service.drain)
             return exits.GAVE_UP
         finally:

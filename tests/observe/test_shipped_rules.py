@@ -42,7 +42,7 @@ def alert(kind: str) -> dict[str, str]:
 CASES = (
     Case("SparDown", {"up": "1x5 0x10 1x10"}, 10, 20),
     Case("SparRestarting", {"process_start_time_seconds": "0 0 1 2 3 4x60"}, 8, 50),
-    Case("SparAgentFailed", {'agent_state{state="failed"}': "0x5 1x5 0x10"}, 8, 15),
+    Case("SparAgentFailed", {"agent_gave_up_timestamp_seconds": "0x5 300x70"}, 8, 70),
     Case("SparStuck", {**WORKS, "loop_last_progress_timestamp_seconds": "0+60x4 240x15 1200+60x20",
                        "items_waiting": "3x60", "cycle_oldest_open_seconds": "0x60"}, 15, 25),
     Case("SparPhaseStuck", alert("stuck"), 10, 25),
@@ -83,7 +83,7 @@ QUIET = {
     'agent_state{state="running"}': "1x600",
     'agent_state{state="created"}': "0x600",
     'agent_state{state="paused"}': "0x600",
-    'agent_state{state="failed"}': "0x600",
+    "agent_gave_up_timestamp_seconds": "0x600",
     'cycles_total{outcome="idle"}': "0+60x600",
     'cycles_total{outcome="acted"}': "0x600",
     'cycles_total{outcome="failed"}': "0x600",

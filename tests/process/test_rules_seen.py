@@ -1,8 +1,6 @@
 """Every shipped rule, seen to fire and to resolve: a real service in real trouble, a real Prometheus.
 
-What is to hold for minutes or hours holds for seconds here (`Watcher`); the expressions are those that are shipped. The
-rules whose trouble cannot be had in a test are named with the reason; promtool shows that they fire
-(`tests/observe/test_shipped_rules.py`).
+What is to hold for minutes or hours holds for seconds here (`Watcher`); the expressions are those that are shipped.
 """
 
 from __future__ import annotations
@@ -10,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from spar.observe.shipped import shipped
+from spar.service import exit_codes as exits
 from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.process.test_channels import CHANNEL, Line
 from tests.process.test_watched_from_outside import Watcher, _free_ports, watch
@@ -32,17 +32,12 @@ LONG = 4 * PATIENCE
 
 #: The rules that each test below, or in `test_watched_from_outside`, sees.
 SEEN = {
-    "SparDown", "SparPausedLong", "SparProviderDown",
+    "SparDown", "SparAgentFailed", "SparPausedLong", "SparProviderDown",
     "SparFailing", "SparErrorsBurnFast", "SparErrorsBurnSlow", "SparSensorStale", "SparChannelDown",
     "SparBlocked", "SparApprovalOld", "SparDiskLow", "SparMemoryHigh",
     "SparRestarting", "SparCallsInDoubt", "SparModuleRestarts", "SparBudgetNearlySpent", "SparDeadLetters",
-    "SparPhaseStuck", "SparTriggerMissed", "SparBacklog", "SparUndelivered", "SparLosing",
+    "SparPhaseStuck", "SparStuck", "SparTriggerMissed", "SparBacklog", "SparUndelivered", "SparLosing",
 }  # fmt: skip
-#: Those that promtool alone shows, and why.
-PROMTOOL_ONLY = {
-    "SparAgentFailed": "an agent whose loop gives up ends its process within a moment, too soon for a scrape",
-    "SparStuck": "no cycle although work waits: a fault of the loop itself, which nothing outside can bring about",
-}
 
 PARTS = (
     CHANNEL
@@ -171,10 +166,8 @@ format = "json"
 """
 
 
-def test_every_rule_is_seen_here_or_said_to_be_seen_by_promtool_only() -> None:
-    names = set(re.findall(r"- alert: (\w+)", shipped("rules.yml")))
-    assert SEEN | set(PROMTOOL_ONLY) == names
-    assert SEEN & set(PROMTOOL_ONLY) == set()
+def test_every_rule_is_seen() -> None:
+    assert set(re.findall(r"- alert: (\w+)", shipped("rules.yml"))) == SEEN
 
 
 @pytest.fixture
@@ -258,6 +251,23 @@ def test_a_service_that_dies_again_and_again_and_leaves_a_call_in_doubt_is_told(
     resolves(watcher, "SparRestarting", "SparCallsInDoubt")
 
 
+def test_a_service_that_gave_up_is_told_by_the_one_that_is_started_after_it(
+    troubled: Spar, start: Any, watch: Watch
+) -> None:
+    first = start().ready()
+    watcher = watch(first)
+    memory = troubled.state / "memory.db"
+    memory.with_name("memory.db.lock").unlink()  # somebody tidies up, and starts another one on the same memory
+    second = start(environ={"SPAR_SERVICE__STATE_DIR": "other", "SPAR_MEMORY__URL": f"sqlite:///{memory}",
+                            "SPAR_SERVICE__PORT": "0"})  # fmt: skip
+    assert first.wait(LONG) == exits.GAVE_UP, first.err
+    assert "taken over" in (troubled.state / "gave_up").read_text()
+    second.kill()
+    start().ready()
+    fires(watcher, "SparAgentFailed")
+    resolves(watcher, "SparAgentFailed")
+
+
 def test_a_phase_that_does_not_end_and_what_waits_for_it_is_told(troubled: Spar, start: Any, watch: Watch) -> None:
     service = start().ready()
     watcher = watch(service)
@@ -267,6 +277,20 @@ def test_a_phase_that_does_not_end_and_what_waits_for_it_is_told(troubled: Spar,
     fires(watcher, *told)
     (troubled.folder / "hold").unlink()
     resolves(watcher, *told)
+
+
+def test_work_that_waits_for_a_cycle_that_cannot_be_kept_is_told(troubled: Spar, start: Any, watch: Watch) -> None:
+    service = start().ready()
+    watcher = watch(service)
+    (troubled.folder / "hold").touch()
+    assert service.api("/v1/runs", "POST", json={"message": "hello"}).status_code < 300
+    fires(watcher, "SparPhaseStuck")  # the cycle in hand is open, and what has come is on disk
+    with contextlib.closing(sqlite3.connect(troubled.state / "memory.db", timeout=LONG)) as other:
+        other.execute("BEGIN IMMEDIATE")  # as a program that copies the file and does not end
+        (troubled.folder / "hold").unlink()
+        fires(watcher, "SparStuck")
+        other.rollback()
+    resolves(watcher, "SparStuck", "SparPhaseStuck")
 
 
 def test_a_budget_that_is_nearly_spent_is_told_until_there_is_more_of_it(

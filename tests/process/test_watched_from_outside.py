@@ -82,6 +82,7 @@ class Watcher:
         # Nor for a window to pass, or for an hour in which a question or a message waits.
         rules = re.sub(r"\[\d+[mh]\]", "[20s]", rules)
         rules = re.sub(r"> (3600|600|300)$", "> 1", rules, flags=re.M)
+        rules = re.sub(r"< 3600$", "< 20", rules, flags=re.M)
         (folder / "rules.yml").write_text(rules)
         config = {
             "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
