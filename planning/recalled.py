@@ -30,19 +30,32 @@ class Recalled(Struct, frozen=True):
     nearness: Mapping[str, float] = {}
 
 
-async def recalled_at(memory: Any, text: str, key: str, **filters: Any) -> Recalled:
+async def recalled_at(memory: Any, text: str, key: str, session: str, **filters: Any) -> Recalled:
     """Return what was lived in the situation of this name, the newest first, and then what fits a text. Never raises.
 
     A name that says what it is about is asked for by itself: however many texts are like this one, what happened with
-    these very things is among what is returned.
+    these very things is among what is returned. So is what was lived in this session, whatever others live through.
     """
-    own = await recalled(memory, "", key=key, **filters) if is_exact(key) else Recalled()
+    own = await _recalled_here(memory, "", session, key=key, **filters) if is_exact(key) else Recalled()
     if own.trouble:
         return own
-    more = await recalled(memory, text, key, **filters)
-    known = {each.id for each in own.experiences}
-    others = (each for each in more.experiences if each.id not in known)
-    return Recalled((*own.experiences, *others), more.trouble, more.nearness)
+    return _joined(own, await _recalled_here(memory, text, session, key, **filters))
+
+
+async def _recalled_here(
+    memory: Any, text: str, session: str, situation: str | None = None, **filters: Any
+) -> Recalled:
+    """Return the experiences that have most to do with a text; where there are more, first those of the session."""
+    found = await recalled(memory, text, situation, **filters)
+    if len(found.experiences) < RECALLED or all(each.session == session for each in found.experiences):
+        return found
+    return _joined(await recalled(memory, text, situation, session=session, **filters), found)
+
+
+def _joined(first: Recalled, then: Recalled) -> Recalled:
+    known = {each.id for each in first.experiences}
+    others = (each for each in then.experiences if each.id not in known)
+    return Recalled((*first.experiences, *others), first.trouble or then.trouble, {**first.nearness, **then.nearness})
 
 
 async def recalled(memory: Any, text: str, situation: str | None = None, **filters: Any) -> Recalled:

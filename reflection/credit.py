@@ -13,8 +13,8 @@ short (`cut` beside `done`, as by a limit of steps) and brought nothing, nobody 
 after which the exact situation is the same has changed nothing. An episode that another one of the same source follows
 without a word is over: its calls have told all.
 
-The steps of a thread that is over are kept for a while, for the words of people. Threads are bounded: the oldest is
-forgotten first.
+The steps of a thread that is over are kept for a while, for the words of people. Threads are bounded: the session that
+has most of them, or of their steps, forgets its oldest first. So a flood in one session leaves the threads of others.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Struct, field
 
 from reflection.ability import Trial
+from spar.data.bounded import SharedDict
 from spar.data.text import safe_line
 from spar.records.abilities import is_exact
 from spar.types import (
@@ -77,7 +78,8 @@ class Step(Struct):
 
 
 class Thread(Struct):
-    """Steps that belong together. `place` is where an episode goes on; `total` is its reward so far."""
+    """Steps of one session that belong together. Of an episode `name` is what people call it, `place` where it goes on,
+    and `total` its reward so far."""
 
     id: str
     place: str = ""
@@ -86,17 +88,42 @@ class Thread(Struct):
     is_over: bool = False
     is_cut: bool = False
     is_told: bool = False  # the last reward was told by the call itself
+    name: str = ""
+    session: str = ""
+
+    @property
+    def run_id(self) -> str:
+        """Return the id under which experiences know it: that of its run, or the name of its episode."""
+        return self.name or self.id
 
 
 class Word(Struct, frozen=True):
-    """Message of an environment in one perception or result."""
+    """Message of an environment of a session, in one perception or result."""
 
     episode: str
-    place: str
+    session: str
+    source: str
     reward: float
     is_done: bool
     success: bool | None = None
     is_cut: bool = False
+
+    @property
+    def place(self) -> str:
+        """Return the name of the place where the episode goes on."""
+        return f"{self.session} {self.source}"
+
+    @property
+    def thread(self) -> str:
+        """Return the id of its thread: elsewhere an episode of the same name is another one."""
+        return f"{self.episode} at {self.place}"
+
+
+class Share(Struct):
+    """Share of one session in what is kept: its threads, the one with the oldest last step first, and their steps."""
+
+    threads: dict[str, None] = field(default_factory=dict)
+    steps: int = 0
 
 
 class Judged(Struct):
@@ -113,19 +140,25 @@ class CreditBook:
 
     def __init__(self) -> None:
         self.threads: dict[str, Thread] = {}
-        self._of: dict[str, str] = {}  # the thread of a run or a cycle
-        self._open: dict[str, str] = {}  # the episode that goes on at a place
+        self._of: dict[str, str] = {}  # the thread of a run, an episode or a cycle
+        self._open: SharedDict[str, str] = SharedDict(MOST_THREADS)  # the thread that goes on at a place of a session
+        self._shares: dict[str, Share] = {}
         self._steps = self._last = 0
         self._changed: dict[str, tuple[Thread, Step | None] | None] = {}
 
     # -- what was done
 
-    def add(self, thread_id: str, place: str, step: Step, judged: Judged) -> None:
-        """Add a step; the same cycle's again replaces it."""
+    def add(self, thread_id: str, episode: Word | None, step: Step, judged: Judged) -> None:
+        """Add a step, of an episode or of another thread; the same cycle's again replaces it."""
+        if episode is not None:
+            thread_id = episode.thread
         thread = self.threads.get(thread_id)
         if thread is None:
-            thread = self.threads[thread_id] = Thread(thread_id, place)
-        self.threads[thread_id] = self.threads.pop(thread_id)  # the order of threads is that of their last step
+            thread = Thread(thread_id, session=step.session)
+            if episode is not None:
+                thread.name, thread.place = episode.episode, episode.place
+        self._put(thread)
+        place = thread.place
         self._last = step.number = self._last + 1
         former = thread.steps[-1] if thread.steps else None
         if former is not None and former.cycle_id == step.cycle_id:
@@ -134,28 +167,28 @@ class CreditBook:
             if place and former is not None and former.is_open and former.key == step.key and is_exact(step.key):
                 self._say(thread, former, False, 0.0, "environment", "nothing changed by it", judged)
             thread.steps.append(step)
-            self._steps += 1
-        for name in (step.cycle_id, step.run_id):
+            self._count(thread, 1)
+        for name in (step.cycle_id, step.run_id, thread.name):
             if name:
                 self._of[name] = thread_id
         if len(thread.steps) > MOST_OF_THREAD:
             thread.is_cut = True
             gone = thread.steps.pop(0)
-            self._steps -= 1
+            self._count(thread, -1)
             self._of.pop(gone.cycle_id, None)
             self._changed[gone.cycle_id] = None
         self._keep(thread, step)
-        while len(self.threads) > MOST_THREADS or self._steps > MOST_STEPS:
-            self._forget(next(iter(self.threads)))
+        while len(self.threads) > MOST_THREADS:
+            self._forget(next(iter(max(self._shares.values(), key=lambda share: len(share.threads)).threads)))
+        while self._steps > MOST_STEPS:
+            self._forget(next(iter(max(self._shares.values(), key=lambda share: share.steps).threads)))
 
     def begin(self, word: Word, judged: Judged) -> None:
         """An episode goes on at a place; another one that went on there is over without a word."""
-        former = self._open.get(word.place)
-        if former is not None and former != word.episode and (thread := self.threads.get(former)) is not None:
+        former = self._open.get(word.session, word.place)
+        if former is not None and former != word.thread and (thread := self.threads.get(former)) is not None:
             self._end(thread, None, judged)
-        self._open[word.place] = word.episode
-        if len(self._open) > MOST_THREADS:
-            del self._open[next(iter(self._open))]
+        self._open.put(word.session, word.place, word.thread)
 
     def end_run(self, run_id: str, success: bool | None, judged: Judged) -> None:
         """A run has given its answer: its steps are a sequence."""
@@ -170,7 +203,7 @@ class CreditBook:
 
     def hear(self, word: Word, judged: Judged, *, is_of_call: bool = False) -> None:
         """Take the word of an environment on what was done in its episode since its last one."""
-        thread = self.threads.get(word.episode)
+        thread = self.threads.get(word.thread)
         if thread is None or thread.is_over:
             return
         if not is_of_call and thread.is_told:  # the call itself has said so
@@ -199,7 +232,7 @@ class CreditBook:
         judged.feedback.append(word)
         if thread is None:
             return False
-        steps = [step for step in thread.steps if word.about in (thread.id, step.run_id, step.cycle_id)]
+        steps = [step for step in thread.steps if word.about in (thread.run_id, step.run_id, step.cycle_id)]
         fresh = [step for step in steps if step.said is not word.success or step.is_open]
         for away, step in enumerate(reversed(steps)):
             if any(step is each for each in fresh):
@@ -238,8 +271,7 @@ class CreditBook:
 
     def _close(self, thread: Thread) -> None:
         self._keep(thread)
-        if self._open.get(thread.place) == thread.id:
-            del self._open[thread.place]
+        self._leave(thread)
 
     def _credit(self, thread: Thread, by: FeedbackSource, why: str, judged: Judged) -> None:
         for away, step in enumerate(reversed(thread.steps)):
@@ -291,20 +323,19 @@ class CreditBook:
                 if "step" in row:
                     steps.append((str(row["of"]), msgspec.convert(row["step"], Step)))
                 else:
-                    thread = msgspec.convert(row, Thread)
-                    self.threads[thread.id] = thread
+                    self._put(msgspec.convert(row, Thread))
             except (msgspec.ValidationError, KeyError, TypeError):
                 self._changed[key] = None
         for name, step in sorted(steps, key=lambda each: each[1].number):
-            thread = self.threads.pop(name) if name in self.threads else Thread(name)
-            self.threads[name] = thread
+            thread = self.threads.get(name) or Thread(name, session=step.session)
+            self._put(thread)
             thread.steps.append(step)
-            self._of.update({each: name for each in (step.cycle_id, step.run_id) if each})
+            self._count(thread, 1)
+            self._of.update({each: name for each in (step.cycle_id, step.run_id, thread.name) if each})
             self._last = step.number
-        self._steps = len(steps)
-        self._open = {
-            thread.place: name for name, thread in self.threads.items() if thread.place and not thread.is_over
-        }
+        for name, thread in self.threads.items():
+            if thread.place and not thread.is_over:
+                self._open.put(thread.session, thread.place, name)
 
     def _keep(self, thread: Thread, step: Step | None = None) -> None:
         if step is not None:
@@ -312,16 +343,36 @@ class CreditBook:
         if thread.place or thread.is_over or thread.is_cut:
             self._changed[_of_thread(thread.id)] = thread, None
 
+    def _put(self, thread: Thread) -> None:
+        """Make a thread the last one, of all and of its session: their order is that of their last step."""
+        self.threads.pop(thread.id, None)
+        self.threads[thread.id] = thread
+        share = self._shares.setdefault(thread.session, Share())
+        share.threads.pop(thread.id, None)
+        share.threads[thread.id] = None
+
+    def _count(self, thread: Thread, more: int) -> None:
+        self._steps += more
+        self._shares[thread.session].steps += more
+
+    def _leave(self, thread: Thread) -> None:
+        """Note that an episode does not go on where it did."""
+        if self._open.get(thread.session, thread.place) == thread.id:
+            self._open.pop(thread.session, thread.place)
+
     def _forget(self, name: str) -> None:
         thread = self.threads.pop(name)
-        self._steps -= len(thread.steps)
+        self._count(thread, -len(thread.steps))
+        share = self._shares[thread.session]
+        del share.threads[name]
+        if not share.threads:
+            del self._shares[thread.session]
         for step in thread.steps:
             self._changed[step.cycle_id] = None
-            for each in (step.cycle_id, step.run_id):
+            for each in (step.cycle_id, step.run_id, thread.name):
                 if self._of.get(each) == name:
                     del self._of[each]
-        if self._open.get(thread.place) == name:
-            del self._open[thread.place]
+        self._leave(thread)
         self._changed[_of_thread(name)] = None
 
 
@@ -347,8 +398,8 @@ def words_in(perceptions: Iterable[Perception], session: str) -> Iterator[Word]:
                 yield word
 
 
-def word_of_calls(result: ActionResult, episode: str, place: str) -> Word | None:
-    """Return what the tools of an environment say by what they returned; None when they say nothing of it."""
+def word_of_calls(result: ActionResult, episode: Word) -> Word | None:
+    """Return what the tools of an environment say of an episode by what they returned; None when they say nothing."""
     found = [
         item.output
         for item in result.results
@@ -360,7 +411,8 @@ def word_of_calls(result: ActionResult, episode: str, place: str) -> Word | None
     if not found:
         return None
     is_done, is_cut = (any(each.get(name) is True for each in found) for name in ("done", "cut"))
-    return Word(episode, place, sum(_number(each["reward"]) for each in found), is_done, is_cut=is_cut)
+    reward = sum(_number(each["reward"]) for each in found)
+    return replace(episode, reward=reward, is_done=is_done, success=None, is_cut=is_cut)
 
 
 def _word_of(perception: Perception, session: str) -> Word | None:
@@ -371,7 +423,8 @@ def _word_of(perception: Perception, session: str) -> Word | None:
     success = given.get("success")
     return Word(
         name,
-        f"{session} {perception.source}",
+        session,
+        perception.source,
         _number(given.get("reward")),
         given.get("done") is True,
         success if isinstance(success, bool) else None,
@@ -426,7 +479,7 @@ def sequence_of(thread: Thread, success: bool, at: datetime) -> Experience:
         trust=trust,
         origin=thread.steps[-1].cycle_id,
         key=first.key,
-        run_id=thread.id,
+        run_id=thread.run_id,
         calls=tuple(calls),
         score=min(1.0, max(0.0, thread.total)) if thread.place else float(success),
     )

@@ -157,14 +157,14 @@ class Reflect:
         ]
         judged.credits += credits_of(result, unsure)
         run_id = (context.run.id if context.run is not None else None) or (action.run_id if action else None) or ""
-        thread_id = episode.episode if episode is not None else run_id or context.cycle_id
+        thread_id = run_id or context.cycle_id
         experiences = []
         if experience is not None:
             key = _key_of(result)
             experience = replace(experience, key=key, run_id=run_id or (episode.episode if episode else ""),
                                  calls=tuple(tried), score=outcome.score,
                                  success=None if unsure and experience.success else experience.success)  # fmt: skip
-            if result.results and thread_id:
+            if result.results and (thread_id or episode is not None):
                 step = Step(
                     context.cycle_id,
                     key,
@@ -178,7 +178,7 @@ class Reflect:
                     list(dict.fromkeys(case for case, _ in cases_of(result))),
                     is_open=bool(unsure),
                 )
-                book.add(thread_id, episode.place if episode is not None else "", step, judged)
+                book.add(thread_id, episode, step, judged)
                 if episode is not None:
                     self._hear_calls(result, episode, judged)
                 if unsure and step.said is not None:  # it is not stored yet: nothing has to be changed of it
@@ -192,7 +192,7 @@ class Reflect:
         return (*experiences, *(sequence_of(thread, success, at) for thread, success in judged.sequences))
 
     def _hear_calls(self, result: ActionResult, episode: Word, judged: Judged) -> None:
-        word = word_of_calls(result, episode.episode, episode.place)
+        word = word_of_calls(result, episode)
         if word is not None:
             self._book.hear(word, judged, is_of_call=True)
 

@@ -36,6 +36,7 @@ from planning.rules.templates import Facts
 from planning.rules.tool_choice import has_failed
 from planning.rules.verification import Verifications
 from spar.clock import Clock, SystemClock
+from spar.data.bounded import SharedDict
 from spar.protocols import Context, Host, ModuleRows, WrittenCall
 from spar.records.abilities import situation_of
 from spar.threads import OTHERS_TURN
@@ -72,8 +73,10 @@ class RulesPlanner:
         self._open = frozenset(rule.number for rule in self.rules if rule.learn and rule.is_open)
         self._tools: Callable[[], Mapping[str, Any]] = dict
         self._verifications = Verifications(self.rules)
-        self._stepwise: set[str] = set()
-        self._episodes: dict[str, tuple[int, KnownSequence | None]] = {}  # its first step, what it goes on with
+        #: Sources that were seen to go step by step, by session.
+        self._stepwise: SharedDict[str, bool] = SharedDict(EPISODE_LIMIT)
+        #: By session and episode its first step, and what it goes on with.
+        self._episodes: SharedDict[str, tuple[int, KnownSequence | None]] = SharedDict(EPISODE_LIMIT)
 
     def attach(self, host: Host) -> None:
         """Remember cooldowns in the agent's memory; before the first plan."""
@@ -187,15 +190,16 @@ class RulesPlanner:
         """Return what is remembered of a situation; None where the memory cannot be asked, which the reason tells."""
         perception = facts.perception
         at = situation(perception, task, clock.now())
-        found = draft.recalled.get((at.key, at.words))
+        of = (at.session, at.key, at.words)
+        found = draft.recalled.get(of)
         if found is None:
             if draft.has_no_memory:
                 return None
             if len(draft.recalled) >= RECALL_LIMIT:
                 draft.tell(f"only {RECALL_LIMIT} situations were recalled, the others decided by ability alone")
                 return None
-            found = await recalled_at(context.memory, perception.text, at.key)
-            draft.recalled[at.key, at.words] = found
+            found = await recalled_at(context.memory, perception.text, at.key, at.session)
+            draft.recalled[of] = found
         if found.trouble:
             draft.has_no_memory = True  # a memory that hangs is waited for once, not for each perception
             draft.tell(found.trouble)
@@ -208,9 +212,10 @@ class RulesPlanner:
     def _has_steps(self, perception: Perception, experiences: Sequence[Experience]) -> bool:
         """Return whether an environment is acted in step by step, as far as is known; in others one call is all."""
         step = perception.attributes.get("step")
-        if isinstance(step, int) and step > 0 and len(self._stepwise) < EPISODE_LIMIT:
-            self._stepwise.add(perception.source)
-        return perception.source in self._stepwise or any(len(each.calls) > 1 for each in experiences)
+        session, source = perception.session, perception.source
+        if isinstance(step, int) and step > 0:
+            self._stepwise.put(session, source, True)
+        return self._stepwise.get(session, source) is not None or any(len(each.calls) > 1 for each in experiences)
 
     async def _stepped(
         self,
@@ -227,15 +232,14 @@ class RulesPlanner:
         """
         told = facts.perception.attributes.get("step")
         step = told if isinstance(told, int) else 0
-        known = self._episodes.get(episode)
+        known = self._episodes.get(at.session, episode)
         if known is None:
-            more = await recalled_at(context.memory, facts.perception.text, at.key, success=True)
+            more = await recalled_at(context.memory, facts.perception.text, at.key, at.session, success=True)
             if more.trouble:
                 draft.tell(more.trouble)
             found = sequence_of([*experiences, *more.experiences], at)
-            known = self._episodes[episode] = (step, found)
-            if len(self._episodes) > EPISODE_LIMIT:
-                del self._episodes[next(iter(self._episodes))]
+            known = step, found
+            self._episodes.put(at.session, episode, known)
         began, sequence = known
         cases = cases_of((each for each in experiences if len(each.calls) == 1), at)
         place = step - began
@@ -328,12 +332,12 @@ class _Index:
 
 
 class _Draft(Struct):
-    """The plan as it grows. `recalled`: what was remembered, by the name and the words of a situation."""
+    """The plan as it grows. `recalled`: what was remembered, by the session, name and words of a situation."""
 
     request: int = 1
     firings: list[Firing] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
-    recalled: dict[tuple[str, str], Recalled] = field(default_factory=dict)
+    recalled: dict[tuple[str, str, str], Recalled] = field(default_factory=dict)
     has_no_memory: bool = False
 
     def tell(self, trouble: str) -> None:

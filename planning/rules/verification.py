@@ -20,10 +20,11 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 from planning.rules.conditions import MatchInput
 from planning.rules.parse import Rule, Verify
 from spar.clock import Clock, SystemClock, Timer
+from spar.data.bounded import SharedDict
 from spar.protocols import Host, ModuleRows
 from spar.types import Feedback, Perception, Trust
 
-#: Firings that are pending; beyond it the oldest is forgotten without a word, and counted.
+#: Firings that are pending; beyond it the oldest of the session with most is forgotten without a word, and counted.
 MOST_PENDING = 1_000
 #: Characters of a subject that things are told apart by.
 _LONGEST = 300
@@ -40,6 +41,7 @@ class Pending(Struct):
     subject: str = ""
     incident: str = ""
     trust: Trust = "trusted"
+    session: str = ""
 
     @property
     def key(self) -> str:
@@ -56,7 +58,7 @@ class Verifications:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._of: dict[str, Verify] = {rule.name: rule.verify for rule in rules if rule.verify is not None}
-        self._pending: dict[str, Pending] = {}
+        self._pending: SharedDict[str, Pending] = SharedDict(MOST_PENDING)
         self._about: dict[tuple[str, str], dict[str, Pending]] = {}
         self._rows: ModuleRows | None = None
         self._judge: Callable[[Feedback, Callable[[], None]], None] = _unheard
@@ -98,7 +100,7 @@ class Verifications:
                 continue
             if pending.rule in self._of and pending.due > now:
                 self._put(pending)
-            elif key not in self._pending:
+            elif self._pending.get(pending.session, key) is None:
                 self._rows.drop(key)
         self._set_timer(min((each.due for each in self._pending.values()), default=float("inf")))
 
@@ -123,13 +125,11 @@ class Verifications:
             (perception.subject or "")[:_LONGEST],
             incident[:_LONGEST] if isinstance(incident, str) else "",
             perception.trust,
+            perception.session,
         )
-        self._put(pending)
         if self._rows is not None:
             self._rows.keep(pending.key, to_builtins(pending), cycle_id=cycle_id)
-        if len(self._pending) > MOST_PENDING:
-            self.forgotten += 1
-            self._drop(next(iter(self._pending.values())))
+        self._put(pending)
         self._set_timer(pending.due)
 
     def see(self, inputs: Iterable[MatchInput]) -> None:
@@ -172,15 +172,15 @@ class Verifications:
         self._judge(Feedback(pending.cycle_id, success, "verify", why), dropped)
 
     def _put(self, pending: Pending) -> None:
-        self._pending[pending.key] = pending
         self._about.setdefault(pending.about, {})[pending.key] = pending
-
-    def _drop(self, pending: Pending) -> None:
-        self._take_out(pending)
-        self._drop_row(pending)
+        gone = self._pending.put(pending.session, pending.key, pending)
+        if gone is not None:
+            self.forgotten += 1
+            self._take_out(gone)
+            self._drop_row(gone)
 
     def _take_out(self, pending: Pending) -> None:
-        self._pending.pop(pending.key, None)
+        self._pending.pop(pending.session, pending.key)
         if (others := self._about.get(pending.about)) is not None:
             others.pop(pending.key, None)
             if not others:

@@ -26,6 +26,7 @@ from spar.types import (
     Learnt,
     Perception,
     Reflection,
+    replace,
 )
 from tests.effort import Effort
 
@@ -58,6 +59,7 @@ class Life:
         self.experiences: list[Experience] = []
         self.heard: list[Any] = []
         self.number = 0
+        self.session = "main"
         self.begin()
 
     def begin(self) -> None:
@@ -72,7 +74,7 @@ class Life:
         self.reflect.attach(Host("a", SystemClock(), Heard(), Hooks(), lambda: None, rows=lambda name: self.rows))
 
     def context(self) -> Context:
-        return Context("a", f"c{self.number}", abilities=self.abilities, learning=self.learning)
+        return Context("a", f"c{self.number}", self.session, abilities=self.abilities, learning=self.learning)
 
     async def cycle(
         self,
@@ -354,7 +356,7 @@ def test_steps_and_threads_are_bounded_in_memory_and_on_disk() -> None:
     book, rows = CreditBook(), dict[str, Any]()
     for number in range(3 * MOST_STEPS):
         run = f"r{number // 100 if number < MOST_STEPS else number}"
-        book.add(run, "", step(number, run), Judged())
+        book.add(run, None, step(number, run), Judged())
         for key, row in book.changes().items():
             rows.pop(key, None) if row is None else rows.update({key: row})
         assert max(len(thread.steps) for thread in book.threads.values()) <= MOST_OF_THREAD
@@ -365,6 +367,44 @@ def test_steps_and_threads_are_bounded_in_memory_and_on_disk() -> None:
     other.restore(rows)
     assert list(other.threads) == list(book.threads)
     assert not other.changes()
+
+
+@pytest.mark.parametrize("steps_of_run", [1, MOST_OF_THREAD])
+def test_a_flood_in_one_session_leaves_the_threads_of_another(steps_of_run: int) -> None:
+    book, rows = CreditBook(), dict[str, Any]()
+
+    def done(session: str, number: int, run: str) -> None:
+        book.add(run, None, replace(step(number, run), session=session), Judged())
+        for key, row in book.changes().items():
+            rows.pop(key, None) if row is None else rows.update({key: row})
+
+    for number in range(100):
+        done("quiet", number, f"q{number // 2}")
+    for number in range(100, 5_000):
+        done("loud", number, f"l{number // steps_of_run}")
+
+    other = CreditBook()
+    other.restore(rows)
+    for known in (book, other):
+        assert {f"q{number}" for number in range(50)} <= known.threads.keys()
+        assert known.judge(Feedback("c7", False, "person"), Judged())
+        assert not known.judge(Feedback("c150", False, "person"), Judged())
+        assert sum(len(each.steps) for each in known.threads.values()) <= MOST_STEPS
+    assert len(rows) <= MOST_STEPS + MOST_THREADS
+
+
+async def test_episodes_of_one_name_in_two_sessions_are_two() -> None:
+    life = Life()
+    await life.cycle("left", seen("s0"))
+    life.session = "other"
+    await life.cycle("right", seen("s0"))
+
+    end = await life.cycle("", seen("s1", done=True, reward=-1))
+
+    assert [(word.about, word.success) for word in end.feedback] == [("c2", False)]
+    life.session = "main"
+    end = await life.cycle("", seen("s1", done=True, reward=1))
+    assert [(word.about, word.success) for word in end.feedback] == [("c1", True)]
 
 
 def test_rows_that_cannot_be_read_are_dropped() -> None:
@@ -378,10 +418,10 @@ def test_a_step_costs_the_same_however_many_there_are() -> None:
     def effort(number: int) -> int:
         book = CreditBook()
         for each in range(number):
-            book.add(f"r{each}", "", step(each, f"r{each}"), Judged())
+            book.add(f"r{each}", None, step(each, f"r{each}"), Judged())
         book.changes()
         with Effort() as spent:
-            book.add("r", "", step(number, "r"), Judged())
+            book.add("r", None, step(number, "r"), Judged())
             book.changes()
         return spent.steps
 

@@ -11,7 +11,7 @@ import pytest
 
 from memory.experiences.search import Recalled
 from planning import RulesPlanner
-from planning.rules.planner import RECALL_LIMIT
+from planning.rules.planner import EPISODE_LIMIT, RECALL_LIMIT
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.hooks import Hooks
@@ -294,6 +294,36 @@ async def test_the_calls_of_an_episode_that_worked_are_replayed_where_it_began_a
     assert await steps(Memory(sequence), "e1", [0, 1, 2]) == ["b", "a", "b"]
     assert {(await steps(Memory(failed), f"e{n}", [7]))[0] for n in range(2, 12)} == {"b"}
     assert len({(await steps(Memory(), f"e{n}", [3]))[0] for n in range(20, 40)}) == 2
+
+
+async def test_a_flood_of_episodes_in_one_session_leaves_those_of_another() -> None:
+    calls = tuple(TriedCall(tool, success=True) for tool in ("b", "a", "b"))
+    sequence = Experience("step: state a", success=True, calls=calls, key="step#mend", trust="trusted")
+    planner, memory = RulesPlanner([CHOICE]), Memory(sequence)
+
+    async def step(session: str, source: str, episode: str, number: int) -> str:
+        at = alert(f"state {'abc'[number]}", kind="step", session=session, source=source,
+                   attributes={"episode": episode, "step": number})  # fmt: skip
+        action = await planner.plan([at], Context("a", "c", session, memory=memory))
+        assert action is not None
+        return action.calls[0].tool
+
+    taken = [await step("quiet", "game", "e", 0)]
+    for number in range(2 * EPISODE_LIMIT):
+        await step("loud", f"game {number}", "e", 0)
+        await step("loud", f"game {number}", f"e{number}", 1)
+
+    assert [*taken, *[await step("quiet", "game", "e", number) for number in (1, 2)]] == ["b", "a", "b"]
+
+
+async def test_what_was_lived_here_is_recalled_however_much_others_live_through() -> None:
+    others = [lived("b", True, session="loud", params={"x": number}) for number in range(100)]
+    own = lived("a", True, count=3)
+
+    for key in (KEY, "alert[shop]#mend"):
+        known = [replace(each, key=key) for each in (*others, own)]
+        action = await planned(CHOICE, Memory(*known), alert(subject=None if key == KEY else "shop"))
+        assert [call.tool for call in action.calls] == ["a"]
 
 
 async def test_what_happened_with_these_very_things_is_recalled_however_many_texts_are_like_it() -> None:

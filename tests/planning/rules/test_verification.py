@@ -188,6 +188,25 @@ def test_what_is_pending_is_bounded_and_found_by_what_it_is_about(clock: Virtual
     asyncio.run(fill())
 
 
+def test_a_flood_of_firings_in_one_session_leaves_what_is_pending_in_another(clock: VirtualClock) -> None:
+    [verified] = read_rules([rule(within=1e8)])
+    verifications = Verifications([verified])
+    now = clock.now()
+
+    async def fill() -> None:
+        for number in range(3 * MOST_PENDING):
+            name = "quiet" if number < 100 else "loud"
+            at = Perception("x", kind="alert.disk", subject=f"host{number}", at=now, session=name)
+            verifications.add(verified, at, f"c{number}")
+        for number in range(100):
+            again = Perception("x", kind="alert.disk", subject=f"host{number}", at=now + timedelta(seconds=1))
+            verifications.see([MatchInput(again)])
+        assert verifications.pending == MOST_PENDING - 100
+        verifications.close()
+
+    asyncio.run(fill())
+
+
 async def test_a_planner_without_an_agent_verifies_by_itself() -> None:
     planner = RulesPlanner([rule(within=60)])
 
