@@ -88,9 +88,14 @@ class SessionCycles(SessionWork):
         await self.parts.session_hooks.run_begins(self.key)
         outcome = await self._consult("before_run", cycle, run.message)
         if outcome is not None and outcome.denied:
-            self.parts.runs.end(run, End("error", outcome.reason or "refused by a hook"))
+            await self._end_now(run, End("error", outcome.reason or "refused by a hook"))
             return False
         return True
+
+    async def _end_now(self, run: Run, end: End) -> None:
+        """End a run in the middle of a cycle."""
+        await self.parts.recovery.ends.keep(run, end)
+        self.parts.runs.end(run, end)
 
     # -- what hooks and modules say of it
 
@@ -111,7 +116,7 @@ class SessionCycles(SessionWork):
             return value
         if outcome.stop_run and cycle.run is not None:
             run = self.parts.runs.get(cycle.run.id)
-            self.parts.runs.end(run, End("error", outcome.reason or f"stopped by a hook at {point}"))
+            await self._end_now(run, End("error", outcome.reason or f"stopped by a hook at {point}"))
             self.leave(run)
         if outcome.denied:
             cycle.is_skipped, cycle.is_refused = True, not cycle.has_sensed
@@ -240,7 +245,7 @@ class SessionCycles(SessionWork):
         self.ended = (run, end)
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
         self.leave(run)
-        if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or parts.outbox.is_guarded):
+        if cycle.is_cut or cycle.is_stepped or (parts.work.journal is None and not parts.outbox.is_guarded):
             parts.reports.guarded(cycle, parts.outbox.answer_at_once, run, end)
             parts.runs.end(run, end)
 

@@ -58,7 +58,8 @@ class Session(SessionCycles):
                 return  # it was called off, or somebody else's has to come first
             self.is_turning = True
             cycle = await self.loop.cycle()
-            if cycle.is_journalled and not await parts.cycle_log.kept(is_answered=self.ended is not None):
+            is_answered = self.ended is not None
+            if (cycle.is_journalled or is_answered) and not await parts.cycle_log.kept(is_answered=is_answered):
                 self.ended = None  # who has taken the run over says how it ends
             if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):
                 await self.phases.settle(cycle)

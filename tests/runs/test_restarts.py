@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from spar import Action, Agent, Call, Context, Perception, tool
+from spar import Action, Agent, Call, Context, Decision, Perception, tool
 from spar.errors import LifecycleError, TransientError
 from spar.events import Event, RunEnded, RunStarted
 from spar.testing import ScriptedPlanner, VirtualClock
@@ -293,3 +294,46 @@ async def test_an_answer_that_is_asked_for_once_more_outlives_the_process(
 
     assert (status.status, status.output) == ("ok", {"first": "answer"} if second is None else "a better answer")
     assert [each["call"]["_tool"] for each in status.errors] == ["broken"]
+
+
+@pytest.mark.parametrize(
+    ("point", "decision"),
+    [
+        ("before_run", Decision.deny("not now")),
+        ("before_plan", Decision.deny("not now")),
+        ("before_plan", Decision.stop_run("not now")),
+        ("after_plan", Decision.deny("not now")),
+        ("after_plan", Decision.stop_run("not now")),
+        ("before_act", Decision.deny("not now")),
+        ("before_plan", None),
+    ],
+)
+async def test_the_end_of_a_run_is_on_disk_when_it_is_told(
+    clock: VirtualClock, tmp_path: Path, point: str, decision: Decision | None
+) -> None:
+    """A process that dies once it has told how a run ended must not end it again, perhaps in another way."""
+    killed = tmp_path / "killed"
+    planner = ScriptedPlanner([DONE], then=None)
+    agent = Agent(plan=planner, memory=memory_at(tmp_path), clock=clock, loop_interval=0.1)
+    agent.hooks.add(point, lambda ctx: decision)
+    async with agent:
+        agent.events.connect(RunEnded, lambda event: copy_file(tmp_path, killed), only_keeps=True)
+        run = await agent.submit("go", session="bob")
+        told = await agent.wait(run.run_id, 60)
+
+    again = Agent(plan=planner, memory=memory_at(killed), clock=clock, loop_interval=0.1)
+    ends = heard(again, RunEnded)
+    async with again:
+        await clock.sleep(5.0)
+        kept = await again.wait(run.run_id, 1)
+
+    assert told.status == ("ok" if decision is None else "error")
+    assert (kept.status, kept.error, ends) == (told.status, told.error, [])
+
+
+def copy_file(folder: Path, target: Path) -> None:
+    """Keep what the file is now, as a process that dies would leave it."""
+    target.mkdir()
+    for file in folder.glob("memory.db*"):
+        if not file.name.endswith(".lock"):
+            shutil.copy(file, target)
