@@ -313,8 +313,9 @@ class Memory:
         Any text is a legal query; one without words asks for the most recent. `k` is at most 10,000.
 
         Args: session, task, key, success, trust: must be equal; since, before: when it was made last; as_of: only what
-            was known then; situation: the name of the one that it is asked for: where there is an embedder, what was
-            lived there last is looked through by its meaning alone, too.
+            was known then; situation: the name of the one that is decided on: the words of situations count
+            alone, nothing comes along, and where there is an embedder, what was lived there last is looked through by
+            its meaning alone, too.
         Raises: TransientError when the file cannot be read now.
         """
         where = ExperienceFilter(None, session, task, success, since, before, key, trust, as_of)

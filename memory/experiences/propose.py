@@ -30,48 +30,48 @@ _HOLDING = "SELECT rowid FROM experience_text WHERE experience_text MATCH ? AND 
 
 
 def proposed(
-    connection: Connection, terms: Sequence[str], number: int, condition: str, bindings: Sequence[Any]
+    connection: Connection, words: Sequence[str], number: int, condition: str, bindings: Sequence[Any]
 ) -> dict[int, float]:
     """Return those that hold some of the words, the best first, with how well their words fit.
 
-    Args: number: how many at most; condition, bindings: what must hold of their rows.
+    Args: words: as phrases of the index; number: how many at most; condition, bindings: what must hold of their rows.
     """
     size = int(str(connection.execute("SELECT coalesce(max(seq), 0) FROM experience").get))
     if size <= BUDGET:
-        return _ranked(connection, match(terms), 0, number, condition, bindings)
-    counts = {term: _count(connection, match([term]), COUNTED) for term in terms}
+        return _ranked(connection, match(words), 0, number, condition, bindings)
+    counts = {word: _count(connection, word, COUNTED) for word in words}
     expression, rest, after = _planned(connection, counts, size)
     fits = _ranked(connection, expression, after, number, condition, bindings) if expression else {}
-    rarity = {term: max(0.0, math.log(size / (counts[term] + 1))) for term in rest}
+    rarity = {word: max(0.0, math.log(size / (counts[word] + 1))) for word in rest}
     if len(fits) < number and condition != "1" and (rest or after):
-        fits |= _under_filter(connection, terms, fits, condition, bindings)
-    for term in rest:
-        if fits and counts[term] < COUNTED:
+        fits |= _under_filter(connection, words, fits, condition, bindings)
+    for word in rest:
+        if fits and counts[word] < COUNTED:
             marks = ", ".join(map(str, fits))
-            for (seq,) in connection.execute(_HOLDING.format(marks), (match([term]),)):
-                fits[int(str(seq))] += _WEIGHT * rarity[term]
+            for (seq,) in connection.execute(_HOLDING.format(marks), (word,)):
+                fits[int(str(seq))] += _WEIGHT * rarity[word]
     return dict(sorted(fits.items(), key=lambda item: -item[1]))
 
 
 def _planned(connection: Connection, counts: Mapping[str, int], size: int) -> tuple[str, list[str], int]:
     """Return the expression that proposes, the words that are not in it, and the row after which it looks."""
-    ordered = sorted((term for term in counts if counts[term]), key=counts.__getitem__)
+    ordered = sorted((word for word in counts if counts[word]), key=counts.__getitem__)
     left, alone = BUDGET, list[str]()
-    for term in ordered:
-        if counts[term] > left:
+    for word in ordered:
+        if counts[word] > left:
             break
-        alone.append(term)
-        left -= counts[term]
+        alone.append(word)
+        left -= counts[word]
     common = ordered[len(alone) :]
     parts, after = [match(alone)] if alone else [], 0
     if len(common) > 1:
-        meeting = f"({match(common[:1])} AND ({match(common[1:])}))"
+        meeting = f"({common[0]} AND ({match(common[1:])}))"
         many = _count(connection, meeting, COUNTED)
         if many and (many <= left or not alone):
             parts, left = [*parts, meeting], left - many
             common = []
     if not parts and common:
-        parts, left, common = [match(common[:1])], left - counts[common[0]], common[1:]
+        parts, left, common = [common[0]], left - counts[common[0]], common[1:]
     if left < 0:  # more than can be ranked hold it: the newest of them
         after = size - size * BUDGET // (BUDGET - left)
     return " OR ".join(parts), common, after
@@ -96,7 +96,7 @@ def _ranked(
 
 def _under_filter(
     connection: Connection,
-    terms: Sequence[str],
+    words: Sequence[str],
     known: Mapping[int, float],
     condition: str,
     bindings: Sequence[Any],
@@ -105,8 +105,8 @@ def _under_filter(
     newest = f"SELECT seq FROM experience WHERE {condition} ORDER BY at DESC LIMIT {_FILTERED}"
     sql = f"SELECT rowid FROM experience_text WHERE experience_text MATCH ? AND rowid IN ({newest})"
     found: dict[int, float] = {}
-    for term in terms:
-        for (seq,) in connection.execute(sql, (match([term]), *bindings)):
+    for word in words:
+        for (seq,) in connection.execute(sql, (word, *bindings)):
             if (number := int(str(seq))) not in known:
                 found.setdefault(number, 0.01)
     return found

@@ -45,9 +45,15 @@ def terms(query: str) -> tuple[str, ...]:
     return (telling or tuple(found))[:MAX_TERMS]
 
 
-def match(words: Iterable[str]) -> str:
-    """Return words in the index's own language; empty when there are none. Never a syntax error."""
-    return " OR ".join(f'"{word}"' for word in words)
+def phrases(words: Iterable[str], column: str = "") -> tuple[str, ...]:
+    """Return words in the index's own language, never a syntax error. Args: column: the only one to look in."""
+    place = f"{column} : " if column else ""
+    return tuple(f'{place}"{word}"' for word in words)
+
+
+def match(any_of: Iterable[str]) -> str:
+    """Return what finds any of these phrases; empty when there are none."""
+    return " OR ".join(any_of)
 
 
 class Candidate(Struct, frozen=True):

@@ -2,8 +2,9 @@
 
 The index proposes by words, what stands beside a hit in its session comes along, and vectors rank those only: ranking a
 few hundred candidates by meaning finds more than looking through all vectors, and costs the same in a large memory.
-Where it is asked for the sake of a situation, the nearest of what was lived there last are candidates, too: what is
-meant alike need not share a word.
+Where it is asked for the sake of a decision, the words of situations count alone, not those of what was done there, and
+nothing comes along; the nearest of what was lived in this situation last are candidates, too: what is meant alike need
+not share a word.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def search(
 ) -> tuple[list[Recalled], int]:
     """Return the k best, and how many rows could not be read. A query without words asks for the most recent.
 
-    Args: situation: the name of the one that it is asked for, None for none.
+    Args: situation: the name of the one that is decided on; None where nothing is decided.
     """
     condition, bindings = where.sql()
     terms = recall.terms(query)
@@ -74,13 +75,15 @@ def search(
         return _recalled(connection, _newest(connection, condition, bindings, k), {}, {}, (), {})
     if k <= 0:
         return [], 0
-    fits = propose.proposed(connection, terms, max(CANDIDATES, 2 * k), condition, bindings)
+    words = recall.phrases(terms, "" if situation is None else "situation")
+    fits = propose.proposed(connection, words, max(CANDIDATES, 2 * k), condition, bindings)
     places: dict[int, tuple[str, float]] = {}
     candidates: dict[int, Candidate] = {}
     for row in _rows(connection, fits):
         _take(row, places, candidates)
     fits = {seq: fit for seq, fit in fits.items() if seq in candidates}
-    pairs = _neighbours(connection, fits, places, candidates, condition, bindings)
+    hits = fits if situation is None else ()
+    pairs = _neighbours(connection, hits, places, candidates, condition, bindings)
     there = None if situation is None else replace(where, key=situation)
     near, nearest = ({}, []) if nearness is None else _by_meaning(connection, nearness, candidates, there)
     for row in _rows(connection, nearest):
@@ -134,7 +137,7 @@ def _take(row: tuple[Any, ...], places: dict[int, tuple[str, float]], candidates
 
 def _neighbours(
     connection: Connection,
-    hits: Mapping[int, float],
+    hits: Iterable[int],
     places: dict[int, tuple[str, float]],
     candidates: dict[int, Candidate],
     condition: str,

@@ -14,13 +14,14 @@ from memory.experiences.recall import (
     beside,
     match,
     order,
+    phrases,
     standard,
     terms,
 )
 
 
 def test_a_query_becomes_quoted_words_without_the_common_ones() -> None:
-    assert match(terms("is the Disk full on web-1?")) == '"disk" OR "full" OR "web" OR "1"'
+    assert match(phrases(terms("is the Disk full on web-1?"))) == '"disk" OR "full" OR "web" OR "1"'
 
 
 def test_common_words_are_searched_for_when_there_are_no_others() -> None:
@@ -28,7 +29,7 @@ def test_common_words_are_searched_for_when_there_are_no_others() -> None:
 
 
 def test_a_query_without_words_matches_nothing_in_particular() -> None:
-    assert match(terms(' "*(){}†:^-+\0 ')) == ""
+    assert match(phrases(terms(' "*(){}†:^-+\0 '))) == ""
 
 
 def test_text_without_spaces_is_searched_by_character() -> None:

@@ -188,6 +188,18 @@ async def test_for_a_situation_what_was_meant_alike_there_comes_first_though_it_
     assert filtered == []
 
 
+async def test_for_a_decision_the_words_of_situations_count_and_not_what_was_done_or_said_beside_them() -> None:
+    async with Memory.open("sqlite://:memory:") as memory:
+        await memory.store(said("open my account", 0, action="bank", outcome="bank failed", session="a"))
+        await memory.store(said("the bank is closed", 1, session="a"))
+        await memory.store(said("good morning", 2, session="a"))
+        anywhere = {each.experience.id for each in await memory.search("which bank", 9)}
+        decided = {each.experience.id for each in await memory.search("which bank", 9, situation="")}
+
+    assert anywhere == {"e0", "e1", "e2"}
+    assert decided == {"e1"}
+
+
 async def test_what_is_stored_is_embedded_when_the_memory_is_idle() -> None:
     words = Words()
     async with Memory.open("sqlite://:memory:", embedder=words) as memory:
