@@ -53,7 +53,7 @@ SUMMARIES = {
     "doctor": "One page on how everything is, and what to do.",
     "service": "Have systemd run it: install, show, take away.",
     "notify": "See whether people can be told of alerts.",
-    "observe": "Alert rules and a dashboard for who watches it.",
+    "observe": "Alert rules, a dashboard, the API as a document.",
     "config": "Check, show or describe the configuration.",
     "mcp": "Look at tools of MCP servers that changed, and accept them.",
     "parts": "List the parts that the configuration can name.",

@@ -2,6 +2,7 @@
 
 Both are served by a thread of their own, so that nothing a module does can block them.
 
+    api/           the routes of the control API as data: scope, parameters, bodies, answers; their OpenAPI document
     front          the thread that serves the sockets
     connections    limits the time and the number of connections
     bodies         limits the size of request bodies

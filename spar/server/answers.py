@@ -1,4 +1,4 @@
-"""Common part of handlers: read bodies, reply, and wait for the agent's event loop."""
+"""Common part of handlers: reply, and wait for the agent's event loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from spar.agent.measured import Blockable
@@ -49,12 +48,3 @@ def _ended(agent: Blockable) -> str:
 
 def reply(value: Any, status: int = 200) -> Response:
     return Response(encode(value), status, media_type="application/json")
-
-
-def decoded(body: bytes, kind: Any) -> Any:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except RecursionError:
-        raise ValueError("the body cannot be read: it is nested too deeply") from None
-    except msgspec.DecodeError as error:
-        raise ValueError(f"the body cannot be read: {error}") from None

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import Match
 
 from spar.errors import SparError
 from spar.observe.logs import get_logger
 from spar.ports.optional import offers
-from spar.records.audit import AuditDraft, AuditLog, KeepsAudit, auditing
+from spar.records.audit import AuditDraft, AuditEntry, AuditLog, KeepsAudit, auditing
 from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.api.route import ApiRoute
 from spar.server.peers import UNKNOWN_PEER
 
 if TYPE_CHECKING:
@@ -68,12 +70,22 @@ _FIRST: Final = frozenset({"agent.stop"})
 _UNCERTAIN: Final = frozenset({500, 504})
 
 
+class AuditQuery(Struct, frozen=True):
+    """Query of a list of entries."""
+
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="How many.")] = 50
+    before: Annotated[int | None, Meta(description="Only those before the one with this number.")] = None
+    since: Annotated[datetime | None, Meta(description="Only from this time on.")] = None
+    until: Annotated[datetime | None, Meta(description="Only from before this time.")] = None
+    actor: Annotated[str, Meta(description="Only of this user, token, sender or part.")] = ""
+    action: Annotated[str, Meta(description="Only this action (`approval.deny`), or all of a kind (`approval`).")] = ""
+
+
 class AuditMiddleware:
     """Middleware that opens an entry for each request that changes something, and writes those that no row took."""
 
-    def __init__(self, app: ASGIApp, service: Service, routes: Sequence[Any]) -> None:
-        self._app, self._service = app, service
-        self._routes = [each for each in routes if isinstance(each, Route)]
+    def __init__(self, app: ASGIApp, service: Service, routes: Sequence[ApiRoute]) -> None:
+        self._app, self._service, self._routes = app, service, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in READS or (draft := self._draft(scope)) is None:
@@ -133,7 +145,7 @@ async def write(service: Service, draft: AuditDraft) -> None:
                   reason=str(error))  # fmt: skip
 
 
-def audit_routes(service: Service) -> list[Route]:
+def audit_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of the audit log."""
 
     def log() -> AuditLog:
@@ -141,15 +153,11 @@ def audit_routes(service: Service) -> list[Route]:
             raise LookupError("this store keeps no audit log")
         return service.memory.audit
 
-    async def entries(request: Request) -> Response:
-        """List entries of the audit log, newest first; `limit`, `before` (a number), `since`, `until` (times), `actor`,
-        `action` select."""
-        query = request.query_params
-        times: dict[str, Any] = {name: _time(name, query[name]) for name in ("since", "until") if query.get(name)}
-        before = int(query["before"]) if query.get("before") else None
+    async def entries(request: Request, query: AuditQuery) -> Response:
+        """List entries of the audit log, newest first."""
         return reply(
-            await log().entries(int(query.get("limit", "50")), before=before, actor=query.get("actor", ""),
-                                action=query.get("action", ""), **times)
+            await log().entries(query.limit, before=query.before, since=query.since, until=query.until,
+                                actor=query.actor, action=query.action)
         )  # fmt: skip
 
     async def verify(request: Request) -> Response:
@@ -157,12 +165,7 @@ def audit_routes(service: Service) -> list[Route]:
         why = await log().verify()
         return reply({"ok": not why, "why": why})
 
-    return [Route("/v1/audit", entries), Route("/v1/audit/verify", verify)]
-
-
-def _time(name: str, text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{name} = {text[:60]!r}: must be a time such as 2026-11-22T18:00:00+00:00") from None
-    return at if at.tzinfo is not None else at.astimezone()
+    return [
+        ApiRoute("GET", "/v1/audit", entries, "read", answer=list[AuditEntry]),
+        ApiRoute("GET", "/v1/audit/verify", verify, "read"),
+    ]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Seconds without an event after which a comment says that the connection lives.
 HEARTBEAT = 15.0
+#: The parameter of a stream that says where a client was.
+After = Annotated[str | None, Meta(description="The number of the last event that was seen; 0: from the beginning.")]
 
 
 class Source(Protocol):
@@ -79,9 +82,9 @@ def framed(event: Any, name: str) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, name.encode(), encode(event))
 
 
-def after_of(request: Request) -> int | None:
+def after_of(request: Request, parameter: str | None) -> int | None:
     """Return the number of the last event that the client has seen; None where it says none. Raises: ValueError."""
-    given = request.headers.get("last-event-id") or request.query_params.get("after")
+    given = request.headers.get("last-event-id") or parameter
     if not given:
         return None
     if not (given.isascii() and given.isdigit() and len(given) <= 19):

@@ -9,6 +9,8 @@ import pwd
 import socket
 import struct
 
+from starlette.requests import Request
+
 #: Name of a peer where the kernel tells none.
 UNKNOWN_PEER = "local"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -22,6 +24,11 @@ def peer(connection: socket.socket) -> tuple[str, int]:
         return UNKNOWN_PEER, 0
     process, user, _ = _CREDENTIALS.unpack(credentials)
     return name_of(user), process
+
+
+def peer_of(request: Request) -> str:
+    """Return the name of the peer of a request, as the server has found it out: nothing that a request says of it."""
+    return request.client.host if request.client is not None else UNKNOWN_PEER
 
 
 def name_of(user: int) -> str:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from math import ceil
-from typing import Any
+from typing import Any, Literal
 
+from msgspec import Struct, to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,14 +36,24 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
 CLOSED = ("created", "stopping", "stopped")
 
 
-def problem(status: int, detail: str, *, retry_after: float | None = None) -> Response:
+class ProblemBody(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Body of a refusal; `scope` is the right that a token needs for what was asked, where it has not got it."""
+
+    type: Literal["about:blank"]
+    title: str
+    status: int
+    detail: str
+    scope: str = ""
+
+
+def problem(status: int, detail: str, *, retry_after: float | None = None, scope: str = "") -> Response:
     """An error as problem+json.
 
-    Args: retry_after: seconds after which the same may be asked again.
+    Args: retry_after: seconds after which the same may be asked again; scope: the right that is needed.
     """
     headers = None if retry_after is None else {"retry-after": str(max(1, ceil(retry_after)))}
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-    return Response(json.dumps(body), status, headers, media_type="application/problem+json")
+    body = ProblemBody(type="about:blank", title=HTTPStatus(status).phrase, status=status, detail=detail, scope=scope)
+    return Response(json.dumps(to_builtins(body)), status, headers, media_type="application/problem+json")
 
 
 def status_of(error: Exception) -> int:

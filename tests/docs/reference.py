@@ -21,8 +21,11 @@ from starlette.routing import Route
 from spar import __version__, events
 from spar.cli.lazy import SUMMARIES
 from spar.cli.main import COMMANDS, cli
+from spar.server.api.openapi import summary_of
+from spar.server.api.query import meaning, taken
+from spar.server.api.route import PATH_PARAMETERS, ApiRoute
 from spar.server.problems import STATUS_OF
-from spar.server.routes.control import control
+from spar.server.routes.control import control_routes
 from spar.server.routes.probes import probes
 from spar.service import exit_codes as exits
 from spar.service.app import Service
@@ -168,10 +171,25 @@ def _command(context: click.Context, head: str, *, is_root: bool = False) -> Ite
 
 def http() -> str:
     lines = begin("http")
-    for title, routes in (("The control socket", _control_routes()), ("Probes and metrics", _probe_routes())):
-        rows = [(code(f"{method} {_plain(route.path)}"), one_line(route.endpoint.__doc__))
-                for route in routes for method in sorted(set(route.methods or ()) - {"HEAD"})]  # fmt: skip
-        lines += [f"## {title}", "", *table(("request", "does"), rows), ""]
+    routes = control_routes(cast(Service, None))
+    rows = [(code(_request(route)), code(route.scope), _does(route)) for route in routes]
+    lines += ["## The API", "", *table(("request", "scope", "does"), rows), ""]
+    in_paths = sorted({name for route in routes for name in route.param_convertors})
+    rows = [(code(name), PATH_PARAMETERS[name]) for name in in_paths]
+    lines += ["## Parameters of the path", "", *table(("parameter", "meaning"), rows), ""]
+    rows = [(code(_request(route)), code(field.name), taken(field), _default(field), meaning(field))
+            for route in routes for field in msgspec.structs.fields(route.query)]  # fmt: skip
+    lines += [
+        "## Parameters of the query",
+        "",
+        *table(("request", "parameter", "takes", "without it", "meaning"), rows),
+        "",
+    ]
+    bodies = [(code(route.body.__name__), one_line(route.body.__doc__)) for route in routes if _has_body(route)]
+    lines += ["## Bodies", "", *table(("body", "meaning"), dict.fromkeys(bodies)), ""]
+    probe_rows = [(code(f"{method} {route.path}"), one_line(route.endpoint.__doc__))
+                  for route in _probe_routes() for method in sorted(set(route.methods or ()) - {"HEAD"})]  # fmt: skip
+    lines += ["## Probes, metrics and hooks", "", *table(("request", "does"), probe_rows), ""]
     lines += [*live_events_part(), ""]
     refused: dict[int, list[str]] = {}
     for error, status in STATUS_OF:
@@ -181,16 +199,37 @@ def http() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _control_routes() -> list[Route]:
-    return [route for route in control(cast(Service, None)).routes if isinstance(route, Route)]
+def _request(route: ApiRoute) -> str:
+    return f"{route.method} {route.plain_path}"
+
+
+def _does(route: ApiRoute) -> str:
+    """Return what a route does, with the fields of its body: those that may be left out have a question mark."""
+    if not _has_body(route):
+        return summary_of(route)
+    names = [f"{field.encode_name}{'' if field.required else '?'}" for field in msgspec.structs.fields(route.body)]
+    return f"{summary_of(route)} Body: `{{{', '.join(names)}}}` ({code(route.body.__name__)})."
+
+
+def _has_body(route: ApiRoute) -> bool:
+    return route.body is not None and route.body is not bytes
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    default = field.default
+    if default in (msgspec.NODEFAULT, None, ""):
+        return ""
+    return code(
+        str(int(default))
+        if isinstance(default, bool)
+        else f"{default:g}"
+        if isinstance(default, float)
+        else str(default)
+    )
 
 
 def _probe_routes() -> list[Route]:
     return [route for route in probes(cast(Service, None)).routes if isinstance(route, Route)]
-
-
-def _plain(path: str) -> str:
-    return re.sub(r"\{(\w+):\w+\}", r"{\1}", path)
 
 
 PAGES: dict[str, Callable[[], str]] = {

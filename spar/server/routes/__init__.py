@@ -4,11 +4,10 @@ control    the control API below `/v1`: status, pause, resume, stop, memory, cyc
 events     live events of the agent below `/v1`, as server-sent events
 runs       runs below `/v1`: submit, show, wait, follow, abort
 prompts    the next request of a session to a model, by part
-channels   channels below `/v1`, and the messages that they could not deliver
-senders    senders of messages below `/v1`: list, pair, allow, deny, forget
 steps      parses the input of a step: calls and perceptions as JSON
 review     approvals, grants, calls in doubt and dead letters below `/v1`
 probes     `/livez`, `/startupz`, `/readyz`, `/metrics`
 
+contacts/   channels and senders below `/v1`
 perceived/  incidents, and examples that are learnt from, below `/v1`
 """

@@ -6,27 +6,32 @@ loop and waited for, with a bound: when that loop is blocked, the answer says so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+from msgspec import Meta, Struct
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from spar.agent.served import Served
 from spar.data.scrub import mask_json
 from spar.events import ConfigReloaded
 from spar.ports.optional import RestoresSensors, offers
 from spar.records.audit import refine
-from spar.server.answers import PATIENCE, decoded, on_loop, reply
+from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.api.openapi import document
+from spar.server.api.query import Session
+from spar.server.api.route import ApiRoute, decoded
 from spar.server.audit import AuditMiddleware, audit_routes
 from spar.server.bodies import BoundedBodies
 from spar.server.encoding import encode
 from spar.server.gate import AvailabilityMiddleware
 from spar.server.problems import REFUSALS, on_error, problem
-from spar.server.routes.channels import channel_routes
+from spar.server.routes.contacts.channels import channel_routes
+from spar.server.routes.contacts.senders import sender_routes
 from spar.server.routes.events import event_routes
 from spar.server.routes.memory import memory_routes
 from spar.server.routes.perceived.incidents import incident_routes
@@ -34,7 +39,6 @@ from spar.server.routes.perceived.learning import learning_routes
 from spar.server.routes.prompts import prompt_routes
 from spar.server.routes.review import approval_routes, recovery_routes
 from spar.server.routes.runs import run_routes
-from spar.server.routes.senders import sender_routes
 from spar.server.routes.sessions import session_routes
 from spar.server.routes.steps import step_input
 from spar.types import PHASES
@@ -46,20 +50,55 @@ if TYPE_CHECKING:
 LONG_PATIENCE = 900.0
 
 
+class StatusQuery(Struct, frozen=True):
+    """Query of the status."""
+
+    lanes: Annotated[bool, Meta(description="With the sessions that have something to do, which may be many.")] = True
+
+
+class CyclesQuery(Struct, frozen=True):
+    """Query of a list of cycles."""
+
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="How many.")] = 20
+    before: Annotated[str | None, Meta(description="Only before this time, or this cycle's id.")] = None
+    outcome: Annotated[str | None, Meta(description="Only with this outcome.")] = None
+    session: Session = None
+    failed: Annotated[bool, Meta(description="Only those that failed, or of whose calls one did.")] = False
+
+
 def control(service: Service) -> Starlette:
     """The application that controls a service."""
+    routes = control_routes(service)
+    return Starlette(
+        routes=routes,
+        middleware=[
+            Middleware(BoundedBodies),
+            Middleware(AvailabilityMiddleware, service=service),
+            Middleware(AuditMiddleware, service=service, routes=routes),
+        ],
+        exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},
+    )
 
-    async def status(request: Request) -> Response:
-        """Return the status of the service; `lanes=0` leaves out the sessions that have something to do."""
-        has_lanes = request.query_params.get("lanes", "1") != "0"
-        return Response(mask_json(encode(service.status(has_lanes=has_lanes)).decode()), media_type="application/json")
 
-    async def act_on(request: Request) -> Response:
+def described() -> dict[str, Any]:
+    """Return the OpenAPI document of the control API; no service is needed."""
+    return document(control_routes(cast("Service", None)))
+
+
+def control_routes(service: Service) -> Sequence[ApiRoute]:
+    """Return the routes of the control API of a service; its handlers ask it only when they are called."""
+
+    async def status(request: Request, query: StatusQuery) -> Response:
+        """Return the status of the service."""
+        status = service.status(has_lanes=query.lanes)
+        return Response(mask_json(encode(status).decode()), media_type="application/json")
+
+    async def act_on(request: Request, body: bytes) -> Response:
         """`NAME:pause`, `:resume`, `:reload`, `:stop`, or `:step_PHASE` with an input as body."""
         name, _, verb = request.path_params["target"].rpartition(":")
         agent = service.agent(name)
         if verb.startswith("step_"):
-            return await step(agent, verb.removeprefix("step_"), await request.body())
+            return await step(agent, verb.removeprefix("step_"), body)
         verbs: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
             "pause": agent.pause,
             "resume": agent.resume,
@@ -100,14 +139,12 @@ def control(service: Service) -> Starlette:
         await on_loop(agent, work(), PATIENCE)
         return reply({"sensor": sensor}, 202)
 
-    async def cycles(request: Request) -> Response:
-        """List cycles, newest first; `limit`, `before`, `outcome`, `session`, `failed=1` select."""
-        query = request.query_params
-        limit = int(query.get("limit", "20"))
+    async def cycles(request: Request, query: CyclesQuery) -> Response:
+        """List cycles, newest first."""
         return reply(
             await service.memory.cycles(
-                limit=limit, before=query.get("before"), outcome=query.get("outcome"), session=query.get("session"),
-                failed=query.get("failed", "") in ("1", "true"),
+                limit=query.limit, before=query.before, outcome=query.outcome, session=query.session,
+                failed=query.failed,
             )
         )  # fmt: skip
 
@@ -119,15 +156,24 @@ def control(service: Service) -> Starlette:
             raise LookupError(f"no cycle {cycle_id!r} on the tape")
         return reply(record)
 
-    routes = [
-        Route("/v1/status", status),
-        Route("/v1/agents/{target}", act_on, methods=["POST"]),
+    @cache
+    def described_once() -> bytes:
+        return encode(document(routes))
+
+    async def openapi(request: Request) -> Response:
+        """Return this API as an OpenAPI document."""
+        return Response(described_once(), media_type="application/json")
+
+    routes: Sequence[ApiRoute] = [
+        ApiRoute("GET", "/v1/openapi.json", openapi, "read"),
+        ApiRoute("GET", "/v1/status", status, "read"),
+        ApiRoute("POST", "/v1/agents/{target}", act_on, "operate"),
         *event_routes(service),
         *run_routes(service),
         *prompt_routes(service),
-        Route("/v1/sensors/{sensor}:restore", restore, methods=["POST"]),
-        Route("/v1/cycles", cycles),
-        Route("/v1/cycles/{cycle_id}", cycle),
+        ApiRoute("POST", "/v1/sensors/{sensor}:restore", restore, "operate", status=202),
+        ApiRoute("GET", "/v1/cycles", cycles, "read"),
+        ApiRoute("GET", "/v1/cycles/{cycle_id}", cycle, "read"),
         *memory_routes(service),
         *incident_routes(service),
         *approval_routes(service),
@@ -138,15 +184,7 @@ def control(service: Service) -> Starlette:
         *learning_routes(service),
         *audit_routes(service),
     ]
-    return Starlette(
-        routes=routes,
-        middleware=[
-            Middleware(BoundedBodies),
-            Middleware(AvailabilityMiddleware, service=service),
-            Middleware(AuditMiddleware, service=service, routes=routes),
-        ],
-        exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},
-    )
+    return routes
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from msgspec import Meta, Struct, field
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from spar.errors import TransientError
 from spar.server.answers import PATIENCE, on_loop
-from spar.server.event_streams import EventsAnswer, after_of, framed, frames
+from spar.server.api.route import ApiRoute
+from spar.server.event_streams import After, EventsAnswer, after_of, framed, frames
 from spar.service.live.feed import FeedReader
 from spar.service.live.told import LiveEvent, kinds_of
 
@@ -25,26 +26,30 @@ if TYPE_CHECKING:
 
 #: Who may watch at once: a tenth of all connections that the server takes.
 WATCHERS = 25
-#: The parameters of the stream; another one is refused rather than ignored.
-PARAMETERS = ("type", "session", "after")
 
 
-def event_routes(service: Service) -> list[Route]:
+class EventsQuery(Struct, frozen=True):
+    """Query of live events."""
+
+    type: Annotated[list[str], Meta(description="Only these: names of events with commas, bases too.")] = field(
+        default_factory=list
+    )
+    session: Annotated[str | None, Meta(description="Only of this session; empty: what belongs to none.")] = None
+    after: After = None
+
+
+def event_routes(service: Service) -> list[ApiRoute]:
     """Return the route of live events."""
     watching = 0
 
-    async def live(request: Request) -> Response:
+    async def live(request: Request, query: EventsQuery) -> Response:
         """Stream what happens from now on as server-sent events, until the client goes; after `after` or
-        `Last-Event-ID` (0: all that is kept) first what came since. `type` (names of events with commas, bases too) and
-        `session` (empty: what belongs to none) select."""
+        `Last-Event-ID` (0: all that is kept) first what came since."""
         nonlocal watching
-        agent, query = service.agent(""), request.query_params
-        for name in query:
-            if name not in PARAMETERS:
-                raise ValueError(f"no parameter {name[:40]!r}; known: {', '.join(PARAMETERS)}")
-        names = frozenset(filter(None, ",".join(query.getlist("type")).split(",")))
+        agent = service.agent("")
+        names = frozenset(filter(None, ",".join(query.type).split(",")))
         kinds = kinds_of(names) if names else frozenset()
-        after, session = after_of(request), query.get("session")
+        after, session = after_of(request, query.after), query.session
         if watching >= WATCHERS:
             raise TransientError(f"{watching} clients watch the events already; try again later")
         watching += 1
@@ -67,7 +72,7 @@ def event_routes(service: Service) -> list[Route]:
 
         return EventsAnswer(frames(agent, reader, frame, lambda: reader.seen), left)
 
-    return [Route("/v1/events", live)]
+    return [ApiRoute("GET", "/v1/events", live, "read", answer=None)]
 
 
 def frame(event: LiveEvent) -> bytes:

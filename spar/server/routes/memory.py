@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from spar.ports.optional import offers
 from spar.ports.store import InspectsExperiences, KeepsTranscripts, SearchesTranscripts
-from spar.server.answers import PATIENCE, decoded, on_loop, reply
+from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.api.query import Session
+from spar.server.api.route import ApiRoute
 
 if TYPE_CHECKING:
     from spar.service.app import Service
 
-#: Filters of a search, and how each is read.
-_TRUTH = {"true": True, "false": False}
+#: Parameters of a search that select.
+_FILTERS = ("session", "task", "key", "success", "trust", "since", "before", "as_of")
+
+
+class SearchQuery(msgspec.Struct, frozen=True):
+    """Query of a search in what is remembered."""
+
+    q: Annotated[str, Meta(description="The text that they are to fit.")] = ""
+    k: Annotated[int, Meta(ge=1, le=10_000, description="How many.")] = 5
+    session: Session = None
+    task: Annotated[str | None, Meta(description="Only of this kind of task.")] = None
+    key: Annotated[str | None, Meta(description="Only of the situation with this key.")] = None
+    success: Annotated[bool | None, Meta(description="Only those that worked, or those that did not.")] = None
+    trust: Annotated[str | None, Meta(description="Only `trusted` or `untrusted` ones.")] = None
+    since: Annotated[datetime | None, Meta(description="Only from this time on.")] = None
+    before: Annotated[datetime | None, Meta(description="Only from before this time.")] = None
+    as_of: Annotated[datetime | None, Meta(description="As it would have been found at this time.")] = None
+    reasons: Annotated[bool, Meta(description="With the score of each, and why it was found.")] = False
+
+
+class TranscriptsQuery(msgspec.Struct, frozen=True):
+    """Query of a search in transcripts."""
+
+    q: Annotated[str, Meta(description="The words that each entry holds.")] = ""
+    session: Session = None
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="How many.")] = 20
 
 
 class ImportBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,7 +66,7 @@ class SelectionBody(msgspec.Struct, forbid_unknown_fields=True):
     before: datetime | None = None
 
 
-def memory_routes(service: Service) -> list[Route]:
+def memory_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of what is remembered."""
 
     def store() -> InspectsExperiences:
@@ -51,15 +77,14 @@ def memory_routes(service: Service) -> list[Route]:
     async def answered(work: Coroutine[Any, Any, Any]) -> Any:
         return await on_loop(service.agent(""), work, PATIENCE)
 
-    async def search(request: Request) -> Response:
-        """Return the `k` experiences that fit the text `q` best; `session task key success trust since before as_of`
-        select, with `reasons=1` each has its score and why it was found."""
-        query = request.query_params
-        number = int(query.get("k", "5"))
+    async def search(request: Request, query: SearchQuery) -> Response:
+        """Return the experiences that fit a text best."""
         if not offers(service.memory, InspectsExperiences):  # it only recalls
-            return reply(await service.memory.recall(query.get("q", ""), number))
-        found = await service.memory.search(query.get("q", ""), number, **_filters(query))
-        return reply(found if query.get("reasons", "0") != "0" else [each.experience for each in found])
+            return reply(await service.memory.recall(query.q, query.k))
+        filters = {name: getattr(query, name) for name in _FILTERS}
+        given = {name: value for name, value in filters.items() if value not in (None, "")}
+        found = await service.memory.search(query.q, query.k, **given)
+        return reply(found if query.reasons else [each.experience for each in found])
 
     async def detail(request: Request) -> Response:
         """Return one experience in full: its calls, counts, the last example, where it came from."""
@@ -81,14 +106,13 @@ def memory_routes(service: Service) -> list[Route]:
         """Return how many experiences there are, and how many were merged, used, are useless or of strangers."""
         return reply(await store().figures())
 
-    async def transcripts(request: Request) -> Response:
-        """Return the newest entries of transcripts that hold all words of `q`; `session`, `limit` select."""
-        query = request.query_params
+    async def transcripts(request: Request, query: TranscriptsQuery) -> Response:
+        """Return the newest entries of transcripts that hold all words of a text."""
         if not offers(service.memory, KeepsTranscripts) or not offers(service.memory.transcripts, SearchesTranscripts):
             raise LookupError("this store has no transcripts that can be searched")
-        name, session = service.agent("").name, query.get("session") or None
         searched: SearchesTranscripts = service.memory.transcripts
-        return reply(await searched.search(name, query.get("q", ""), int(query.get("limit", "20")), session=session))
+        name, session = service.agent("").name, query.session or None
+        return reply(await searched.search(name, query.q, query.limit, session=session))
 
     async def forget(request: Request) -> Response:
         """Delete one experience for good."""
@@ -99,38 +123,23 @@ def memory_routes(service: Service) -> list[Route]:
             raise LookupError(f"no experience {id!r}")
         return reply({"forgotten": await answered(store().forget(found.experience.id))})
 
-    async def forget_some(request: Request) -> Response:
+    async def forget_some(request: Request, body: SelectionBody) -> Response:
         """Delete all experiences for which everything holds that the body gives."""
-        body = decoded(await request.body(), SelectionBody)
         service.demand_open()
         return reply({"forgotten": await answered(store().forget(**msgspec.structs.asdict(body)))})
 
-    async def import_(request: Request) -> Response:
+    async def import_(request: Request, body: ImportBody) -> Response:
         """Keep experiences of JSON lines, all or none, untrusted unless `trust` is given; what is here stays."""
-        body = decoded(await request.body(), ImportBody)
         service.demand_open()
         return reply({"imported": await answered(store().import_(io.StringIO(body.lines), trust=body.trust))})
 
     return [
-        Route("/v1/memory/search", search),
-        Route("/v1/memory/transcripts", transcripts),
-        Route("/v1/memory/figures", figures),
-        Route("/v1/memory/why/{cycle_id}", why),
-        Route("/v1/memory/experiences/{id}", detail),
-        Route("/v1/memory/experiences/{id}", forget, methods=["DELETE"]),
-        Route("/v1/memory/experiences:forget", forget_some, methods=["POST"]),
-        Route("/v1/memory/experiences:import", import_, methods=["POST"]),
+        ApiRoute("GET", "/v1/memory/search", search, "read"),
+        ApiRoute("GET", "/v1/memory/transcripts", transcripts, "read"),
+        ApiRoute("GET", "/v1/memory/figures", figures, "read"),
+        ApiRoute("GET", "/v1/memory/why/{cycle_id}", why, "read"),
+        ApiRoute("GET", "/v1/memory/experiences/{id}", detail, "read"),
+        ApiRoute("DELETE", "/v1/memory/experiences/{id}", forget, "admin"),
+        ApiRoute("POST", "/v1/memory/experiences:forget", forget_some, "admin"),
+        ApiRoute("POST", "/v1/memory/experiences:import", import_, "admin"),
     ]
-
-
-def _filters(query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the filters that a query gives. Raises: ValueError for one that cannot be read."""
-    found: dict[str, Any] = {name: query[name] for name in ("session", "task", "key", "trust") if query.get(name)}
-    if query.get("success"):
-        if query["success"] not in _TRUTH:
-            raise ValueError(f"success is true or false, found {query['success']!r:.50}")
-        found["success"] = _TRUTH[query["success"]]
-    for name in ("since", "before", "as_of"):
-        if query.get(name):
-            found[name] = datetime.fromisoformat(query[name])
-    return found

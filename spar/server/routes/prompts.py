@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from spar.data.scrub import mask_json
 from spar.server.answers import PATIENCE, on_loop
+from spar.server.api.route import ApiRoute
 from spar.server.encoding import encode
 from spar.session.preview import prompt_of
 
@@ -20,20 +21,22 @@ if TYPE_CHECKING:
 LONGEST_MESSAGE = 100_000
 
 
-def prompt_routes(service: Service) -> list[Route]:
+class PromptQuery(Struct, frozen=True):
+    """Query of a prompt."""
+
+    message: Annotated[str, Meta(max_length=LONGEST_MESSAGE, description="The message that it would be about.")] = ""
+    full: Annotated[bool, Meta(description="With the texts.")] = False
+
+
+def prompt_routes(service: Service) -> list[ApiRoute]:
     """Return the route of prompts."""
 
-    async def shown(request: Request) -> Response:
-        """Return the next request of a session by part, size and origin; `message` is what it is about, `full=1` adds
-        the texts."""
+    async def shown(request: Request, query: PromptQuery) -> Response:
+        """Return the next request of a session to a model by part, size and origin."""
         service.demand_open()
-        agent, query = service.agent(""), request.query_params
-        if len(message := query.get("message", "")) > LONGEST_MESSAGE:
-            raise ValueError(f"message has {len(message)} characters, expected at most {LONGEST_MESSAGE}")
-        work = prompt_of(
-            agent, request.path_params["session"], message, with_text=query.get("full", "") in ("1", "true")
-        )
+        agent = service.agent("")
+        work = prompt_of(agent, request.path_params["session"], query.message, with_text=query.full)
         found = await on_loop(agent, work, PATIENCE)
         return Response(mask_json(encode(found).decode()), media_type="application/json")
 
-    return [Route("/v1/sessions/{session:path}/prompt", shown)]
+    return [ApiRoute("GET", "/v1/sessions/{session:path}/prompt", shown, "read")]

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from anyio import to_thread
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from spar.agent.measured import Measured
 from spar.errors import ConflictError
@@ -28,8 +27,9 @@ from spar.records.journal import Answer, DeadLetter, Doubt, named
 from spar.review.kinds import APPROVALS, CALLS_IN_DOUBT, DEAD_LETTERS, ReviewKind
 from spar.review.left_work import answered
 from spar.review.pending_approvals import approver_of
-from spar.server.answers import PATIENCE, decoded, on_loop, reply
-from spar.server.peers import UNKNOWN_PEER
+from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.api.route import ApiRoute
+from spar.server.peers import peer_of
 from spar.server.problems import problem
 
 if TYPE_CHECKING:
@@ -96,34 +96,34 @@ def _check_length(name: str, text: str, most: int) -> None:
         raise ValueError(f"{name!r} has {len(text)} characters, at most {most} are kept")
 
 
-class Collection:
-    """Routes of one kind of record: its list, and one record with `text` for people.
+class ApprovalsQuery(msgspec.Struct, frozen=True):
+    """Query of a list of approvals."""
+
+    status: Annotated[Literal[ApprovalStatus, "all"], Meta(description="Only with this status.")] = "pending"
+
+
+class DoubtsQuery(msgspec.Struct, frozen=True):
+    """Query of a list of calls in doubt."""
+
+    status: Annotated[Literal["open", "all"], Meta(description="`all`: also those that are answered.")] = "open"
+
+
+class Shown:
+    """One record of a kind, with `text` for people.
 
     Args:
-        rows: Returns the records of a status.
         find: Returns the record with an id or a unique beginning of one. Raises: LookupError that says which there are.
-        statuses: The values that the query `status` takes, the default first; none: the list takes no query.
     """
 
-    def __init__(self, kind: ReviewKind, rows: Callable[[str], Awaitable[Any]], find: Callable[[str], Awaitable[Any]],
-                 statuses: tuple[str, ...] = ()) -> None:  # fmt: skip
-        self._kind, self._rows, self._find, self._statuses = kind, rows, find, statuses
+    def __init__(self, kind: ReviewKind, find: Callable[[str], Awaitable[Any]]) -> None:
+        self._kind, self._find = kind, find
 
-    def routes(self, ids: str = "id") -> list[Route]:
-        """Args: ids: the path parameter that takes an id."""
-        return [Route(self._kind.path, self.listed), Route(f"{self._kind.path}/{{{ids}}}", self.one)]
-
-    async def listed(self, request: Request) -> Response:
-        """List the records of a `status`; without one, those that wait for an answer."""
-        status = ""
-        if self._statuses:
-            status = request.query_params.get("status", self._statuses[0])
-            if status not in self._statuses:
-                raise ValueError(f"status = {status!r}: must be one of {', '.join(self._statuses)}")
-        return reply(await self._rows(status))
+    def route(self, ids: str = "id") -> ApiRoute:
+        """Return the route of one record. Args: ids: the path parameter that takes an id."""
+        return ApiRoute("GET", f"{self._kind.path}/{{{ids}}}", self.one, "read")
 
     async def one(self, request: Request) -> Response:
-        """Return one record, with `text` for people; a slash in the id may stand as `%2F`."""
+        """Return one record, with `text` for people."""
         return await self.shown(await self._find(request.path_params["id"]))
 
     async def shown(self, record: Any) -> Response:
@@ -135,7 +135,7 @@ class Collection:
         return reply({**asdict(record), "text": text})
 
 
-def approval_routes(service: Service) -> list[Route]:
+def approval_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of approvals and grants."""
 
     async def ask(question: Callable[[Approver], Coroutine[Any, Any, Any]]) -> Any:
@@ -145,9 +145,12 @@ def approval_routes(service: Service) -> list[Route]:
             raise LookupError(f"agent {agent.name!r} keeps no approvals: its act module has nobody to ask")
         return await on_loop(agent, question(approver), PATIENCE)
 
-    async def decide(request: Request) -> Response:
-        """Decide: `{digest, decision, reason?, params?, call?, grant_for?, grant_session?}`."""
-        body = decoded(await request.body(), DecisionBody)
+    async def listed(request: Request, query: ApprovalsQuery) -> Response:
+        """List the records of a status; without one, those that wait for an answer."""
+        return reply(await ask(lambda approver: approver.list(None if query.status == "all" else query.status)))
+
+    async def decide(request: Request, body: DecisionBody) -> Response:
+        """Decide on a call that waits for approval."""
         body.check()
         asked = await ask(lambda approver: approver.get(request.path_params["id"]))
         told = {"tool": asked.call.tool, "digest": body.digest, "reason": body.reason, "grant_for": body.grant_for}
@@ -171,21 +174,17 @@ def approval_routes(service: Service) -> list[Route]:
         """End a grant."""
         return reply(await ask(lambda approver: approver.revoke(request.path_params["id"])))
 
-    approvals = Collection(
-        APPROVALS,
-        lambda status: ask(lambda approver: approver.list(None if status == "all" else status)),
-        lambda id: ask(lambda approver: approver.get(id)),
-        (*get_args(ApprovalStatus), "all"),
-    )
+    approvals = Shown(APPROVALS, lambda id: ask(lambda approver: approver.get(id)))
     return [
-        *approvals.routes(),
-        Route("/v1/approvals/{id}", decide, methods=["POST"]),
-        Route("/v1/grants", grants),
-        Route("/v1/grants/{id}", revoke, methods=["DELETE"]),
+        ApiRoute("GET", APPROVALS.path, listed, "read"),
+        approvals.route(),
+        ApiRoute("POST", "/v1/approvals/{id}", decide, "approve"),
+        ApiRoute("GET", "/v1/grants", grants, "read"),
+        ApiRoute("DELETE", "/v1/grants/{id}", revoke, "approve"),
     ]
 
 
-def recovery_routes(service: Service) -> list[Route]:
+def recovery_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of calls in doubt and dead letters."""
 
     async def ask(question: Callable[[Measured, Any], Coroutine[Any, Any, Any]]) -> Any:
@@ -208,12 +207,19 @@ def recovery_routes(service: Service) -> list[Route]:
         letter: DeadLetter = named(await list_letters(), id, DEAD_LETTERS.noun)
         return letter
 
-    async def list_letters(status: str = "") -> Any:
+    async def list_letters() -> Any:
         return await ask(lambda agent, journal: agent.recovery.letters.list())
 
-    async def resolve(request: Request) -> Response:
-        """Answer `{answer, output?, by?, reason?}`; an `Idempotency-Key` makes a repeated answer safe."""
-        body = decoded(await request.body(), AnswerBody)
+    async def listed_doubts(request: Request, query: DoubtsQuery) -> Response:
+        """List the records of a status; without one, those that wait for an answer."""
+        return reply(await ask(lambda agent, journal: journal.doubts(agent.name, is_open=query.status == "open")))
+
+    async def listed_letters(request: Request) -> Response:
+        """List the records that wait for an answer."""
+        return reply(await list_letters())
+
+    async def resolve(request: Request, body: AnswerBody) -> Response:
+        """Say what became of a call; a header `Idempotency-Key` makes a repeated answer safe."""
         body.check()
         doubt = await find_doubt(request.path_params["id"])
         output = None if body.output is UNSET else body.output
@@ -249,21 +255,12 @@ def recovery_routes(service: Service) -> list[Route]:
         log.info(VERBS[verb], agent=service.agent("").name, id=item.id, by=peer_of(request))
         return reply(item)
 
-    doubts = Collection(
-        CALLS_IN_DOUBT,
-        lambda status: ask(lambda agent, journal: journal.doubts(agent.name, is_open=status == "open")),
-        find_doubt,
-        ("open", "all"),
-    )
-    letters = Collection(DEAD_LETTERS, list_letters, find_letter)
+    doubts, letters = Shown(CALLS_IN_DOUBT, find_doubt), Shown(DEAD_LETTERS, find_letter)
     return [
-        Route("/v1/calls/in-doubt/{id:path}/resolve", resolve, methods=["POST"]),
-        *doubts.routes("id:path"),
-        Route("/v1/dead-letters/{id:path}/{verb}", settle_letter, methods=["POST"]),
-        *letters.routes("id:path"),
+        ApiRoute("POST", "/v1/calls/in-doubt/{id:path}/resolve", resolve, "approve"),
+        ApiRoute("GET", CALLS_IN_DOUBT.path, listed_doubts, "read"),
+        doubts.route("id:path"),
+        ApiRoute("POST", "/v1/dead-letters/{id:path}/{verb}", settle_letter, "operate"),
+        ApiRoute("GET", DEAD_LETTERS.path, listed_letters, "read"),
+        letters.route("id:path"),
     ]
-
-
-def peer_of(request: Request) -> str:
-    """Return the name of the peer, as the server's protocol has found it out."""
-    return request.client.host if request.client is not None else UNKNOWN_PEER

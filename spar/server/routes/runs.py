@@ -7,19 +7,20 @@ run's own record is the buffer.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from spar.agent.measured import Blockable
 from spar.errors import TransientError
 from spar.records.session import Origin
-from spar.runs.run import Receipt
-from spar.server.answers import PATIENCE, decoded, on_loop, reply
-from spar.server.event_streams import EventsAnswer, after_of, framed, frames
+from spar.runs.run import Receipt, RunStatus
+from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.api.route import ApiRoute
+from spar.server.event_streams import After, EventsAnswer, after_of, framed, frames
 
 if TYPE_CHECKING:
     from spar.runs.run_events import RunEvent
@@ -35,6 +36,25 @@ LONGEST_LIST = 1_000
 ABORT_WITHIN = 120.0
 #: States in which the agent knows also the runs of earlier processes.
 KNOWING = ("running", "pausing", "paused")
+
+
+class RunsQuery(msgspec.Struct, frozen=True):
+    """Query of a list of runs."""
+
+    limit: Annotated[int, Meta(ge=1, le=LONGEST_LIST, description="How many.")] = 50
+    open: Annotated[bool, Meta(description="Only those that have not ended.")] = False
+
+
+class WaitQuery(msgspec.Struct, frozen=True):
+    """Query of a wait."""
+
+    timeout: Annotated[float, Meta(ge=0, le=3600, description="Seconds to wait at most.")] = 30.0
+
+
+class RunEventsQuery(msgspec.Struct, frozen=True):
+    """Query of the events of a run."""
+
+    after: After = None
 
 
 class RunBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,23 +78,22 @@ class FeedbackBody(msgspec.Struct, forbid_unknown_fields=True):
     why: str = ""
 
 
-def run_routes(service: Service) -> list[Route]:
+def run_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of runs."""
     following = 0
 
-    async def submit(request: Request) -> Response:
-        """Accept `{message, session?, mode?, idempotency_key?, output?, options?}` and return a receipt (202).
+    async def submit(request: Request, body: RunBody) -> Response:
+        """Accept a message and return its receipt.
 
         A header `traceparent` is linked to the traces of the run.
         """
         agent = service.agent("")
-        run = decoded(await request.body(), RunBody)
         parent, tracer = request.headers.get("traceparent", ""), service.tracer
 
         async def work() -> Receipt:
             receipt = await agent.submit(
-                run.message, session=run.session, mode=run.mode, idempotency_key=run.idempotency_key,
-                output=run.output, options=run.options, origin=HTTP,
+                body.message, session=body.session, mode=body.mode, idempotency_key=body.idempotency_key,
+                output=body.output, options=body.options, origin=HTTP,
             )  # fmt: skip
             if tracer is not None and parent:  # before its first cycle can end: nothing was awaited in between
                 tracer.linked(receipt.run_id, parent)
@@ -82,27 +101,19 @@ def run_routes(service: Service) -> list[Route]:
 
         return reply(await on_loop(agent, work(), PATIENCE), 202)
 
-    async def listed(request: Request) -> Response:
-        """List the runs that this process knows, the newest first: `limit` (50) of them, `open=1` those that have not
-        ended."""
-        agent, query = service.agent(""), request.query_params
-        limit = query.get("limit", "50")
-        if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= LONGEST_LIST):
-            raise ValueError(f"limit = {limit[:40]!r}: must be 1 to {LONGEST_LIST}")
-        is_open = query.get("open", "") in ("1", "true")
+    async def listed(request: Request, query: RunsQuery) -> Response:
+        """List the runs that this process knows, the newest first."""
+        agent = service.agent("")
 
         async def work() -> Any:
-            return agent.runs.rows(int(limit), is_open=is_open)
+            return agent.runs.rows(query.limit, is_open=query.open)
 
         return reply(await on_loop(agent, work(), PATIENCE))
 
-    async def wait(request: Request) -> Response:
-        """Wait at most `timeout` seconds (30) for a run and return its status."""
+    async def wait(request: Request, query: WaitQuery) -> Response:
+        """Wait for a run and return its status."""
         agent = service.agent("")
-        timeout = float(request.query_params.get("timeout", "30"))
-        if not 0 <= timeout <= 3600:
-            raise ValueError(f"timeout = {timeout:g}: must be 0 to 3600 seconds")
-        return reply(await known(agent, agent.wait(_run_of(request), timeout), timeout + PATIENCE))
+        return reply(await known(agent, agent.wait(_run_of(request), query.timeout), query.timeout + PATIENCE))
 
     async def status(request: Request) -> Response:
         """Return the status of a run."""
@@ -120,18 +131,17 @@ def run_routes(service: Service) -> list[Route]:
 
         return reply(await known(agent, work(), ABORT_WITHIN))
 
-    async def feedback(request: Request) -> Response:
-        """Take `{good, why?}` on a run, or a cycle, that has ended; it is on disk when this answers."""
+    async def feedback(request: Request, body: FeedbackBody) -> Response:
+        """Take a word on a run, or a cycle, that has ended; it is on disk when this answers."""
         agent, run_id = service.agent(""), _run_of(request)
-        word = decoded(await request.body(), FeedbackBody)
-        await known(agent, agent.feedback(run_id, word.good, word.why), PATIENCE)
-        return reply({"run_id": run_id, "good": word.good})
+        await known(agent, agent.feedback(run_id, body.good, body.why), PATIENCE)
+        return reply({"run_id": run_id, "good": body.good})
 
-    async def events(request: Request) -> Response:
+    async def events(request: Request, query: RunEventsQuery) -> Response:
         """Stream the events of a run as server-sent events, after `after` or `Last-Event-ID`."""
         nonlocal following
         agent, run_id = service.agent(""), _run_of(request)
-        stream = agent.core.events.run(run_id, after=after_of(request) or 0)
+        stream = agent.core.events.run(run_id, after=after_of(request, query.after) or 0)
         await known(agent, agent.wait(run_id, 0), PATIENCE)  # says at once that there is no such run
         if following >= FOLLOWERS:
             raise TransientError(f"{following} clients follow runs already; try again later")
@@ -144,13 +154,13 @@ def run_routes(service: Service) -> list[Route]:
         return EventsAnswer(frames(agent, stream, frame), left)
 
     return [
-        Route("/v1/runs", listed),
-        Route("/v1/runs", submit, methods=["POST"]),
-        Route("/v1/runs/{run_id:path}/wait", wait),
-        Route("/v1/runs/{run_id:path}/events", events),
-        Route("/v1/runs/{run_id:path}/feedback", feedback, methods=["POST"]),
-        Route("/v1/runs/{run_id:path}:abort", abort, methods=["POST"]),
-        Route("/v1/runs/{run_id:path}", status),
+        ApiRoute("GET", "/v1/runs", listed, "read"),
+        ApiRoute("POST", "/v1/runs", submit, "operate", status=202, answer=Receipt),
+        ApiRoute("GET", "/v1/runs/{run_id:path}/wait", wait, "read", answer=RunStatus),
+        ApiRoute("GET", "/v1/runs/{run_id:path}/events", events, "read", answer=None),
+        ApiRoute("POST", "/v1/runs/{run_id:path}/feedback", feedback, "operate"),
+        ApiRoute("POST", "/v1/runs/{run_id:path}:abort", abort, "operate", answer=RunStatus),
+        ApiRoute("GET", "/v1/runs/{run_id:path}", status, "read", answer=RunStatus),
     ]
 
 

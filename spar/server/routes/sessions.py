@@ -5,24 +5,31 @@ A key with a slash in it is one segment when that is escaped, but need not be.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from spar.records.audit import refine
-from spar.server.answers import PATIENCE, decoded, on_loop, reply
-from spar.server.routes.review import peer_of
-from spar.session.control.session_control import USUAL_PAGE
+from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.api.route import ApiRoute
+from spar.server.peers import peer_of
+from spar.session.control.session_control import LARGEST_PAGE, USUAL_PAGE, SessionPage, SessionView
 
 if TYPE_CHECKING:
     from spar.service.app import Service
 
 #: Seconds that a reset or a forgetting may take: a run in hand ends first.
 LONG_WITHIN = 120.0
+
+
+class SessionsQuery(msgspec.Struct, frozen=True):
+    """Query of a list of sessions."""
+
+    limit: Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="How many.")] = USUAL_PAGE
+    after: Annotated[str, Meta(description="Those behind this place: the `next` of the page before.")] = ""
 
 
 class SessionBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -32,26 +39,22 @@ class SessionBody(msgspec.Struct, forbid_unknown_fields=True):
     defaults: dict[str, Any] | UnsetType = UNSET
 
 
-def session_routes(service: Service) -> list[Route]:
+def session_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of sessions."""
 
-    async def sessions(request: Request) -> Response:
-        """List the sessions, the one that was used last first: `limit` (50) of them, `after` the `next` of a page."""
-        agent, given = service.agent(""), request.query_params
-        limit = given.get("limit", str(USUAL_PAGE))
-        if not (limit.isascii() and limit.isdigit() and len(limit) <= 9):
-            raise ValueError(f"limit = {limit[:40]!r}: must be a whole number")
-        work = agent.session_control.list(int(limit), given.get("after", ""))
-        return reply(await on_loop(agent, work, PATIENCE))
+    async def sessions(request: Request, query: SessionsQuery) -> Response:
+        """List the sessions, the one that was used last first; `next` is the place where the next page begins."""
+        agent = service.agent("")
+        return reply(await on_loop(agent, agent.session_control.list(query.limit, query.after), PATIENCE))
 
     async def session(request: Request) -> Response:
         """Return one session."""
         agent = service.agent("")
         return reply(await on_loop(agent, agent.session_control.show(_key(request)), PATIENCE))
 
-    async def change(request: Request) -> Response:
-        """Set `{title?, defaults?}` of a session and return it; a default that is null is taken back."""
-        agent, body = service.agent(""), decoded(await request.body(), SessionBody)
+    async def change(request: Request, body: SessionBody) -> Response:
+        """Set the title or defaults of a session and return it; a default that is null is taken back."""
+        agent = service.agent("")
         title = None if body.title is UNSET else body.title
         defaults = None if body.defaults is UNSET else body.defaults
         refine(detail={"title": title, "defaults": defaults})
@@ -71,11 +74,11 @@ def session_routes(service: Service) -> list[Route]:
         return reply({"deleted": await on_loop(agent, work, LONG_WITHIN)})
 
     return [
-        Route("/v1/sessions", sessions),
-        Route("/v1/sessions/{key:path}:reset", reset, methods=["POST"]),
-        Route("/v1/sessions/{key:path}", session),
-        Route("/v1/sessions/{key:path}", change, methods=["PATCH"]),
-        Route("/v1/sessions/{key:path}", forget, methods=["DELETE"]),
+        ApiRoute("GET", "/v1/sessions", sessions, "read", answer=SessionPage),
+        ApiRoute("POST", "/v1/sessions/{key:path}:reset", reset, "operate", answer=SessionView),
+        ApiRoute("GET", "/v1/sessions/{key:path}", session, "read", answer=SessionView),
+        ApiRoute("PATCH", "/v1/sessions/{key:path}", change, "operate", answer=SessionView),
+        ApiRoute("DELETE", "/v1/sessions/{key:path}", forget, "admin"),
     ]
 
 

@@ -1,6 +1,8 @@
-"""The files for those who watch spar from outside: alert rules and a dashboard."""
+"""The files for those who work with spar from outside: alert rules, a dashboard, the document of its API."""
 
 from __future__ import annotations
+
+import json
 
 import click
 
@@ -9,7 +11,7 @@ from spar.observe.shipped import shipped
 
 @click.group()
 def observe() -> None:
-    """Print alert rules for Prometheus and a dashboard for Grafana."""
+    """Print alert rules for Prometheus, a dashboard for Grafana, and what the control API takes."""
 
 
 @observe.command()
@@ -32,3 +34,16 @@ def dashboard() -> None:
       spar observe dashboard > spar.json
     """
     click.echo(shipped("dashboard.json"), nl=False)
+
+
+@observe.command()
+def openapi() -> None:
+    """Print the OpenAPI document of the control API, for who makes a client; the service serves it, too.
+
+    \b
+    Example:
+      spar observe openapi > spar-api.json
+    """
+    from spar.server.routes.control import described
+
+    click.echo(json.dumps(described(), indent=2, ensure_ascii=False))

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import to_builtins
+from msgspec import Meta, Struct, to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from spar.errors import ConflictError
 from spar.observe.logs import get_logger
 from spar.ports.optional import IncidentsKept, KeepsIncidents, offers
 from spar.records.perceived.incidents import Incident, summary_of
 from spar.server.answers import PATIENCE, on_loop, reply
-from spar.server.routes.review import peer_of
+from spar.server.api.route import ApiRoute
+from spar.server.peers import peer_of
 
 if TYPE_CHECKING:
     from spar.service.app import Service
 
 log = get_logger("spar.incidents")
 
-#: The values of the parameter `state`, the default first.
-STATES = ("all", "open", "closed")
 #: Incidents of one answer.
 MOST = 1_000
 
 
-def incident_routes(service: Service) -> list[Route]:
+class IncidentsQuery(Struct, frozen=True):
+    """Query of a list of incidents."""
+
+    state: Annotated[Literal["all", "open", "closed"], Meta(description="Only in this state.")] = "all"
+    limit: Annotated[int, Meta(ge=1, le=MOST, description="How many.")] = 100
+
+
+def incident_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of incidents."""
 
     def kept() -> IncidentsKept:
@@ -44,16 +49,10 @@ def incident_routes(service: Service) -> list[Route]:
         known = ", ".join(incident.id for incident in kept().list()[-5:]) or "none"
         raise LookupError(f"no incident {id[:100]!r}; the last are: {known}")
 
-    async def listed(request: Request) -> Response:
-        """List incidents, newest first, in short; `state` (`open`, `closed`) and `limit` select."""
-        query = request.query_params
-        state, limit = query.get("state", STATES[0]), int(query.get("limit", "100"))
-        if state not in STATES:
-            raise ValueError(f"state = {state!r:.100}: must be one of {', '.join(STATES)}")
-        if not 1 <= limit <= MOST:
-            raise ValueError(f"limit = {limit}: must be from 1 to {MOST}")
-        found = [incident for incident in kept().list() if state in ("all", incident.state)]
-        return reply([summary_of(incident) for incident in found[::-1][:limit]])
+    async def listed(request: Request, query: IncidentsQuery) -> Response:
+        """List incidents, newest first, in short."""
+        found = [incident for incident in kept().list() if query.state in ("all", incident.state)]
+        return reply([summary_of(incident) for incident in found[::-1][: query.limit]])
 
     async def one(request: Request) -> Response:
         """Return one incident whole: what belongs to it, what happened to it and why, which cycles dealt with it."""
@@ -74,7 +73,7 @@ def incident_routes(service: Service) -> list[Route]:
         return reply(to_builtins(closing), 202)
 
     return [
-        Route("/v1/incidents", listed),
-        Route("/v1/incidents/{id}:close", close, methods=["POST"]),
-        Route("/v1/incidents/{id}", one),
+        ApiRoute("GET", "/v1/incidents", listed, "read"),
+        ApiRoute("POST", "/v1/incidents/{id}:close", close, "operate", status=202),
+        ApiRoute("GET", "/v1/incidents/{id}", one, "read"),
     ]

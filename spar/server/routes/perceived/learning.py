@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from spar.ports.optional import Learns, offers
 from spar.records.audit import refine
-from spar.server.answers import PATIENCE, decoded, on_loop, reply
-from spar.server.routes.review import peer_of
+from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.api.route import ApiRoute
+from spar.server.peers import peer_of
 
 if TYPE_CHECKING:
     from spar.service.app import Service
@@ -39,7 +39,7 @@ class TryBody(msgspec.Struct, forbid_unknown_fields=True):
     text: str
 
 
-def learning_routes(service: Service) -> list[Route]:
+def learning_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of what is learnt from examples."""
 
     async def ask(question: Callable[[Learns], Coroutine[Any, Any, Any]]) -> Response:
@@ -58,23 +58,20 @@ def learning_routes(service: Service) -> list[Route]:
 
         return await ask(work)
 
-    async def teach(request: Request) -> Response:
-        """Teach `{text, label, what?}`: from now on such a text has this intent, or this kind."""
-        body = decoded(await request.body(), TeachBody)
+    async def teach(request: Request, body: TeachBody) -> Response:
+        """Teach an example: from now on such a text has this intent, or this kind."""
         refine(subject=body.label, detail={"what": body.what})
         by = peer_of(request)
         return await ask(lambda sense: sense.teach(body.what, body.text, body.label, by=by))
 
-    async def forget(request: Request) -> Response:
-        """Forget the example `{id}`."""
-        body = decoded(await request.body(), ForgetBody)
+    async def forget(request: Request, body: ForgetBody) -> Response:
+        """Forget an example."""
         refine(subject=body.id)
         by = peer_of(request)
         return await ask(lambda sense: sense.unteach(body.id, by=by))
 
-    async def attempt(request: Request) -> Response:
-        """Return what `{text}` would be read as; nothing is kept."""
-        body = decoded(await request.body(), TryBody)
+    async def attempt(request: Request, body: TryBody) -> Response:
+        """Return what a text would be read as; nothing is kept."""
 
         async def work(sense: Learns) -> Any:
             return sense.read(body.text)
@@ -82,8 +79,8 @@ def learning_routes(service: Service) -> list[Route]:
         return await ask(work)
 
     return [
-        Route("/v1/examples", examples),
-        Route("/v1/examples:teach", teach, methods=["POST"]),
-        Route("/v1/examples:forget", forget, methods=["POST"]),
-        Route("/v1/examples:try", attempt, methods=["POST"]),
+        ApiRoute("GET", "/v1/examples", examples, "read"),
+        ApiRoute("POST", "/v1/examples:teach", teach, "operate"),
+        ApiRoute("POST", "/v1/examples:forget", forget, "operate"),
+        ApiRoute("POST", "/v1/examples:try", attempt, "read"),
     ]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.api.route import ApiRoute
 
 if TYPE_CHECKING:
     from spar.service.app import Service
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LONGEST_TEST = 120.0
 
 
-def channel_routes(service: Service) -> list[Route]:
+def channel_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of channels."""
 
     async def channels(request: Request) -> Response:
@@ -55,9 +55,9 @@ def channel_routes(service: Service) -> list[Route]:
         return reply({"name": name, "error": error})
 
     return [
-        Route("/v1/notifiers", notifiers),
-        Route("/v1/notifiers/{target}", try_notifier, methods=["POST"]),
-        Route("/v1/channels", channels),
-        Route("/v1/deliveries", undelivered),
-        Route("/v1/deliveries/{target}", act_on, methods=["POST"]),
+        ApiRoute("GET", "/v1/notifiers", notifiers, "read"),
+        ApiRoute("POST", "/v1/notifiers/{target}", try_notifier, "operate"),
+        ApiRoute("GET", "/v1/channels", channels, "read"),
+        ApiRoute("GET", "/v1/deliveries", undelivered, "read"),
+        ApiRoute("POST", "/v1/deliveries/{target}", act_on, "operate"),
     ]
