@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 
 from benchmarks.learning.gain import Gain
 from benchmarks.learning.lived import Life, Lives, lived
+from benchmarks.learning.worlds import WORLDS
+from benchmarks.perception.quality import MissingDataError
+from spar.testing.environments import Environment
 
 SEEDS = (1, 2, 3)
 #: Reliabilities are drawn, and with three draws the regret would be that of their luck.
@@ -25,6 +30,22 @@ def last_quarter(life: Life) -> float:
 def last_fifty(life: Life) -> float:
     """Return the share of successes in the last fifty episodes."""
     return fmean(each["success"] for each in life[-50:])
+
+
+def last_half(life: Life) -> float:
+    """Return the share of successes in the second half of the episodes."""
+    return fmean(each["success"] for each in life[len(life) // 2 :])
+
+
+def by_chance(environment: Environment, episodes: int, seed: int) -> float:
+    """Return the share of successes of calls that are drawn."""
+    drawn, found = random.Random(seed), 0
+    for _ in range(episodes):
+        environment.reset(seed)
+        while not (step := environment.step(drawn.choice(environment.offers).name, {})).is_done:
+            pass
+        found += step.reward > 0
+    return found / episodes
 
 
 def share(life: Life) -> float:
@@ -152,6 +173,20 @@ def lake(data: Path, seen: Seen) -> list[Gain]:
     ]
 
 
+def coins(data: Path, seen: Seen) -> list[Gain]:
+    if find_spec("textworld") is None:
+        raise MissingDataError("TextWorld is not installed: pip install 'spar-agent[textworld]'")
+    lives = seen["coins"] = lived("coins", data, SEEDS, again=("on",))
+    world = WORLDS["coins"]
+    chance = fmean(by_chance(world.make(data, seed), world.episodes, seed) for seed in SEEDS)
+    return [
+        lives.gain(
+            "TextWorld coins, success in the last 20 of 40 episodes", last_half,
+            remark=f"moonshot: twice memory off; commands that are drawn find {chance:.2f}",
+        )
+    ]  # fmt: skip
+
+
 MEASURES: Mapping[str, Measure] = {
     "texts": texts,
     "texts-vectors": texts_by_vectors,
@@ -160,4 +195,5 @@ MEASURES: Mapping[str, Measure] = {
     "alerts": alerts,
     "host": host,
     "lake": lake,
+    "coins": coins,
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +18,7 @@ from spar.testing.environments import (
     SimulatedHost,
     TextsToTools,
 )
+from spar.testing.environments.textworld_env import TextWorldEnvironment
 
 #: A tool that does best, does nothing for a hundred tasks, and is repaired.
 BROKEN_AND_REPAIRED = [(0.95, 0.5, 0.3), (0.0, 0.5, 0.3), (0.95, 0.5, 0.3), (0.95, 0.5, 0.3)]
@@ -34,6 +38,13 @@ def _texts(data: Path, seed: int) -> Environment:
     return TextsToTools.of_clinc(data / "oos-eval")
 
 
+def coins(seed: int) -> TextWorldEnvironment:
+    """Make a game of TextWorld: ten rooms in a row and ten dead ends. Its file is deleted when the process ends."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return TextWorldEnvironment.coin_collector(Path(folder), level=110, seed=seed, most_steps=50)
+
+
 WORLDS: Mapping[str, World] = {
     "texts": World(_texts, 1_000, is_new_again=True),
     "texts-vectors": World(_texts, 1_000, {"vectors": {"use": "minilm"}}, is_new_again=True),
@@ -44,4 +55,5 @@ WORLDS: Mapping[str, World] = {
     "alerts": World(lambda _, seed: AlertsAndRemedies(), 600),
     "host": World(lambda _, seed: SimulatedHost(), 60),
     "lake": World(lambda _, seed: FrozenLake(most_steps=25, order=seed), 100),
+    "coins": World(lambda _, seed: coins(seed), 40),
 }
