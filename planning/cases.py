@@ -202,10 +202,14 @@ def evidence_of(cases: Iterable[Case]) -> dict[str, Evidence]:
 
 
 class KnownFailure(Struct, frozen=True):
-    """A failure that would come again: the same call in the same situation. `seconds` until it may be tried again."""
+    """A failure that would come again: the same call in the same situation.
+
+    `seconds` until it may be tried again; `times` it has failed so since it worked last, over all experiences of it.
+    """
 
     case: Case
     seconds: float
+    times: int = 1
 
     @property
     def remedy(self) -> Remedy:
@@ -214,13 +218,13 @@ class KnownFailure(Struct, frozen=True):
     @property
     def is_certain(self) -> bool:
         """Return whether it would come again for sure, as far as its cause says; else one more try is no folly."""
-        return self.case.tried.cause in _CERTAIN or self.case.experience.count > 1
+        return self.case.tried.cause in _CERTAIN or self.times > 1
 
     @property
     def sentence(self) -> str:
         """Return why it is not tried again, in our own words."""
-        tried, count = self.case.tried, max(1, self.case.experience.count)
-        times = f"{count} times" if count > 1 else "once"
+        tried = self.case.tried
+        times = f"{self.times} times" if self.times > 1 else "once"
         cause = f" ({tried.cause})" if tried.cause else ""
         return f"{tried.tool} failed {times} in this situation with these parameters{cause}"
 
@@ -237,10 +241,12 @@ def known_failure(cases: Sequence[Case], tool: str, params: Mapping[str, Any], a
     began = _aware(last.experience.first_at or last.experience.at)
     if worked is not None and (worked >= began or sum(each.experience.count for each in failures) < _IN_A_ROW):
         return None  # it works at times: its ability says how often
-    until = _until(last, at)
+    since = [each for each in failures if worked is None or _aware(each.experience.at) > worked]
+    times = sum(max(1, each.experience.count) for each in since)
+    until = _until(last, at, times)
     if until is None or until <= at.now or last.weight < _FORGIVEN * _worth(last.experience):
         return None
-    return KnownFailure(last, (until - at.now).total_seconds())
+    return KnownFailure(last, (until - at.now).total_seconds(), times)
 
 
 def other_value(cases: Iterable[Case], failure: KnownFailure, params: Mapping[str, Any]) -> tuple[Any, Case] | None:
@@ -347,8 +353,8 @@ def _after(at: datetime, other: Experience) -> float:
     return count * (last - at) / (last - first) if first < at else float(count)
 
 
-def _until(case: Case, at: Situation) -> datetime | None:
-    """Return until when a failure stands; None for one that passes by itself."""
+def _until(case: Case, at: Situation, times: int) -> datetime | None:
+    """Return until when a failure that came so often stands; None for one that passes by itself."""
     tried, remedy, made = case.tried, case.tried.remedy, _aware(case.experience.at)
     action = remedy.action if remedy is not None else "none"
     if remedy is not None and action == "retry":
@@ -357,8 +363,7 @@ def _until(case: Case, at: Situation) -> datetime | None:
         return made + _STANDS_AT_MOST if at.incident == remedy.until else None
     if tried.cause in _PASSING and action == "none":
         return None
-    times = min(max(1, case.experience.count), _MOST_CALLS)
-    return made + min(_STANDS * (1 << (times - 1)), _STANDS_AT_MOST)
+    return made + min(_STANDS * (1 << (min(times, _MOST_CALLS) - 1)), _STANDS_AT_MOST)
 
 
 def _aware(at: datetime) -> datetime:

@@ -137,6 +137,24 @@ def test_one_failure_of_which_nobody_knows_that_it_comes_again_silences_no_call(
     assert chosen([twice], tools=("b",)).tool is None
 
 
+def test_failures_of_one_call_beside_calls_that_differed_each_time_are_counted_together() -> None:
+    apart = [
+        lived(
+            "a",
+            False,
+            cause="io",
+            at=NOW - timedelta(minutes=age),
+            remedy=Remedy("other_parameter", "", parameter="to"),
+        )
+        for age in (9, 5, 1)
+    ]
+
+    found = chosen(apart, tools=("a",))
+    assert (found.tool, found.left_out) == (None, "a failed 3 times in this situation with these parameters (io)")
+    worked = lived("a", True, at=NOW - timedelta(minutes=3))
+    assert chosen([*apart, worked], tools=("a",)).tool == "a"
+
+
 def test_a_failure_that_passes_is_repeated_at_once_or_after_the_time_that_was_asked_for() -> None:
     def seconds(cause: str, remedy: Remedy | None) -> float | None:
         cases = cases_of([lived("a", False, cause=cause, remedy=remedy)], at())
