@@ -110,7 +110,7 @@ class Recovery:
         self.repeated = self.resumed = self.shed = 0
         self._counted: Any = None  # the journal whose former process's attempts have been counted
         self.doubts = InDoubtCalls(core, work, self)
-        self.ends = RunEnds(core, work)
+        self.ends = RunEnds(core, work, lambda: agent_state.journal)
         self.letters = DeadLetters(core, work, runs, self)
         self.cut = CutCycles(core, work, self.doubts, self)
         #: What of what is polled may have killed the process, by its trait, and how often it was tried.

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spar.errors import SparError
 from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
+from spar.ports.store import Journal
 from spar.runs.run import End, Run, RunStatus
 
 log = get_logger("spar.recovery")
 
 
 class RunEnds:
-    """Keeps the ends of one agent's runs that no cycle keeps."""
+    """Keeps the ends of one agent's runs that no cycle keeps.
 
-    __slots__ = ("_core", "_work")
+    Args: opened: returns the memory's journal while that is open: by steps also where the agent is not started.
+    """
 
-    def __init__(self, core: Core, work: Work) -> None:
-        self._core, self._work = core, work
+    __slots__ = ("_core", "_opened", "_work")
+
+    def __init__(self, core: Core, work: Work, opened: Callable[[], Journal | None]) -> None:
+        self._core, self._work, self._opened = core, work, opened
 
     def parts(self, run: Run, end: End) -> tuple[RunStatus, ...]:
         """Return the ends of the accepted messages that are a part of a run."""
@@ -32,10 +38,11 @@ class RunEnds:
         """Tell the journal that a run is over, and with it what is a part of it; False if it knows."""
         was_in_hand = run.id in self._work.in_hand
         ends = [run.status_at(end, self._core.clock.now())] if was_in_hand else []
+        journal = self._work.journal or self._opened()
         for each in (*ends, *self.parts(run, end)):
             del self._work.in_hand[each.run_id]
-            if self._work.journal is not None:  # else it is told at the next start, if there is to be one
-                self._work.journal.run_ended(each.run_id, each)
+            if journal is not None:  # else it is told at the next start, if there is to be one
+                journal.run_ended(each.run_id, each)
         return was_in_hand
 
     async def keep(self, run: Run, end: End) -> None:

@@ -49,6 +49,8 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | 
             return End("error", fault.message)
     elif cycle.is_skipped:
         return End("error", "a hook refused it")
+    elif cycle.is_stepped and cycle.action is None and cycle.durations[1] is None:
+        pass  # steps that were given up before a plan was made: what was said is heard in the next cycle
     elif "sense" not in failed:
         action = cycle.action
         if isinstance(action, Action) and action.deferred:

@@ -337,3 +337,37 @@ def copy_file(folder: Path, target: Path) -> None:
     for file in folder.glob("memory.db*"):
         if not file.name.endswith(".lock"):
             shutil.copy(file, target)
+
+
+@pytest.mark.parametrize("steps", [["sense"], ["sense", "sense"], ["sense", "plan", "act", "reflect"]])
+async def test_a_run_that_is_stepped_through_in_a_stopped_agent_is_done_once(
+    clock: VirtualClock, tmp_path: Path, steps: Sequence[str]
+) -> None:
+    done: list[str] = []
+
+    @tool(effect="once")
+    async def pay() -> str:
+        done.append("paid")
+        return "paid"
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        return Action((Call("pay"),), output="paid") if perceptions else None
+
+    def agent_at() -> Agent:
+        return Agent(plan=plan, tools=[pay], memory=memory_at(tmp_path), clock=clock, loop_interval=0.1)
+
+    agent = agent_at()
+    await agent.start()
+    await agent.pause()
+    run = await agent.submit("pay", session="main")
+    await agent.stop()
+    for step in steps:
+        await getattr(agent, f"step_{step}")()
+    await agent.stop()
+    async with agent_at() as agent:
+        status = await agent.wait(run.run_id, 60)
+        await clock.sleep(60)
+
+    assert (status.status, status.output, done) == ("ok", "paid", ["paid"])

@@ -137,7 +137,8 @@ class Watch:
         if event.seq <= last:
             self.breach(f"{type(event).__name__} has seq {event.seq} after {last}")
         self._seq_here = event.seq
-        self._seq = max(self._seq, event.seq)
+        if agent.agent_state.has_loaded:
+            self._seq = max(self._seq, event.seq)
         self.counts[type(event).__name__] += 1
         self.trace(self._line(event))
         match event:
