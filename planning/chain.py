@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from spar.clock import Clock, SystemClock
-from spar.errors import ConfigError, ContractError
-from spar.protocols import Context, Host, Lender, Lent, RunContext, WritesCalls, WrittenCall
+from spar.errors import ConfigError, ContractError, TransientError
+from spar.protocols import Ask, Context, Host, Lender, Lent, ModelQuestion, RunContext, WritesCalls, WrittenCall
 from spar.records.run_options import RunOptions
 from spar.threads import Threads
 from spar.types import Action, Fault, Perception, replace
@@ -50,6 +50,7 @@ class Chain:
         self.degraded_reason: str | None = None
         self._opened = AsyncExitStack()
         self._threads: Threads | None = None
+        self._ask: Ask | None = None
 
     def written_calls(self) -> Iterator[WrittenCall]:
         """Return the calls that the planners' configuration writes out."""
@@ -140,7 +141,17 @@ class Chain:
         """Return what its planners lend together; of two with one name the first one counts."""
         lent = [each.lends() for each in self.planners if isinstance(each, Lender)]
         activities = {name: handler for each in reversed(lent) for name, handler in each.activities.items()}
-        return Lent(tuple(tool for each in lent for tool in each.tools), activities)
+        self._ask = next((each.ask for each in lent if each.ask is not None), None)
+        ask = None if self._ask is None else self._answer
+        return Lent(tuple(tool for each in lent for tool in each.tools), activities, ask)
+
+    async def _answer(self, question: ModelQuestion) -> Any:
+        """Ask the first planner that lends a model. Raises: TransientError while this chain does without; what that
+        raises."""
+        if (reason := self.degraded_reason) is not None:
+            raise TransientError(f"no model is asked: {reason}")
+        assert self._ask is not None
+        return await self._ask(question)
 
     async def __aenter__(self) -> Chain:
         async with AsyncExitStack() as opening:

@@ -160,7 +160,7 @@ class Reflect:
         thread_id = run_id or context.cycle_id
         experiences = []
         if experience is not None:
-            key = _key_of(result)
+            key = key_of(result)
             experience = replace(experience, key=key, run_id=run_id or (episode.episode if episode else ""),
                                  calls=tuple(tried), score=outcome.score,
                                  success=None if unsure and experience.success else experience.success)  # fmt: skip
@@ -207,7 +207,7 @@ class Reflect:
         return learn(every, context.abilities, fading=self.fading, tools=self._tools, now=now)
 
     def _failures(self, result: ActionResult, context: Context) -> tuple[CallFailure, ...]:
-        incident = _incident_of(result.action)
+        incident = incident_of(result.action)
         return tuple(
             failure
             for item in result.results
@@ -278,7 +278,7 @@ def _unsure(result: ActionResult, *, is_in_episode: bool) -> set[str]:
     }
 
 
-def _key_of(result: ActionResult) -> str:
+def key_of(result: ActionResult) -> str:
     """Return the name of the situation: the task of the first call, else that of the leading perception."""
     action = result.action
     if result.results:
@@ -287,7 +287,7 @@ def _key_of(result: ActionResult) -> str:
     return situation_of(found) if found is not None else ""
 
 
-def _incident_of(action: Action | None) -> str:
+def incident_of(action: Action | None) -> str:
     """Return the id of the open incident that an action is about; empty where there is none."""
     for perception in action.perceptions if action is not None else ():
         given = perception.attributes.get("incident")

@@ -84,6 +84,6 @@ class ModelPlanner(PlannerState):
         return {**found, "problems": self.prompts.warnings()}
 
     def lends(self) -> Lent:
-        """Return what the actor needs to have calls carried out here."""
+        """Return what the actor needs to have calls carried out here, and by which others ask the model."""
         is_consulted = any(each.get("on") is None for each in self.advisors)
-        return Lent(((CONSULTATION,) if is_consulted else ()) + self.prompts.tools(), self.activities)
+        return Lent(((CONSULTATION,) if is_consulted else ()) + self.prompts.tools(), self.activities, self.answer)

@@ -30,9 +30,9 @@ from planning.prompt.token_budget import TokenEstimator, answer_room
 from planning.resilience.failover import Models
 from spar.checks import shorten
 from spar.data.bounded import BoundedDict
-from spar.errors import ConfigError, PermanentError
+from spar.errors import ConfigError, ContractError, PermanentError
 from spar.events import ModelAnswered, ModelRequested
-from spar.protocols import CALLED_FOR, Host
+from spar.protocols import CALLED_FOR, Host, ModelQuestion
 from spar.records.run_options import RunOptions, Thinking
 from spar.types import Call, Fault
 
@@ -180,6 +180,19 @@ class PlannerState:
     async def ask(self, request: Request) -> Any:
         """The output of one request that stands by itself, as the compaction makes. Raises: what the model raises."""
         return await self._asked(self.compaction_model or self.model, request)
+
+    async def answer(self, question: ModelQuestion) -> Any:
+        """Return the answer to a question of a part that has no model (`spar.protocols.Ask`).
+
+        Raises: ContractError when it is empty or does not fit; what the model raises.
+        """
+        request = compose(question.data, output=question.schema, kind="latent", instructions=question.instructions,
+                          max_tokens=question.max_tokens, purpose=question.purpose,
+                          cycle_id=question.cycle_id)  # fmt: skip
+        found, why = self.judged(await self._asked(self.model, request), question.schema, ())
+        if found is None:
+            raise ContractError(f"the model wrote no answer that can be used: {why or 'it was empty'}")
+        return found
 
     async def _asked(self, model: Model, request: Request) -> Any:
         sent = self.record(request)

@@ -324,17 +324,17 @@ class Agent(AgentParts, Steps):
 
 def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registry | None = None) -> Agent:
     """Return the agent that the settings describe, not yet started. Raises: ConfigError."""
-    from spar.config.factory import Parts, judge_written_calls, makers, name_of
+    from spar.config.factory import Parts, judge_modules, makers, name_of
 
     parts = Parts(loaded, registry)
     tools = parts.tools()
-    planner, actor = parts.plan([name_of(tool) for tool in tools]), parts.act(tools)
-    judge_written_calls(planner, actor, loaded)
+    planner, actor, reflector = parts.plan([name_of(tool) for tool in tools]), parts.act(tools), parts.reflect()
+    judge_modules(planner, actor, reflector, loaded)
     agent = Agent(
         sense=parts.sense(),
         plan=planner,
         act=actor,
-        reflect=parts.reflect(),
+        reflect=reflector,
         memory=parts.memory(),
         settings=loaded.settings,
         clock=clock, home=parts.home,

@@ -146,9 +146,11 @@ class Lifespan:
 
     async def _open(self, openings: Iterable[Opening], modules: Mapping[Phase, Module], opened: list[Opening]) -> None:
         """Open what is not open yet, in order; `opened` takes each before it is tried. Raises what opening raises."""
-        planner, actor = modules["plan"].part, modules["act"].part
-        if isinstance(planner, Lender) and isinstance(actor, Borrower):
-            actor.borrow(planner.lends())
+        planner = modules["plan"].part
+        if isinstance(planner, Lender):
+            for borrower in (modules["act"].part, modules["reflect"].part):
+                if isinstance(borrower, Borrower):
+                    borrower.borrow(planner.lends())
         for opening in openings:
             if opening.is_open:
                 continue

@@ -23,7 +23,7 @@ from spar.ports.notifier import NotifierSpec, QuietHours
 from spar.ports.optional import Named, Plugin, ToolSource, offers
 from spar.ports.programs import Programs
 from spar.ports.webhook import Webhook
-from spar.protocols import Home, JudgesCalls, Lender, Notifier, SensorSpec, Warns, WritesCalls
+from spar.protocols import Borrower, Home, JudgesCalls, Lender, Notifier, SensorSpec, Warns, WritesCalls
 from spar.protocols.tools import terms_of
 from spar.types import Phase, replace
 
@@ -285,8 +285,15 @@ def makers(parts: Parts) -> dict[Phase, Callable[[], Any]]:
     }
 
 
-def judge_written_calls(planner: Any, actor: Any, loaded: Loaded) -> None:
-    """Have each call that the configuration writes out judged by its tools. Raises: ConfigError with file and line."""
+def judge_modules(planner: Any, actor: Any, reflector: Any, loaded: Loaded) -> None:
+    """Have each call that the configuration writes out judged by its tools, and see to it that a reflector which asks a
+    model has one. Raises: ConfigError with file and line."""
+    if isinstance(reflector, Borrower) and not (isinstance(planner, Lender) and planner.lends().ask is not None):
+        sentence = (
+            f'{loaded.settings.reflect.use!r} asks the planner\'s model, and there is none: write [plan] use = "llm" '
+            '(with rules_are = "first" the rules decide what they match), or take "standard"'
+        )
+        raise explain(ConfigError(sentence, path=("reflect", "use")), loaded)
     if not isinstance(planner, WritesCalls) or not isinstance(actor, JudgesCalls):
         return
     for written in planner.written_calls():

@@ -1,4 +1,4 @@
-"""Counts of what an agent has learnt in this process: trials, causes of failures, words on how things went."""
+"""Counts of what an agent has learnt in this process: trials, causes of failures, words on how things went, advice."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ OTHER_KINDS = "other"
 
 
 class LearningCounts:
-    """Counts of one agent. `failures` are by kind of cause, `feedback` by who said it and whether it was good."""
+    """Counts of one agent. `failures` are by kind of cause, `feedback` by who said it and whether it was good,
+    `advised` by what came of asking a model."""
 
-    __slots__ = ("failures", "feedback", "trials")
+    __slots__ = ("advised", "failures", "feedback", "trials")
 
     def __init__(self) -> None:
         self.trials = 0
         self.failures: Counter[str] = Counter()
         self.feedback: Counter[tuple[str, str]] = Counter()
+        self.advised: Counter[str] = Counter()
 
     def add(self, reflection: Reflection, before: Mapping[str, Ability]) -> None:
         """Count what a reflection says.
@@ -37,3 +39,5 @@ class LearningCounts:
             self.failures[kind if kind in self.failures or len(self.failures) < MOST_KINDS else OTHER_KINDS] += 1
         for word in reflection.feedback:
             self.feedback[word.by, "good" if word.success else "bad"] += 1
+        if reflection.advised:
+            self.advised[reflection.advised] += 1

@@ -95,23 +95,47 @@ class JudgesCalls(Protocol):
         ...
 
 
+class ModelQuestion(Struct, frozen=True):
+    """Question that stands by itself, of a part that has no model of its own.
+
+    A model reads `instructions` first, then `data`: messages on the wire, which hold all that it is about. `schema` is
+    that of the answer, of at most `max_tokens`; `purpose` says who asks, for the record, in the cycle `cycle_id`.
+    """
+
+    instructions: str
+    data: tuple[Mapping[str, Any], ...]
+    schema: Mapping[str, Any]
+    max_tokens: int
+    purpose: str
+    cycle_id: str
+
+
+#: Answers a question, by a value that fits its schema. Raises: ContractError where the answer does not fit, or is
+#: empty; TransientError while no model can be asked, or nothing is left of a budget; what a model raises besides.
+Ask = Callable[[ModelQuestion], Awaitable[Any]]
+
+
 class Lent(Struct, frozen=True):
-    """Loan of a planner to the actor: tools, and the activities that carry out calls that need a model."""
+    """Loan of a planner: to the actor tools, and the activities that carry out calls that need a model; to the
+    reflector the model itself, by which it answers questions. `ask` is None where there is none."""
 
     tools: tuple[Any, ...] = ()
     activities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    ask: Ask | None = None
 
 
 @runtime_checkable
 class Lender(Protocol):
-    """A planner that carries out calls itself: what is delegated, thoughts whose matter came later, advisors."""
+    """A planner that carries out calls itself: what is delegated, thoughts whose matter came later, advisors; and that
+    asks its model for others."""
 
     def lends(self) -> Lent: ...
 
 
 @runtime_checkable
 class Borrower(Protocol):
-    """An actor that hands such calls over. What it has of its own stands before what is lent."""
+    """An actor that hands such calls over, or a reflector that asks. What it has of its own stands before what is
+    lent."""
 
     def borrow(self, lent: Lent) -> None:
         """Take what the planner lends in the place of what it lent before."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spar import __version__
 from spar.agent.measured import Measured, warnings_of
 from spar.agent.served import Served
-from spar.config.factory import BUILT_FROM, Parts, digests_of, judge_written_calls, makers
+from spar.config.factory import BUILT_FROM, Parts, digests_of, judge_modules, makers
 from spar.config.lines import dotted
 from spar.config.load import RELOAD, Loaded, Settings, changed, load, reloads
 from spar.config.toml_lines import KeyPath
@@ -207,7 +207,8 @@ class Service:
             phase: makers[phase]() for phase, sources in BUILT_FROM.items() if sections & set(sources)
         }
         now: dict[str, Any] = {phase: module.part for phase, module in self._agent.setup.modules.items()}
-        judge_written_calls(made.get("plan", now["plan"]), made.get("act", now["act"]), loaded)
+        plan, act, reflect = (made.get(phase, now[phase]) for phase in ("plan", "act", "reflect"))
+        judge_modules(plan, act, reflect, loaded)
         return made
 
     async def audit(self, draft: AuditDraft) -> None:

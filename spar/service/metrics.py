@@ -332,6 +332,10 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Mea
     (counter, "spar_feedback_total", "Later words on how things went, by who said them: person, verify, environment",
      ["agent", "source", "verdict"],
      lambda a: [([source, verdict], number) for (source, verdict), number in list(a.learnt.feedback.items())]),
+    (counter, "spar_reflection_requests_total",
+     "Questions of the reflector to a model, by what came of them: added, nothing, malformed, late, unanswered, "
+     "failed, limited", ["agent", "result"],
+     lambda a: [([came], number) for came, number in list(a.learnt.advised.items())]),
     (gauge, "spar_incidents_open", "Open incidents", ["agent", "severity"], lambda a: incidents(a, "open")),
     (counter, "spar_incidents_opened_total", "Incidents that were opened, or opened again", ["agent", "severity"],
      lambda a: incidents(a, "opened")),

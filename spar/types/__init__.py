@@ -31,7 +31,17 @@ from spar.types.call import (
     without_service_keys,
 )
 from spar.types.fault import Fault
-from spar.types.learning import Credit, Feedback, FeedbackSource, Learning, Learnt, Remedy, RemedyAction, TriedCall
+from spar.types.learning import (
+    Advised,
+    Credit,
+    Feedback,
+    FeedbackSource,
+    Learning,
+    Learnt,
+    Remedy,
+    RemedyAction,
+    TriedCall,
+)
 from spar.types.literals import (
     ACTION_STATUSES,
     CALL_STATUSES,
@@ -64,6 +74,7 @@ __all__ = [
     "Action",
     "ActionResult",
     "ActionStatus",
+    "Advised",
     "Answer",
     "Call",
     "CallFailure",

@@ -14,6 +14,9 @@ from spar.types.value import Value, keep_tuples
 RemedyAction = Literal["retry", "other_tool", "other_parameter", "ask", "wait", "none"]
 #: Whether memory is learnt from: decisions go by it; it is learnt and told, but none goes by it; nothing is learnt.
 Learning = Literal["on", "observe", "off"]
+#: What came of asking a model for advice: it added something; it had nothing to add; its answer could not be used; came
+#: too late; no model could be asked; asking failed; there were too many requests in this hour. Empty: it was not asked.
+Advised = Literal["", "added", "nothing", "malformed", "late", "unanswered", "failed", "limited"]
 #: Who says how something went: a postcondition of the call, a rule that looks later, a person, an environment.
 FeedbackSource = Literal["expect", "verify", "person", "environment"]
 

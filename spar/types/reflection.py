@@ -13,7 +13,7 @@ from spar.ids import new_id
 from spar.types.action import Action, ActionResult
 from spar.types.call import Call, CallFailure
 from spar.types.fault import Fault
-from spar.types.learning import Credit, Feedback, TriedCall
+from spar.types.learning import Advised, Credit, Feedback, TriedCall
 from spar.types.literals import Outcome, Trust
 from spar.types.perception import Perception
 from spar.types.value import Value, keep_tuples, utcnow
@@ -87,6 +87,7 @@ class Reflection(Value, frozen=True):
     """Lesson of a result: `score` 0..1, what worked, why the rest failed, what to remember.
 
     `credits` say of experiences whether going by them helped, `feedback` how earlier cycles and runs went after all.
+    `advised` says what came of asking a model.
     """
 
     result: ActionResult | None = None
@@ -98,6 +99,7 @@ class Reflection(Value, frozen=True):
     next_look: float | None = None
     credits: Sequence[Credit] = ()
     feedback: Sequence[Feedback] = ()
+    advised: Advised = ""
 
     def __post_init__(self) -> None:
         keep_tuples(self, "successes", "failures", "abilities", "experiences", "credits", "feedback")

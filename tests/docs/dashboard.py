@@ -190,6 +190,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Learning", "ops", (
             (rate("spar_learning_trials_total", "agent"), "{{agent}} trials of tools"),
             (rate("spar_feedback_total", "agent, source, verdict"), "{{agent}} {{source}} says {{verdict}}"),
+            (rate("spar_reflection_requests_total", "agent, result"), "{{agent}} asked a model: {{result}}"),
         )),
         Panel("Causes of failed calls", "ops", (
             (rate("spar_call_failures_total", "agent, kind"), "{{agent}} {{kind}}"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -20,6 +22,8 @@ from spar.config.signature import Signature
 from spar.config.tables.budgets import Capped, CountField, Paid
 from spar.config.tables.descriptions import describe
 from tests.docs.page_parts import begin, code, one_line, table
+
+ROOT = Path(__file__).parents[2]
 
 
 def settings() -> str:
@@ -149,10 +153,12 @@ GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
 
 def _options_of_parts() -> Iterator[str]:
     registry = Registry(allow_plugins=False)
+    # As the repository has them: what is installed may be older.
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     yield from ("# Options of the built-in parts", "", "`spar config schema` prints the same for editors.", "")
     for group, where, given in GROUPS:
-        for name in registry.names(group):
-            part = registry.resolve(group, name)
+        for name, target in sorted(shipped[group].items()):
+            part = registry.resolve(group, target)
             properties = Signature.of(part, name, ()).schema(given).get("properties", {})
             if not properties:
                 continue

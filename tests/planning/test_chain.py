@@ -8,7 +8,7 @@ import pytest
 
 from planning import Chain, RulesPlanner
 from spar.errors import ConfigError, ContractError, PermanentError, TransientError
-from spar.protocols import Context
+from spar.protocols import Context, Lent, ModelQuestion
 from spar.types import Action, Call, Perception
 
 ALONE = Context(agent="a", cycle_id="c")
@@ -196,3 +196,32 @@ async def test_planners_are_opened_and_closed_with_the_chain() -> None:
 def test_a_chain_of_nobody_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least one"):
         Chain([])
+
+
+async def test_it_lends_the_model_of_its_planners_until_it_does_without() -> None:
+    asked = []
+
+    async def answer(question: ModelQuestion) -> str:
+        asked.append(question)
+        return "because"
+
+    class Lending:
+        async def plan(self, perceptions: Sequence[Perception]) -> None: ...
+
+        def lends(self) -> Lent:
+            return Lent(ask=answer)
+
+    question = ModelQuestion("why?", (), {}, 100, "reflect", "c")
+    chain = Chain([Lending(), RulesPlanner()])
+    ask = chain.lends().ask
+    assert ask is not None
+    assert await ask(question) == "because"
+
+    chain.degrade("the budget is used up")
+    with pytest.raises(TransientError, match="the budget is used up"):
+        await ask(question)
+    chain.restore()
+    await ask(question)
+
+    assert asked == [question] * 2
+    assert Chain([RulesPlanner()]).lends().ask is None

@@ -47,7 +47,7 @@ class ReflectPart(Part):
     """The module that reflects."""
 
     use: Text = "standard"
-    """Successes, causes and abilities, computed without a model."""
+    """Successes, causes and abilities, computed without a model; "model": it also asks the planner's model."""
 
 
 class VectorsPart(Section):
