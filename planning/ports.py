@@ -62,7 +62,8 @@ class Request(Struct, frozen=True, kw_only=True):
     was made). `answer` is the schema of the output alone (None: any text or value). `max_tokens` bounds what it may
     answer. `purpose` says who asks, for budgets and the record. `models` names the models in the order in which they
     are asked (none: as they are preferred), `thinking` says how much the one that answers thinks (None: as it is set),
-    `room` the tokens that it was made to fit (None: any number).
+    `room` the tokens that it was made to fit (None: any number). `traceparent` is the header that names its span to the
+    provider, "" for none; no model reads it.
     """
 
     context: tuple[Mapping[str, Any], ...] = ()
@@ -81,6 +82,7 @@ class Request(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     thinking: Thinking | None = None
     room: int | None = None
+    traceparent: str = ""
 
 
 class ProvidedCall(dict[str, Any]):

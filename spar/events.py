@@ -328,7 +328,7 @@ class ModelAnswered(Event):
     """A request to a model has ended. `model` was asked, `answered_by` answered (`answered_as` is its provider's name
     for it), `finish` is why it ended in the provider's word, `error` the kind of fault that came in the place of an
     answer; `cost` is in millionths, None where no price is known. `digest` and `attempt` are those of its
-    `ModelRequested`."""
+    `ModelRequested`, `number` counts the requests of its planner."""
 
     cycle_id: str
     started_at: datetime
@@ -346,6 +346,7 @@ class ModelAnswered(Event):
     cached_tokens: int = 0
     cost: int | None = None
     error: str = ""
+    number: int = 0
 
 
 class AssistantDelta(Event):

@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from acting.mcp.diagnostics import NOT_SENT, TOO_LARGE, UNSURE
 from acting.mcp.pins import FIELDS, Definition
 from acting.mcp.tools import MOST_TOOLS, is_small
+from acting.tooling.tool_context import TRACEPARENT
 from spar.backoff import Backoff
 from spar.errors import InDoubtError, PermanentError, SparError, TransientError, leaves
 
@@ -208,7 +209,8 @@ class Link:
             raise TransientError(
                 f"{self._name} has no connection: {self.error or self._broken or 'it is still being made'}"
             )
-        request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=params))
+        meta: Any = {"traceparent": header} if (header := TRACEPARENT.get()) else None
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=params, _meta=meta))
         at = float("-inf")
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:

@@ -17,6 +17,7 @@ import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from acting.mcp.diagnostics import MOST_MESSAGE, NOT_SENT, TOO_LARGE, UNSURE
+from acting.tooling.tool_context import TRACEPARENT
 from spar.errors import PermanentError
 from spar.net.addresses import Guard
 from spar.net.resolve import CONNECT, permitted
@@ -34,6 +35,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The answer; a failure is an answer too, with a JSON-RPC error that says whether the request was sent."""
+        if header := TRACEPARENT.get():  # the SDK sends a message in the context of who wrote it
+            request.headers["traceparent"] = header
         host, port = request.url.raw_host.decode("ascii"), request.url.port
         port = (443 if request.url.scheme == "https" else 80) if port is None else port
         try:

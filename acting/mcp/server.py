@@ -32,11 +32,11 @@ from acting.mcp.tools import (
     offer,
     server_name,
 )
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.tool_context import TRACEPARENT, ToolContext
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.events import ContractViolation, ErrorOccurred
-from spar.protocols import Effect, Home, Host
+from spar.protocols import CALLED_FOR, Effect, Home, Host
 from spar.protocols.tools import Approval
 from spar.threads import Threads
 from spar.types import Fault
@@ -111,6 +111,7 @@ class McpServer:
         self.on_change: Callable[[], None] | None = None
         self._use(SystemClock())
         self._publish: Callable[[Any], None] = lambda event: None
+        self._traceparent: Callable[..., str] = lambda to, cycle_id, *names: ""
         self._words = ServerDiagnostics()
         self._link: Link | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -135,7 +136,7 @@ class McpServer:
     def attach(self, host: Host) -> None:
         """Take the agent's clock, and tell its events."""
         self._use(host.clock)
-        self._publish = host.events.publish
+        self._publish, self._traceparent = host.events.publish, host.traceparent
 
     def _use(self, clock: Clock) -> None:
         self._clock = clock
@@ -277,6 +278,7 @@ class McpServer:
         if link is None:
             raise PermanentError(f"MCP server {self.name!r} is not open")
         _check_params(params)
+        TRACEPARENT.set(self._traceparent("mcp", CALLED_FOR.get()[0], "call", context.call.id))
         with self._clock.working():
             async with self._turns:
                 is_once = tool.effect == "once"

@@ -12,6 +12,8 @@ from spar.types import Call
 
 #: The session whose calls are carried out here: for what a tool is asked beside its attempts, which names none.
 SESSION: Final[ContextVar[str]] = ContextVar("session", default="main")
+#: The header `traceparent` of the call that is carried out here, for who sends it on; "" for none.
+TRACEPARENT: Final[ContextVar[str]] = ContextVar("traceparent", default="")
 
 
 class ToolContext(Struct, frozen=True):

@@ -10,17 +10,18 @@ from __future__ import annotations
 import base64
 import json as codec
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
 from acting.tooling.text import object_schema
+from acting.tooling.tool_context import ToolContext
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.net.addresses import Guard
 from spar.net.http_client import Exchange, HttpAnswer, HttpRequest, failure, read_headers
-from spar.protocols import Effect, Host
+from spar.protocols import CALLED_FOR, Effect, Host
 
 _EFFECTS: dict[str, Effect] = {
     "GET": "read",
@@ -84,12 +85,14 @@ class HttpTool:
         secret = next((name for name in self._headers if any(word in name for word in _SECRET_WORDS)), None)
         if secret and (not allow or any(entry.host == "*" for entry in self._guard.entries)):
             raise ConfigError(f"header {secret!r} would go to any host; list the hosts under allow", path=("headers",))
+        self._traceparent: Callable[..., str] = lambda to, cycle_id, *names: ""
         self.timeout = timeout + 2.0  # ours fires first, because it can say what it waited for
         self._use(SystemClock())
 
     def attach(self, host: Host) -> None:
-        """Read dates by the agent's clock."""
+        """Read dates by the agent's clock, and name spans as the agent says."""
         self._use(host.clock)
+        self._traceparent = host.traceparent
 
     async def __aenter__(self) -> HttpTool:
         """Load the library at the start, so that no call has to wait for it."""
@@ -116,6 +119,7 @@ class HttpTool:
         headers: Mapping[str, str] | None = None,
         body: str | None = None,
         json: Any = None,
+        context: ToolContext | None = None,
     ) -> dict[str, Any]:
         """Make the request.
 
@@ -130,6 +134,8 @@ class HttpTool:
             raise ValueError(f"'method' must be one of {', '.join(_EFFECTS)}, found {method!r}")
         content, kind = _content(body, json)
         sent = {"accept": "*/*", "user-agent": "spar", **kind, **self._headers, **read_headers(headers or {})}
+        if context is not None and (parent := self._traceparent("http", CALLED_FOR.get()[0], "call", context.call.id)):
+            sent = {"traceparent": parent, **sent}
         with self._clock.working():
             answer = await self._exchange.send(HttpRequest(method, url, sent, content), self._limit)
         if answer.status >= 400:

@@ -13,7 +13,7 @@ from planning.ports import Asked, Request
 
 def digest(request: Request) -> str:
     """Return a digest of all that a model reads, independent of the asker and the time."""
-    read = replace(request, cycle_id="", run_id=None, purpose="", context=(), models=(), room=None)
+    read = replace(request, cycle_id="", run_id=None, purpose="", context=(), models=(), room=None, traceparent="")
     return hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
 
 

@@ -49,8 +49,8 @@ _COUNTED: Final = ("requests", "tokens", "overflows", "deferred", "misfits", "em
 
 
 class Sent(NamedTuple):
-    """A request that was recorded, its digest, its estimated size in tokens, which attempt of its cycle it is, and when
-    it was sent: by the wall clock, and in monotonic seconds."""
+    """A request that was recorded, its digest, its estimated size in tokens, which attempt of its cycle it is, when it
+    was sent: by the wall clock, and in monotonic seconds, and which of its planner's requests it is."""
 
     request: Request
     digest: str
@@ -58,6 +58,7 @@ class Sent(NamedTuple):
     attempt: int = 1
     at: datetime | None = None
     began: float = 0.0
+    number: int = 0
 
 
 class PlannerState:
@@ -119,6 +120,7 @@ class PlannerState:
         #: The last requests as they were sent, the newest last, and how often what has happened.
         self.requests: deque[Request] = deque(maxlen=_KEPT)
         self.counts: Counter[str] = Counter()
+        self._number = 0  # of the requests so far
         self._faults: BoundedDict[str, AnswerFaults] = BoundedDict(_MOST_RUNS)
 
     @property
@@ -196,7 +198,7 @@ class PlannerState:
 
     async def _asked(self, model: Model, request: Request) -> Any:
         sent = self.record(request)
-        async with ModelResponse(model, request) as response:
+        async with ModelResponse(model, sent.request) as response:
             try:
                 async for _ in response:
                     pass
@@ -249,7 +251,11 @@ class PlannerState:
         self.requests.append(request)
         sent = Sent(request, digest(request), self.estimator.of(request), attempt)
         if self.host is not None:
-            sent = sent._replace(at=self.host.clock.now(), began=self.host.clock.monotonic())
+            self._number += 1
+            header = self.host.traceparent("models", request.cycle_id, "model", str(self._number))
+            named = msgspec.structs.replace(request, traceparent=header) if header else request
+            sent = sent._replace(request=named, number=self._number, at=self.host.clock.now(),
+                                 began=self.host.clock.monotonic())  # fmt: skip
             event = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest,
                                    attempt=attempt, tokens=sent.tokens, request=request)  # fmt: skip
             self.host.events.publish(event)
@@ -268,7 +274,7 @@ class PlannerState:
                 answered_by=usage.model, answered_as=usage.answered_as, finish=usage.finish,
                 input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens,
                 cost=usage.cost, started_at=sent.at, duration=self.host.clock.monotonic() - sent.began,
-                error="" if error is None else Fault.of(error).kind,
+                error="" if error is None else Fault.of(error).kind, number=sent.number,
             )
         )  # fmt: skip
 

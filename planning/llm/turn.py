@@ -67,7 +67,7 @@ class PlanningTurn(CycleRequest):
         self._digest = sent.digest
         planner.advise(request)
         try:
-            async with ModelResponse(planner.model, request) as response:
+            async with ModelResponse(planner.model, sent.request) as response:
                 try:
                     async for item in self._lazily(response) if planner.plan_mode == "lazy" else response:
                         if isinstance(item, TextDelta):

@@ -320,7 +320,7 @@ class AgentParts:
                     self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_in_hand,
                     partial(self.health.models.told, id(part)), self.runs.used, self.submission.accept,
                     partial(self.health.models.problem, id(part)), self.session_records.conversation,
-                    self.given_feedback.later)  # fmt: skip
+                    self.given_feedback.later, core.traceparent)  # fmt: skip
 
     def wake(self) -> None:
         """Begin the next cycle of the standing session at once; from any thread."""

@@ -247,12 +247,12 @@ class AgentState:
         writer, guarded = self.writer, self._reports.guarded
         self.learn(cycle)
         if writer is None:
-            if self._core.trace is not None:
+            if self._core.traces is not None:
                 guarded(cycle, self.record_of, cycle, duration)
             return
         for experience in guarded(cycle, experiences_of, cycle) or ():
             writer.keep(experience)
-        if writer.wants_cycles or self._core.trace is not None:
+        if writer.wants_cycles or self._core.traces is not None:
             record = guarded(cycle, self.record_of, cycle, duration)
             if record is not None and writer.wants_cycles:
                 writer.keep(record)
@@ -261,7 +261,7 @@ class AgentState:
         """The cycle as it goes on the tape, told to those who want it; a note that cannot be kept is an error of the
         phase that it was made in."""
         core = self._core
-        record = cycle.record(core.name, duration, "" if core.trace is None else core.trace(cycle.id))
+        record = cycle.record(core.name, duration, "" if core.traces is None else core.traces.trace(cycle.id))
         if core.events.wanted[CycleRecorded]:
             core.events.publish(CycleRecorded(record=record, run_id="" if cycle.run is None else cycle.run.id))
         for phase, error in cycle.note_errors:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from spar.bus.bus import Events
 from spar.clock import Clock
@@ -16,10 +15,20 @@ if TYPE_CHECKING:
 State = Literal["created", "running", "pausing", "paused", "stopping", "stopped", "failed"]
 
 
+class Traces(Protocol):
+    """The names of traces and spans that are told."""
+
+    def trace(self, cycle_id: str) -> str:
+        """Return the id of a cycle's trace; "" for one that is not told."""
+
+    def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
+        """Return the header that names a span to `to`; "" for one that is not told, or not to be known there."""
+
+
 class Core:
     """The name, clock, events, hooks, log, settings and state of one agent, and nothing else."""
 
-    __slots__ = ("clock", "events", "hooks", "name", "settings", "state", "trace")
+    __slots__ = ("clock", "events", "hooks", "name", "settings", "state", "traces")
 
     settings: Settings
     state: State
@@ -29,5 +38,9 @@ class Core:
         self.name, self.clock, self.settings = name, clock, settings
         self.events, self.hooks = Events(name, clock=clock), Hooks()
         self.state = "created"
-        #: Returns the id of a cycle's trace, "" for one that is not told; None where no traces are told at all.
-        self.trace: Callable[[str], str] | None = None
+        #: None where no traces are told at all.
+        self.traces: Traces | None = None
+
+    def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
+        """Return the header that a request to `to` names its span by; "" for none, as where no traces are told."""
+        return "" if self.traces is None else self.traces.traceparent(to, cycle_id, *names)

@@ -98,7 +98,8 @@ class Host(Struct, frozen=True):
     wrong with something that a model is told, a file or a skill; "" once it is well again. With `is_note=True` it is
     logged and no alert: it may be meant so. `conversation(session)` is the id of the conversation that goes on in a
     session: another one after each reset. `judge(word, done)` has the agent learn how an earlier cycle or run went
-    after all; `done()` is called once that is kept.
+    after all; `done()` is called once that is kept. `traceparent(to, cycle_id, *names)` is the header that a request to
+    `to` (`models`, `mcp`, `http`) carries, so that who serves it can link to the span of these names; "" for none.
 
     A module that follows another one, side by side with it, may have `async take_over()`: a session has left the former
     one, or all have; what that left on disk is to be taken up.
@@ -128,3 +129,4 @@ class Host(Struct, frozen=True):
     tell_problem: Callable[..., None] = lambda about, why, is_note=False: None
     conversation: Callable[[str], Awaitable[str]] = _first_conversation
     judge: Callable[[Feedback, Callable[[], None]], None] = lambda word, done: done()
+    traceparent: Callable[..., str] = lambda to, cycle_id, *names: ""

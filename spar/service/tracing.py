@@ -48,7 +48,8 @@ def tracer_of(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> Tracer
 
         return OtlpSender(name, __version__, settings.endpoint, headers, settings.timeout)
 
-    return Tracer(make, ratio=_ratio(settings, environ), with_content=settings.content)
+    return Tracer(make, ratio=_ratio(settings, environ), with_content=settings.content,
+                  named_to=frozenset(settings.named_to))  # fmt: skip
 
 
 def check_tracing(loaded: Loaded) -> None:
@@ -61,7 +62,7 @@ def check_tracing(loaded: Loaded) -> None:
 
 def tell_traces(core: Core, tracer: Tracer) -> Callable[[], None]:
     """Have the tracer told of each cycle, request to a model and end of a run; return what ends that."""
-    core.trace = tracer.trace
+    core.traces = tracer
     listening = [
         core.events.subscribe(CycleRecorded, tracer.recorded),
         core.events.subscribe(ModelAnswered, tracer.answered),
@@ -69,7 +70,7 @@ def tell_traces(core: Core, tracer: Tracer) -> Callable[[], None]:
     ]
 
     def end() -> None:
-        core.trace = None
+        core.traces = None
         for each in listening:
             each()
 

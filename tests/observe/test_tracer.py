@@ -11,6 +11,7 @@ import pytest
 
 from spar import Agent
 from spar.events import CycleRecorded
+from spar.loop.core import Core
 from spar.observe.tracing.spans import Span, spans_of_cycle
 from spar.observe.tracing.trace_context import (
     TraceParent,
@@ -134,3 +135,38 @@ async def test_an_agent_without_memory_tells_cycles_that_did_something_and_an_id
     assert tracer.close(20.0)
     assert agent.stats.total_cycles > 5
     assert sum(each.name == "invoke_agent agent" for each in sender.spans) == 1
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+async def test_a_cycle_whose_calls_send_nothing_asks_for_no_header_whether_traces_are_told_or_not(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, is_on: bool
+) -> None:
+    asked: list[str] = []
+
+    def counted(core: Core, to: str, cycle_id: str, *names: str) -> str:
+        asked.append(to)
+        return ""
+
+    monkeypatch.setattr(Core, "traceparent", counted)
+
+    async def look() -> str:
+        return "seen"
+
+    agent = Agent(sense=lambda: [Perception("x")], plan=lambda noticed: Action(calls=[Call("look", {})]), tools=[look],
+                  clock=clock, loop_interval=1.0)  # fmt: skip
+    tracer = Tracer(Kept, named_to=("models", "mcp", "http"))
+    if is_on:
+        tell_traces(agent.core, tracer)
+    async with agent:
+        await clock.sleep(10)
+    assert agent.stats.total_cycles > 5
+    assert asked == []
+
+
+def test_a_header_names_a_span_that_is_told_to_those_alone_who_may_know_it() -> None:
+    tracer = Tracer(Kept, named_to=("models",))
+    assert tracer.traceparent("models", "c1", "model", "7") == traceparent(trace_of("c1"), span_of("c1", "model", "7"))
+    assert tracer.traceparent("http", "c1", "call", "k") == ""
+    assert tracer.traceparent("models", "", "model", "7") == "", "of no cycle"
+    assert Tracer(Kept, ratio=0.0, named_to=("models",)).traceparent("models", "c1", "model", "7") == ""
+    assert Agent().core.traceparent("models", "c1", "model", "7") == "", "no traces are told"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
 
+from spar.observe.tracing.trace_context import parse_traceparent
 from tests.process.conftest import Service, Spar, _Socket, until
 from tests.servers.collector import Collector, Told, collecting
 from tests.servers.llm import served
 from tests.servers.llm_replies import ToolCall, says
 from tests.servers.llm_requests import Asked
+from tests.servers.web import web_served
 
 pytestmark = pytest.mark.process
 
@@ -73,6 +76,79 @@ def answer(asked: Asked) -> Any:
 def configure(spar: Spar, url: str, collector: str, more: str = "") -> None:
     (spar.folder / "own.py").write_text(TOOLS)
     spar.write(CONFIG.format(url=url, collector=collector, more=more))
+
+
+NAMED = """
+[[tools]]
+use = "mcp"
+name = "web"
+options = {{ url = "{web}/mcp", effects = {{ act = "read" }} }}
+
+[[tools]]
+use = "http"
+options = {{ allow = ["{host}"] }}
+"""
+
+
+def outgoing(asked: Asked) -> Any:
+    """Call an MCP server and a page, then say so."""
+    if "seen" in asked.text:
+        return says("it is done")
+    page = re.findall(r"http://127[.]0[.]0[.]1:[0-9]+/page", asked.text)
+    return says("", ToolCall("web__act", {}), ToolCall("http", {"url": page[0]}))
+
+
+def spans_named(requests: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
+    """Return trace and span that the headers of requests name."""
+    parents = [parse_traceparent(each["traceparent"]) for each in requests]
+    return [(each.trace_id, each.span_id) for each in parents if each is not None]
+
+
+def of_spans(told: Iterable[Told]) -> list[tuple[str, str]]:
+    return [(each.trace_id, each.span_id) for each in sorted(told, key=lambda each: each.began)]
+
+
+@pytest.mark.parametrize("is_named_to_all", [False, True])
+def test_requests_name_the_span_that_is_told_of_them_to_whom_a_setting_says(
+    spar: Spar, start: Callable[..., Service], is_named_to_all: bool
+) -> None:
+    pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
+    with served(outgoing) as server, collecting() as collector, web_served() as web:
+        more = 'named_to = ["models", "mcp", "http"]' if is_named_to_all else ""
+        configure(spar, server.url, collector.url, more)
+        spar.write(spar.config.read_text() + NAMED.format(web=web.url, host=web.url.removeprefix("http://")))
+        service = start().ready()
+        assert spar("--json", "send", f"look at {web.url}/page").json["output"] == "it is done"
+        run_of(collector)
+        service.stop()
+
+    chats = [each.headers for each in server.requests]
+    assert len(chats) >= 2
+    assert spans_named(chats) == of_spans(collector.named("chat small"))
+    (call,), (page,) = web.calls(), web.pages()
+    assert spans_named([call.headers]) == of_spans(collector.named("execute_tool web__act"))
+    assert call.message["params"]["_meta"]["traceparent"] == call.headers["traceparent"]
+    assert [each.message.get("method") for each in web.requests if "traceparent" in each.headers] == [
+        "tools/call", *([None] if is_named_to_all else [])
+    ]  # fmt: skip
+    if is_named_to_all:
+        assert spans_named([page.headers]) == of_spans(collector.named("execute_tool http"))
+
+
+def test_where_no_traces_are_told_no_request_names_a_span(spar: Spar, start: Callable[..., Service]) -> None:
+    pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
+    with served(outgoing) as server, web_served() as web:
+        configure(spar, server.url, "http://127.0.0.1:9", 'named_to = ["models", "mcp", "http"]')
+        spar.write(spar.config.read_text() + NAMED.format(web=web.url, host=web.url.removeprefix("http://")))
+        spar.edit("enabled = true", "enabled = false")
+        service = start().ready()
+        assert spar("--json", "send", f"look at {web.url}/page").json["output"] == "it is done"
+        service.stop()
+
+    assert len(web.calls()) == len(web.pages()) == 1
+    asked = [*(each.headers for each in server.requests), *(each.headers for each in web.requests)]
+    assert not [each for each in asked if "traceparent" in each]
+    assert "traceparent" not in str(web.calls())
 
 
 def ask(spar: Spar, session: str = "main") -> dict[str, Any]:

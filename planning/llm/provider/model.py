@@ -221,6 +221,9 @@ class ProviderModel:
         parameters = parameters_of(request, model, functions)
         generation = self._generation._replace(thinking=self._thinking(model, request))
         settings: Any = generation.in_library(request.max_tokens or self._max_tokens)
+        if request.traceparent:
+            headers = settings.get("extra_headers") or {}
+            settings["extra_headers"] = {"traceparent": request.traceparent, **headers}
         settings = {key: value for key, value in settings.items() if key not in model.unsupported_settings}
         messages = messages_of(request, functions, sees=bool(model.profile.get("supports_image_input", False)))
         texts: list[str] = []

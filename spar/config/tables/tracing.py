@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 from pydantic import Field, model_validator
@@ -27,6 +27,10 @@ class TracingSettings(Section):
     timeout: Positive | None = None
     """Seconds for one request to the collector, repetitions included; left out: as `OTEL_EXPORTER_OTLP_TIMEOUT` says,
     else 10."""
+    named_to: tuple[Literal["models", "mcp", "http"], ...] = ("models", "mcp")
+    """To whom a request names its span, by a header `traceparent`: the providers of models, MCP servers (there also in
+    the call's `_meta`), the hosts that the tool `http` is sent to. Those are anybody's, and are told nothing unless it
+    is named here; what follows a redirect to another host never is."""
     content: bool = False
     """Whether parameters and results of calls are told too, what looks like a secret masked."""
 

@@ -91,8 +91,7 @@ def spans_of_cycle(
         found.append(Span(name, trace, span_of(id, phase), own, first, last,
                           {**told, "spar.phase": phase, **_failed(kind)}, kind))  # fmt: skip
     planned = span_of(id, "plan") if "plan" in times else own
-    for number, request in enumerate(requests):
-        found.append(_request(request, trace, span_of(id, "model", str(number)), planned, began, ended))
+    found += [_request(each, trace, span_of(id, "model", str(each.number)), planned, began, ended) for each in requests]
     results = record.result.results if record.result is not None else ()
     acted = span_of(id, "act") if "act" in times else own
     within = (*times.get("act", (began, ended)), ended)

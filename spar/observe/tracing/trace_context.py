@@ -33,7 +33,8 @@ def trace_of(id: str) -> str:
 def span_of(id: str, *names: str) -> str:
     """Return a span of a cycle or run: 16 hexadecimal digits.
 
-    Args: names: none for the whole of it, else the phase, or "call" and the id of a call.
+    Args: names: none for the whole of it, else the phase, or "call" and the id of a call, or "model" and the number of
+        a request.
     """
     text = "\0".join((id, *names)).encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=8, person=b"spar span").hexdigest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -18,7 +18,14 @@ from spar.data.bounded import BoundedDict
 from spar.events import CycleRecorded, ModelAnswered, RunEnded
 from spar.observe.logs import get_logger
 from spar.observe.tracing.spans import Span, batches, span_of_run, spans_of_cycle
-from spar.observe.tracing.trace_context import TraceParent, is_sampled, parse_traceparent, span_of, trace_of
+from spar.observe.tracing.trace_context import (
+    TraceParent,
+    is_sampled,
+    parse_traceparent,
+    span_of,
+    trace_of,
+    traceparent,
+)
 
 log = get_logger("spar.tracing")
 
@@ -58,11 +65,13 @@ class _Run(Struct):
 class Tracer:
     """Tells the traces of one service. Handlers run in the agent's event loop, `run` in a thread.
 
-    Args: make: makes the sender, in the thread: what it imports is large; ratio: the share of cycles that is told.
+    Args: make: makes the sender, in the thread: what it imports is large; ratio: the share of cycles that is told;
+        named_to: to whom requests name their span (`models`, `mcp`, `http`).
     """
 
-    def __init__(self, make: Callable[[], Sender], *, ratio: float = 1.0, with_content: bool = False) -> None:
-        self._make, self._ratio, self._with_content = make, ratio, with_content
+    def __init__(self, make: Callable[[], Sender], *, ratio: float = 1.0, with_content: bool = False,
+                 named_to: Collection[str] = ()) -> None:  # fmt: skip
+        self._make, self._ratio, self._with_content, self._named_to = make, ratio, with_content, named_to
         self.counts = TraceCounts()
         self._queue: deque[tuple[Any, ...]] = deque()
         self._requests: BoundedDict[str, list[ModelAnswered]] = BoundedDict(MOST_ASKING)
@@ -85,6 +94,15 @@ class Tracer:
         """Return the trace of a cycle; "" for one that is not told."""
         trace_id = trace_of(cycle_id)
         return trace_id if is_sampled(trace_id, self._ratio) else ""
+
+    def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
+        """Return the header `traceparent` of a span of a cycle; "" for one that is not told, or not to be known there.
+
+        Args: to: `models`, `mcp` or `http`; names: those of the span, see `span_of`.
+        """
+        if to not in self._named_to or not cycle_id or not (trace_id := self.trace(cycle_id)):
+            return ""
+        return traceparent(trace_id, span_of(cycle_id, *names))
 
     def names(self, fields: Any) -> dict[str, str]:
         """Return trace and span of a line of the log by its fields `cycle`, `phase` and `call`; none where there is no
