@@ -7,6 +7,7 @@ import hmac
 import json
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -47,25 +48,28 @@ format = "json"
 """
 
 
+HOUR = timedelta(hours=1)
+
+
 class Hook:
     """A web hook that keeps what it is told; while `answers` is not 200 it refuses it."""
 
     def __init__(self) -> None:
         self.answers = 200
         self.told: list[dict[str, Any]] = []
-        self.refused = 0
+        self.refused: list[str] = []
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
+                key = self.headers["idempotency-key"]
                 if hook.answers == 200:
                     wanted = hmac.new(b"hush-hush-hush", body, hashlib.sha256).hexdigest()
                     is_signed = self.headers["x-spar-signature-256"] == f"sha256={wanted}"
-                    key = self.headers["idempotency-key"]
                     hook.told.append({**json.loads(body), "key": key, "is_signed": is_signed})
                 else:
-                    hook.refused += 1
+                    hook.refused.append(key)
                 self.send_response(hook.answers)
                 self.send_header("content-length", "0")
                 self.end_headers()
@@ -97,6 +101,11 @@ def begin(spar: Spar, start: Callable[..., Service], hook: Hook) -> Callable[[],
     return begun
 
 
+def until_waiting(service: Service, number: int) -> None:
+    line = f'spar_notices_waiting{{notifier="ops"}} {number}.0'
+    until(lambda: line in service.get("/metrics").text, f"{number} that wait")
+
+
 def test_an_alert_before_a_kill_is_told_after_it_once_and_signed_and_its_end_too(
     spar: Spar, begin: Callable[[], Service], hook: Hook
 ) -> None:
@@ -104,7 +113,7 @@ def test_an_alert_before_a_kill_is_told_after_it_once_and_signed_and_its_end_too
     service = begin()
     (spar.folder / "broken").touch()
     until(lambda: hook.refused, "an attempt")
-    until(lambda: 'spar_notices_waiting{notifier="ops"} 1.0' in service.get("/metrics").text, "one that waits")
+    until_waiting(service, 1)
     service.said("notifier fails", notifier="ops")
     assert "503" in spar("notify", "list").out
     service.process.kill()
@@ -124,6 +133,45 @@ def test_an_alert_before_a_kill_is_told_after_it_once_and_signed_and_its_end_too
     assert "hush-hush-hush" not in service.err
     assert service.stop() == 0
     assert len(hook.told) == 2
+
+
+def test_what_quiet_hours_hold_goes_out_once_after_them_whenever_the_process_was_killed(
+    spar: Spar, begin: Callable[[], Service], hook: Hook
+) -> None:
+    config = spar.config.read_text().replace('kinds = ["sensor"]', 'kinds = ["sensor"]\nquiet = "QUIET"')
+    more = '[[sensors]]\nuse = "own:Shaky"\nname = "other"\nevery = 0.1\nmax_failures = 1\nprobe_after = 0.3\n'
+    (spar.folder / "broken").touch()
+    now = datetime.now()
+    for process in range(2):  # the second one finds on disk what the first one held
+        spar.write(config.replace("QUIET", f"{now - HOUR:%H:%M:%S}-{now + HOUR:%H:%M:%S}") + more)
+        service = begin()
+        until_waiting(service, 2)
+        (quiet,) = spar("notify", "list", "--json").json
+        assert (quiet["is_quiet"], quiet["sent"]) == (True, 0), process
+        service.process.kill()
+        service.wait()
+    assert (hook.told, hook.refused) == ([], [])
+
+    now = datetime.now() + timedelta(seconds=1)
+    spar.write(config.replace("QUIET", f"{now - 2 * HOUR:%H:%M:%S}-{now:%H:%M:%S}") + more)
+    hook.answers = 503
+    service = begin()
+    until(lambda: hook.refused, "the first attempt after their end")
+    service.process.kill()
+    service.wait()
+    hook.answers = 200
+    service = begin()
+    until(lambda: hook.told, "the digest")
+    until_waiting(service, 0)
+    assert service.stop() == 0
+    service = begin()
+    until(lambda: "sensor" in str(service.agent["alerts"]), "the alert in this process")
+    assert service.stop() == 0
+
+    (digest,) = hook.told
+    assert (digest["state"], {*hook.refused}) == ("digest", {digest["key"]})
+    assert "2 notices of the quiet hours" in digest["title"]
+    assert [name in digest["text"] for name in ("shaky", "other")] == [True, True]
 
 
 def test_a_test_is_sent_and_what_is_wrong_is_said(spar: Spar, begin: Callable[[], Service], hook: Hook) -> None:
