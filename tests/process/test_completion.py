@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ from spar.service import exit_codes as exits
 from tests.process.conftest import Spar, until
 
 pytestmark = pytest.mark.process
-BASH = shutil.which("bash")
+BASH, FISH, ZSH = (shutil.which(name) for name in ("bash", "fish", "zsh"))
 
 
 @pytest.fixture
@@ -71,6 +75,72 @@ def test_bash_completes_commands_and_what_the_service_knows(spar: Spar, home: Pa
     until(lambda: completed(spar, file, f"spar follow {run_id[:6]}").count(run_id) == 1, "the run")
     until(lambda: completed(spar, file, "spar sensors restore ho") == ["host"], "the sensor")
     assert completed(spar, file, "spar -c /nowhere/config.toml reset k") == []
+
+
+def completed_by_fish(spar: Spar, file: Path, line: str) -> list[str]:
+    """What fish offers behind a line; it finds the file by itself."""
+    command = [str(FISH), "-c", f"complete -C {shlex.quote(line)}"]
+    done = subprocess.run(command, cwd=spar.folder, env=spar.environ, capture_output=True, timeout=60, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return [each.partition("\t")[0] for each in done.stdout.splitlines()]
+
+
+def completed_by_zsh(spar: Spar, file: Path, line: str) -> list[str]:
+    """The words that zsh adds to a line when Tab is pressed behind it on a terminal."""
+    told = spar.folder / "told"
+    told.unlink(missing_ok=True)
+    (file.parent.parent / ".zshrc").write_text(
+        f"fpath+=({file.parent}); autoload -Uz compinit; compinit -u\n"
+        f'keep() {{ print -r -- "$BUFFER" > {told}.new; mv {told}.new {told} }}\n'
+        "zle -N keep; bindkey '^G' keep; PS1='ready> '\n"
+    )
+    ours, its = pty.openpty()
+    environ = {**spar.environ, "TERM": "vt100"}
+    shell = subprocess.Popen([str(ZSH), "-i"], cwd=spar.folder, env=environ, stdin=its, stdout=its, stderr=its,
+                             start_new_session=True)  # fmt: skip
+    os.close(its)
+    shown = bytearray()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # it has ended
+            while piece := os.read(ours, 4096):
+                shown.extend(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        until(lambda: b"ready> " in shown, "its prompt")
+        os.write(ours, f"{line}\t\a".encode())
+        until(told.exists, f"the line after {line!r}")
+    finally:
+        shell.kill()
+        shell.wait()
+        reader.join()
+        os.close(ours)
+    typed = line.split(" ")
+    return [word for word in told.read_text().split() if word not in typed]
+
+
+OTHERS = {"fish": completed_by_fish, "zsh": completed_by_zsh}
+
+
+@pytest.mark.parametrize("shell", OTHERS)
+def test_zsh_and_fish_complete_commands_and_what_the_service_knows(
+    spar: Spar, home: Path, start: Callable[..., Any], shell: str
+) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell} (Debian package {shell})")
+    file = Path(spar("completion", "install", "--shell", shell, "--json").json["file"])
+    completed = partial(OTHERS[shell], spar, file)
+    assert completed("spar ses") == ["sessions"]
+    assert completed("spar approvals de") == ["deny"]
+    assert completed("spar init --nothing") == []
+    assert completed("spar reset k") == [], "no service runs"
+
+    service = start().ready()
+    service.api("/v1/runs", "POST", json={"message": "hello", "session": "kitchen"})
+    until(lambda: service.api("/v1/sessions/kitchen").status_code == 200, "the session")
+    until(lambda: completed("spar reset k") == ["kitchen"], "the session, from a service that is not busy")
 
 
 def test_the_file_is_written_once_and_brought_up_to_date(spar: Spar, home: Path) -> None:
