@@ -374,6 +374,7 @@ class Recovery:
         return True
 
     def _later(self, item: Item, wait: float) -> None:
+        """Have an item wait until it is tried again; what a sensor brings again meanwhile waits no second time."""
 
         def due() -> None:
             del self._timers[item.id]
@@ -381,6 +382,8 @@ class Recovery:
                 self._requests.in_background(self.hand_out(replace(item, due_at=None)), "recovery of")
 
         self.work.in_hand[item.id] = item
+        if (waiting := self._timers.get(item.id)) is not None:
+            waiting.cancel()
         self._timers[item.id] = self._core.clock.call_at(self._core.clock.monotonic() + wait, due)
 
     async def run_of(self, item: Item | None) -> Run | None:

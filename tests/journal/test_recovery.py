@@ -12,7 +12,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
-from spar.errors import ConflictError, NotReadyError, PermanentError, SparError
+from spar.errors import ConflictError, NotReadyError, PermanentError, SparError, TransientError
 from spar.events import CallInDoubt, DeadLettered, Event, LoopCompleted, PhaseStarted, RunEnded
 from spar.journal.recovery import EVERY
 from spar.protocols import Host, SensorContext, SensorSpec
@@ -551,6 +551,29 @@ async def test_perceptions_of_a_plan_that_fails_are_planned_again_later_and_put_
     assert [text for _, text in tried] == ["bad", "good", "bad", "bad"]
     assert "cannot" in letter.reason
     assert tried[2][0] >= 10
+
+
+async def test_what_a_sensor_brings_again_while_it_waits_for_its_next_try_is_tried_once(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    planned: list[str] = []
+    troubles: list[Any] = []
+    again = [Perception("the disk is full", id="p1")] * 2
+
+    async def sense() -> list[Perception]:
+        return [again.pop()] if again else []
+
+    async def plan(perceptions: Any) -> None:
+        planned.extend(each.id for each in perceptions)
+        if len(planned) < 3 and perceptions:
+            raise TransientError("not now")
+
+    asyncio.get_running_loop().set_exception_handler(lambda loop, trouble: troubles.append(trouble))
+    async with agent_at(tmp_path, clock, plan, sense=sense) as agent:
+        await clock.sleep(120)
+        assert agent.recovery.work.in_hand == {}
+
+    assert (planned, troubles) == (["p1"] * 3, [])
 
 
 async def test_who_came_after_a_run_that_was_being_planned_when_the_process_died_is_served_after_it(
