@@ -261,6 +261,7 @@ class AgentParts:
 
     async def open(self) -> None:
         """Open the modules without starting, in order; the first that fails closes those before it. Idempotent."""
+        self.core.events.open()
         self.agent_state.listen()
         await self.lifespan.open(self._load)
 

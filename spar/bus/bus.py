@@ -52,6 +52,7 @@ class Events:
         "dropped",
         "gaps",
         "handler_errors",
+        "is_closed",
         "left_behind",
         "off",
         "on_handler_error",
@@ -71,6 +72,8 @@ class Events:
         self.off: frozenset[Subscription] = _NONE
         #: Tasks of async handlers that ignored their cancellation and still run.
         self.left_behind: frozenset[asyncio.Task[None]] = _NONE
+        #: Nobody is to be left waiting for events: those that still come are handled, and that is all.
+        self.is_closed = False
         self.on_handler_error: Callable[[str, Any, bool], None] = _ignore
         self._receivers: dict[type[Event], Receivers] = {}
         #: By class of event: who would be told, so that it answers whether anybody would.
@@ -156,8 +159,13 @@ class Events:
             else:
                 item.delivered += 1
 
+    def open(self) -> None:
+        """Have async handlers wait for events again."""
+        self.is_closed = False
+
     def close(self) -> None:
         """End the streams and the tasks of async handlers; subscriptions stay for the next start."""
+        self.is_closed = True
         for stream in self._open_streams():
             stream.close()
         self._streams = None

@@ -29,6 +29,7 @@ class Bus(Protocol):
 
     clock: Clock
     left_behind: frozenset[asyncio.Task[None]]
+    is_closed: bool
 
     def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None: ...
     def take_back(self, subscription: Subscription) -> bool: ...
@@ -196,6 +197,9 @@ class Subscription:
                     self.failures = 0
             self._began = None
             if self.is_off or is_cancelled():
+                return
+            if self._bus.is_closed:  # what came late, of a call that was left behind, has been told
+                self._is_awake = False
                 return
             self._wake, self._is_awake = loop.create_future(), False
             try:

@@ -1027,3 +1027,31 @@ async def test_nothing_is_left_of_handlers_and_streams_when_the_agent_has_stoppe
         assert asyncio.all_tasks() == before
         assert read is not None
         gc.collect()
+
+
+async def test_who_hears_what_comes_after_the_end_waits_for_no_more() -> None:
+    """A call that was left behind ends after the agent: what it tells is heard, and no task is left over."""
+    events, heard = Events("main"), []
+
+    async def hear(event: Event) -> None:
+        heard.append(event.seq)
+
+    events.subscribe(Event, hear)
+    events.publish(Event())
+    await events.drain()
+    events.close()
+    before = asyncio.all_tasks()
+    for _ in range(2):
+        events.publish(Event())
+        await asyncio.sleep(0)
+        events.publish(Event())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert asyncio.all_tasks() <= before
+
+    events.open()
+    events.publish(Event())
+    await events.drain()
+    assert heard == [1, 2, 3, 4, 5, 6]
+    assert len(asyncio.all_tasks() - before) == 1
+    events.close()
