@@ -17,7 +17,7 @@ log = get_logger("spar.recovery")
 class RunEnds:
     """Keeps the ends of one agent's runs that no cycle keeps.
 
-    Args: opened: returns the memory's journal while that is open: by steps also where the agent is not started.
+    Args: opened: returns the memory's journal while that is open.
     """
 
     __slots__ = ("_core", "_opened", "_work")
@@ -38,7 +38,9 @@ class RunEnds:
         """Tell the journal that a run is over, and with it what is a part of it; False if it knows."""
         was_in_hand = run.id in self._work.in_hand
         ends = [run.status_at(end, self._core.clock.now())] if was_in_hand else []
-        journal = self._work.journal or self._opened()
+        journal = self._work.journal
+        if journal is None and self._core.state in ("created", "stopped"):  # steps by hand have opened it
+            journal = self._opened()
         for each in (*ends, *self.parts(run, end)):
             del self._work.in_hand[each.run_id]
             if journal is not None:  # else it is told at the next start, if there is to be one
