@@ -48,9 +48,12 @@ class RunEnds:
         return was_in_hand
 
     async def keep(self, run: Run, end: End) -> None:
-        """Have the end of a run that no cycle ends on disk before anybody is told of it."""
+        """Have the end of a run that no cycle ends on disk before anybody is told of it.
+
+        That of one that a cycle has just ended is there, too, when this returns.
+        """
         journal = self._work.journal
-        if journal is None or run.status is not None or not self._tell_end(run, end):
+        if journal is None or (run.status is None and not self._tell_end(run, end)):
             return
         try:
             await journal.safe()

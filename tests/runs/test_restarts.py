@@ -331,6 +331,30 @@ async def test_the_end_of_a_run_is_on_disk_when_it_is_told(
     assert (kept.status, kept.error, ends) == (told.status, told.error, [])
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+async def test_a_run_that_was_called_off_is_not_begun_again_by_the_next_process(
+    clock: VirtualClock, tmp_path: Path, seconds: float
+) -> None:
+    killed = tmp_path / "killed"
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        if context.run:
+            await asyncio.sleep(1000.0)
+        return None
+
+    agent = Agent(plan=plan, memory=memory_at(tmp_path), clock=clock, loop_interval=0.1)
+    async with agent:
+        run = await agent.submit("go", session="bob")
+        await clock.sleep(seconds)
+        await agent.abort(run.run_id)
+        copy_file(tmp_path, killed)
+
+    async with Agent(plan=plan, memory=memory_at(killed), clock=clock, loop_interval=0.1) as again:
+        kept = await again.wait(run.run_id, 5)
+
+    assert (kept.status, kept.error) == ("error", "aborted")
+
+
 def copy_file(folder: Path, target: Path) -> None:
     """Keep what the file is now, as a process that dies would leave it."""
     target.mkdir()

@@ -25,6 +25,7 @@ from spar.events import (
     RunStarted,
     StateChanged,
 )
+from spar.runs.run import CALLED_OFF
 
 TAIL = 60
 
@@ -72,6 +73,7 @@ class Watch:
         self.accepted: dict[str, str] = {}
         self._unpromised: set[str] = set()  # of processes that are gone: whether they come back is not said
         self.ended: Counter[str] = Counter()
+        self._called_off: dict[str, float] = {}  # runs of this process, and when that was told
         self.counts: Counter[str] = Counter()
         self._seq = self._seq_here = 0
         self._agent: Agent | None = None
@@ -98,7 +100,12 @@ class Watch:
         agent.events.connect(Event, lambda event: self._seen(event, agent), only_keeps=True)
 
     def died(self, promised: Container[str] = ()) -> None:
-        """The process is gone, and what it had accepted: all but what was promised."""
+        """The process is gone, and what it had accepted: all but what was promised.
+
+        Who calls a run off is answered when its end is on disk; the event may come a moment before.
+        """
+        self.ended -= Counter([run_id for run_id, at in self._called_off.items() if at == self.trace.now()])
+        self._called_off.clear()
         self._unpromised |= {run_id for run_id in self.accepted if run_id not in promised}
         self.accepted = {run_id: session for run_id, session in self.accepted.items() if run_id in promised}
         self._agent = None
@@ -161,6 +168,8 @@ class Watch:
                     self._unpromised.add(event.run_id)
             case RunEnded():
                 self.ended[event.run_id] += 1
+                if event.error in CALLED_OFF:
+                    self._called_off[event.run_id] = self.trace.now()
                 if self.ended[event.run_id] > 1:
                     self.breach(f"run {self.trace.name('r', event.run_id)} ended {self.ended[event.run_id]} times")
                 if self.accepted.pop(event.run_id, None) is None and event.run_id not in self._unpromised:
