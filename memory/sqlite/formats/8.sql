@@ -41,7 +41,7 @@ CREATE TABLE experience_vector (     -- made in idle time; of a model, which its
     experience  INTEGER PRIMARY KEY,
     model       INTEGER NOT NULL,    -- as numbered in experience_vector_model; 0: its text has changed since
     words       INTEGER NOT NULL,    -- `experience.words` of the text that it was made of
-    vector      BLOB NOT NULL        -- 16-bit floats of unit length
+    vector      BLOB NOT NULL        -- of unit length; as memory/experiences/vectors.py packs it
 );
 CREATE INDEX experience_vector_stale ON experience_vector (experience) WHERE model = 0;
 CREATE TABLE experience_vector_model (

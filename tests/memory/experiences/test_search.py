@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
+import operator
 from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,7 +17,7 @@ import apsw
 import pytest
 
 from memory import Memory
-from memory.experiences import propose, rows
+from memory.experiences import propose, rows, vectors
 from memory.experiences import search as search_module
 from memory.experiences.rows import ExperienceFilter
 from memory.experiences.search import search
@@ -239,6 +241,45 @@ async def test_a_row_whose_words_change_is_embedded_again() -> None:
         await embedded(memory)
 
     assert words.asked == ["disk\nfirst", "disk\nsecond"]
+
+
+@pytest.mark.parametrize("has_numpy", [True, False])
+async def test_a_byte_for_a_number_keeps_how_near_texts_are(has_numpy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_numpy:
+        monkeypatch.setattr(vectors, "find_spec", lambda name: None)
+    words = Words()
+    texts = ["key cellar cat cow", "zebra cellar", "kite", "key key cellar apple"]
+    async with Memory.open("sqlite://:memory:", embedder=words) as memory:
+        for number, text in enumerate(texts):
+            await memory.store(said(text, number, key="order"))
+        await embedded(memory)
+        found = {
+            each.experience.said: each.nearness for each in await memory.search("key cellar", 9, situation="order")
+        }
+
+    asked, *known = words.embed(["key cellar", *texts])
+    for text, vector in zip(texts, known, strict=True):
+        assert found[text] == pytest.approx(sum(map(operator.mul, asked, vector)), abs=0.01)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+async def test_a_vector_that_holds_no_numbers_is_told_once_and_never_kept(wrong: float) -> None:
+    class Wrong(Words):
+        def embed(self, texts: Sequence[str], /) -> Sequence[array[float]]:
+            return [array("f", [wrong, 1.0]) for _ in texts]
+
+    told: list[Fault | None] = []
+    async with Memory.open("sqlite://:memory:", embedder=Wrong()) as memory:
+        memory.on_fault = told.append
+        await memory.store(said("cellar", 0))
+        for _ in range(600):
+            if told:
+                break
+            await asyncio.sleep(0.01)
+        [found] = await memory.search("cellar", 1)
+
+    assert len(told) == 1
+    assert found.nearness is None
 
 
 async def test_an_embedder_that_cannot_be_loaded_is_told_once_and_words_do() -> None:
