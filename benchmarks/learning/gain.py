@@ -17,7 +17,7 @@ class Gain:
 
     `seen` holds the figure of each mode (`on off observe`), `again` those of the second process; a figure is the mean
     over the seeds. `owed` and `moonshot` are bounds: upper ones where `is_less_better`. `least` and `most` are the
-    worst and best seed with memory on.
+    worst and best seed with memory on, `error` is the standard error of their mean.
     """
 
     measure: str
@@ -28,6 +28,7 @@ class Gain:
     again: Mapping[str, float | None] = field(default_factory=dict)
     is_less_better: bool = False
     spread: tuple[float, float] | None = None
+    error: float | None = None
     remark: str = ""
 
     @property
@@ -64,6 +65,7 @@ def _cells(line: Gain) -> tuple[str, ...]:
     bounds = [f"{bound}{number(each)}" if each is not None else "" for each in (line.owed, line.moonshot)]
     seen = [number(figures.get(mode)) for figures in (line.seen, line.again) for mode in MODES]
     spread = f"seeds: {number(line.spread[0])} to {number(line.spread[1])}" if line.spread else ""
+    spread += f", standard error {number(line.error)}" if line.error else ""
     return (line.measure, line.today, *bounds, *seen, line.reached, "; ".join(filter(None, (spread, line.remark))))
 
 

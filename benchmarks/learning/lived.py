@@ -7,6 +7,7 @@ only observing it is a copy of the same, so that what was learnt is there and th
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.learning.gain import MODES, Gain
@@ -38,6 +39,7 @@ class Lives:
             seen={mode: fmean(map(count, lives)) for mode, lives in self.first.items()},
             again={mode: fmean(map(count, lives)) for mode, lives in self.second.items()},
             spread=(min(figures), max(figures)),
+            error=stdev(figures) / math.sqrt(len(figures)) if len(figures) > 1 else None,
             **terms,
         )
 

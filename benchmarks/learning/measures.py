@@ -15,8 +15,8 @@ from benchmarks.perception.quality import MissingDataError
 from spar.testing.environments import Environment
 
 SEEDS = (1, 2, 3)
-#: Reliabilities are drawn, and with three draws the regret would be that of their luck.
-WORLDS_OF_TOOLS = tuple(range(1, 7))
+#: Reliabilities are drawn, and with a few draws the regret would be that of their luck.
+WORLDS_OF_TOOLS = tuple(range(1, 31))
 #: Returned beside the lines: the lives by world, for the plot.
 Seen = dict[str, Lives]
 Measure = Callable[[Path, Seen], list[Gain]]

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from planning.rules.tool_choice import choose
+from reflection.ability import Trial, learn
+from spar.records.abilities import ability_key
 from spar.testing.clock import START
-from spar.testing.environments import AlertsAndRemedies, FrozenLake, LivedEpisode, SimulatedHost, live
-from spar.types import Learning
+from spar.testing.environments import AlertsAndRemedies, DriftingTools, FrozenLake, LivedEpisode, SimulatedHost, live
+from spar.types import Ability, Learning
 
 SEEDS = (1, 2, 3)
 OFF: tuple[Learning, ...] = ("off", "observe")
@@ -33,6 +36,23 @@ async def test_each_alert_gets_its_remedy_and_no_known_failure_is_repeated(seed:
     lived = await live(AlertsAndRemedies(), 45, seed=seed)
     assert right(lived[15:]) == 1.0
     assert repeated(lived) == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_the_agent_loses_exactly_what_choosing_by_ability_loses_where_tools_drift(seed: int) -> None:
+    lived = await live(DriftingTools(90, 3), 90, seed=seed)
+    tools = DriftingTools(90, 3)
+    tools.reset(seed)
+    names, known, lost = [offer.name for offer in tools.offers], dict[str, Ability](), list[float]()
+    for _ in range(90):
+        tool = choose(names, "task", known) or ""
+        done = tools.step(tool, {})
+        lost.append(done.regret)
+        for each in learn([Trial(tool, "task", done.reward)], known, tools=names):
+            known[ability_key(each.tool, each.task)] = each
+        tools.reset()
+
+    assert [step.regret for each in lived for step in each.steps] == lost
 
 
 @pytest.mark.parametrize("learning", OFF)
