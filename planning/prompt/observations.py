@@ -18,7 +18,7 @@ from planning.prompt.call_results import call_shown
 from planning.rules.tool_choice import optimistic
 from spar.data.json_safe import plain
 from spar.protocols import Context
-from spar.records.abilities import ENOUGH_TRIALS, entities_told, known_of, situation_of
+from spar.records.abilities import entities_told, is_known, known_of, situation_of
 from spar.types import Ability, ActionResult, CallResult, Experience, Perception, Trust
 
 Message = dict[str, Any]
@@ -232,9 +232,7 @@ def _abilities(tools: Iterable[str], task: str, abilities: Mapping[str, Ability]
     """
     found = [known for name in tools if (known := known_of(name, task, abilities)) is not None and known.trials]
     found.sort(key=optimistic, reverse=True)
-    told = {
-        each.tool: {"succeeds": round(each.estimate, 1), "known_well": each.trials >= ENOUGH_TRIALS} for each in found
-    }
+    told = {each.tool: {"succeeds": round(each.estimate, 1), "known_well": is_known(each)} for each in found}
     return {"task": task, "tools": told} if told else {}
 
 

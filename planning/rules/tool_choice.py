@@ -33,7 +33,7 @@ from planning.cases import (
     known_failure,
     other_value,
 )
-from spar.records.abilities import ENOUGH_TRIALS, ability_key, kind_of_task, known_of, names_of
+from spar.records.abilities import ability_key, is_known, kind_of_task, known_of, names_of
 from spar.types import Ability, Learnt
 
 #: Ability beside cases: enough to choose between tools of which these say the same.
@@ -61,7 +61,7 @@ def optimistic(ability: Ability | None) -> float:
 
 def is_below(ability: Ability | None, least: float) -> bool:
     """Return whether enough trials say that the tool does worse than `least` (0..1)."""
-    return ability is not None and ability.trials >= ENOUGH_TRIALS and ability.estimate < least
+    return ability is not None and is_known(ability) and ability.estimate < least
 
 
 def choose(tools: Sequence[str], task: str, abilities: Mapping[str, Ability], least: float | None = None) -> str | None:

@@ -31,6 +31,8 @@ _LONGEST_ENTITY = 60
 _MESSAGE = "message"
 #: A prior weighs as much as two trials: with a prior of 0.5 it is the flat Beta(1, 1).
 PRIOR_WEIGHT = 2.0
+#: Evidence, in trials, that has to be left of what was tried often enough; with less it has faded.
+_LEFT = 1.0
 #: Evidence of fewer trials than this is none: it need not fade, and be written, any further.
 NOTHING = 0.01
 _WORD = re.compile(r"\w+")
@@ -144,13 +146,17 @@ class ReadAbilities(AgedAbilities):
 
 
 def known_of(tool: str, task: str, abilities: Mapping[str, Ability]) -> Ability | None:
-    """Return the ability of a tool at a task: by the most exact name with enough trials, else with most of them.
+    """Return the ability of a tool at a task: by the most exact name under which enough is known, else the most.
 
     None when it was never tried at anything of the kind.
     """
     found = [known for name in names_of(task) if (known := abilities.get(ability_key(tool, name))) is not None]
-    enough = (known for known in found if known.trials >= ENOUGH_TRIALS)
-    return next(enough, None) or max(found, key=lambda known: known.trials, default=None)
+    return next(filter(is_known, found), None) or max(found, key=lambda known: sum(evidence_of(known)), default=None)
+
+
+def is_known(ability: Ability) -> bool:
+    """Return whether enough is known of a tool: it was tried often enough, and not all of that has faded."""
+    return ability.trials >= ENOUGH_TRIALS and sum(evidence_of(ability)) >= _LEFT
 
 
 def wording(text: str) -> str:

@@ -10,6 +10,7 @@ from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.ports.optional import ShowsPrompt, offers
 from spar.protocols import Context, RunContext
+from spar.records.abilities import AgedAbilities
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.session.control.session_records import SessionRecords
 from spar.session.sessions import Sessions
@@ -52,7 +53,8 @@ async def prompt_of(agent: Previewed, session: str, message: str = "", *, with_t
     options = NO_OPTIONS if record is None else record.defaults
     asked = Perception(message, source="messages", kind="message", session=session, trust="trusted")
     about = run.context() if run is not None else _run_about(asked, options)
-    context = Context(agent.core.name, "", session, about, agent.memory, agent.abilities, clock=agent.core.clock)
+    abilities = AgedAbilities(agent.abilities, agent.core.clock)
+    context = Context(agent.core.name, "", session, about, agent.memory, abilities, clock=agent.core.clock)
     return await planner.prompt([asked] if message and run is None else [], context, with_text=with_text)
 
 

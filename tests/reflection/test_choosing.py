@@ -280,6 +280,22 @@ def test_what_was_learnt_fades_with_time_too() -> None:
     assert once_more.estimate == pytest.approx(1 / 3, abs=0.01)
 
 
+def test_what_has_faded_leaves_no_tool_out_and_hides_nothing_that_is_known_of_tasks_like_it() -> None:
+    day = 86_400.0
+    known = {
+        ability_key(each.tool, each.task): each
+        for each in learn([Trial("a", "k/i[web1]#r", False)] * 20, {}, now=day)
+    }  # fmt: skip
+    of_all = known[ability_key("a", "k/i#r")] = Ability("a", "k/i#r", 0.8, 0.05, 60, at=366 * day, half_life=30 * day)
+    soon, later = (AgedAbilities(known, ClockOf(day * days)) for days in (2, 366))
+
+    assert choose(["a"], "k/i[web1]#r", soon, 0.6) is None
+    assert choose(["a"], "k/i[web1]#r", later, 0.6) == "a"
+    assert known_of("a", "k/i[web1]#r", later) == of_all
+    del known[ability_key("a", "k/i#r")]
+    assert choose(["a"], "k/i[web1]#r", later, 0.6) == "a"
+
+
 @pytest.mark.parametrize("known", [0, 1, 30])
 def test_what_two_learn_side_by_side_is_what_they_would_learn_one_after_the_other(known: int) -> None:
     kept = {ability_key(each.tool, each.task): each for each in learn([Trial("a", "x", True)] * known, {}, now=1.0)}

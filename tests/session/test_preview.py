@@ -7,9 +7,11 @@ import pytest
 from planning.llm.planner import ModelPlanner
 from spar import Agent, Decision, HookContext, PromptFile
 from spar.errors import ConflictError
+from spar.records.abilities import ability_key
 from spar.records.run_options import RunOptions
 from spar.session.preview import prompt_of
 from spar.testing import ScriptedModel, VirtualClock
+from spar.types import Ability
 
 
 def agent_of(clock: VirtualClock, model: Any) -> Agent:
@@ -81,3 +83,19 @@ async def test_a_preview_is_no_first_request_for_the_hooks_of_files(clock: Virtu
 
     assert ("file", "a plug-in") in [(each["part"], each["origin"]) for each in found["parts"]]
     assert reasons == ["preview", ""]
+
+
+async def test_an_ability_that_has_faded_is_shown_as_the_request_would_show_it(clock: VirtualClock) -> None:
+    async def fetch() -> str:
+        """Fetch it."""
+        return "it"
+
+    agent = Agent(plan=ModelPlanner(ScriptedModel([])), tools=[fetch], clock=clock)
+    long_ago = clock.now().timestamp() - 366 * 86_400
+    async with agent:
+        known = Ability("fetch", "message", 0.05, 0.03, 40, at=long_ago, half_life=30 * 86_400.0)
+        agent.abilities[ability_key("fetch", "message")] = known
+        found = await prompt_of(agent, "alice", "hello", with_text=True)
+
+    [told] = [each["text"] for each in found["parts"] if "known_well" in each.get("text", "")]
+    assert '"fetch": {"succeeds": 0.5, "known_well": false}' in told
