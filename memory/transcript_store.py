@@ -82,7 +82,12 @@ class Transcripts(SessionQueries):
         Raises: TransientError when the file cannot be read now.
         """
         words, most = text.split()[:_MOST_WORDS], max(0, min(limit, 1_000))
-        return await self._rows(partial(transcripts.search, agent=agent, words=words, session=session, limit=most))
+        asked = partial(transcripts.search, agent=agent, words=words, session=session)
+        found, before = await self._rows(partial(asked, limit=most, before=None))
+        while before and len(found) < most:
+            more, before = await self._rows(partial(asked, limit=most - len(found), before=before))
+            found += more
+        return found
 
     async def sessions(self, agent: str) -> list[TranscriptSummary]:
         """Return the sessions of which something is kept, the last one that was added to first. Raises:

@@ -31,7 +31,7 @@ MOST_BYTES = 16 << 20
 READ_BYTES, READ_ENTRIES, SHOWN_ENTRIES = 16 << 20, 5_000, 10_000
 _ROW_OVERHEAD = 150  # bytes of columns and index entries beside the body
 BATCH = 250  # entries deleted at once
-SEARCHED = 200_000  # entries that one search looks through
+SEARCHED = 20_000  # entries that one read of a search looks through
 _NO_END = 1 << 62
 
 _INSERT = "INSERT INTO transcript (agent, session, run, kind, at, bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -203,14 +203,25 @@ class FoundEntry(Struct, frozen=True):
 
 
 def search(
-    connection: Connection, agent: str, words: Sequence[str], session: str | None, limit: int, missed: list[str]
-) -> list[FoundEntry]:
-    """Return the newest entries that hold all of these words, none from before the last reset of its session.
+    connection: Connection,
+    agent: str,
+    words: Sequence[str],
+    session: str | None,
+    limit: int,
+    before: int | None,
+    missed: list[str],
+) -> tuple[list[FoundEntry], int]:
+    """Return the newest entries that hold all of these words, none from before the last reset of its session; and
+    before which entry to look on, 0 where that was all.
 
-    It looks through the newest `SEARCHED` entries: transcripts are bounded, and nobody waits for it but who asks.
+    It looks through `SEARCHED` entries, whosever they are, so that others have the reader in between.
+    Args: before: the one before which to look, None for the newest.
     """
-    if not words:
-        return []
+    oldest, newest = connection.execute("SELECT min(seq), max(seq) FROM transcript").fetchone() or (None, None)
+    if not words or newest is None:
+        return [], 0
+    end = _int(newest) + 1 if before is None else before
+    begin = end - SEARCHED
     reset = (
         "coalesce((SELECT max(r.seq) FROM transcript AS r WHERE r.agent = t.agent AND r.session = t.session "
         "AND r.kind = 'reset'), 0)"
@@ -224,15 +235,15 @@ def search(
         bindings += forms
     sql = (
         f"SELECT t.session, t.seq, t.run, t.kind, t.at, t.body, t.bytes FROM transcript AS t WHERE t.agent = ? "
-        f"AND t.seq > (SELECT max(seq) - {SEARCHED} FROM transcript) {'AND t.session = ? ' if session else ''}"
+        f"AND t.seq >= ? AND t.seq < ? {'AND t.session = ? ' if session else ''}"
         f"AND t.kind IN ('user', 'turn', 'end', 'compaction') AND {' AND '.join(conditions)} AND t.seq > {reset} "
         "ORDER BY t.seq DESC LIMIT ?"
     )
-    of = (safe(agent), *((safe(session),) if session else ()))
+    of = (safe(agent), begin, end, *((safe(session),) if session else ()))
     for of_session, *row in connection.execute(sql, (*of, *bindings, limit)):
         if (entry := _entry(row, missed)) is not None:
             found.append(FoundEntry(str(of_session), entry))
-    return found
+    return found, begin if begin > _int(oldest) else 0
 
 
 def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memory import Memory
+from memory import Memory, transcripts
 from spar.records.transcript import Entry
 
 
@@ -37,6 +37,21 @@ async def test_any_text_is_found_as_it_stands(text: str) -> None:
         await said(memory, "a", f"here is {text} now", "here is nothing")
 
         assert await found(memory, text) == [f"here is {text} now"]
+
+
+async def test_what_is_old_is_found_however_much_others_said_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcripts, "SEARCHED", 10)
+    async with Memory.open("sqlite://:memory:") as memory:
+        await said(memory, "a", "the cellar is dry", "the cellar is wet")
+        await said(memory, "b", *(f"good morning {number}" for number in range(45)))
+        await said(memory, "a", "the cellar is sold", *(f"and so on {number}" for number in range(30)))
+
+        everything = ["the cellar is sold", "the cellar is wet", "the cellar is dry"]
+        assert await found(memory, "cellar") == await found(memory, "cellar", session="a") == everything
+        assert [each.entry.body["text"] for each in await memory.transcripts.search("main", "cellar", 2)] == everything[
+            :2
+        ]
+        assert await found(memory, "attic") == []
 
 
 async def test_what_was_said_before_a_reset_or_was_forgotten_is_not_found() -> None:
