@@ -26,7 +26,13 @@ STATE_DIR = "state"
 #: All that who asks the store needs to know.
 STORE = ("memory", "vectors", "agent.name", "service.state_dir", "service.workspace", "acting.workspace")
 #: Variables of the service that do not say where its state is.
-NO_FOLDER = ("SPAR_SERVICE__PORT", "SPAR_SERVICE__HOST", "SPAR_SERVICE__DRAIN")
+NO_FOLDER = (
+    "SPAR_SERVICE__PORT",
+    "SPAR_SERVICE__HOST",
+    "SPAR_SERVICE__HOSTS",
+    "SPAR_SERVICE__METRICS",
+    "SPAR_SERVICE__DRAIN",
+)
 
 
 class Options(Struct, frozen=True):

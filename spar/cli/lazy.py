@@ -33,6 +33,7 @@ SUMMARIES = {
     "sensors": "Look at sensors, and have one tried again.",
     "channels": "Channels on which people talk with it: how each is doing, what was not delivered.",
     "senders": "Say who may talk with it on its channels.",
+    "tokens": "Say which programs may ask over the network, and for what.",
     "learn": "Teach it which intent a text has, by examples; list and forget them.",
     "prompt": "Show what stands in the next request to the model.",
     "sessions": "Look at sessions: list, show, set, begin anew, forget.",

@@ -57,6 +57,7 @@ COMMANDS = {
     "sensors": "spar.cli.commands.review.sensors:sensors",
     "channels": "spar.cli.commands.review.channels:channels",
     "senders": "spar.cli.commands.review.senders:senders",
+    "tokens": "spar.cli.commands.review.tokens:tokens",
     "learn": "spar.cli.commands.review.learn:learn",
     "backup": "spar.cli.commands.operate.maintenance:backup",
     "restore": "spar.cli.commands.operate.maintenance:restore",

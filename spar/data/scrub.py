@@ -77,6 +77,7 @@ _KINDS = (
     re.compile(_begin("n") + r"pm_[A-Za-z0-9]{30,}"),
     re.compile(_begin("h") + r"f_[A-Za-z0-9]{30,}"),
     re.compile(_begin("p") + r"ypi-[A-Za-z0-9_-]{40,}"),
+    re.compile(_begin("s") + r"par_(?=[a-z0-9_-]{0,42}[A-Z])[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"),
     re.compile(_begin("S") + r"G\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}"),
     # Bounded: it begins anew at each "-".
     re.compile(_begin("e") + r"yJ[A-Za-z0-9_-]{6,1000}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"),
@@ -108,7 +109,7 @@ _SHAPES = (
 _HINTS_OF_KINDS = (
     ("", ("authorization", "bearer", "akia", "asia", "aiza")),
     ("-", ("private key", "sk-", "pk-", "rk-", "glpat-", "xox", "pypi-")),
-    ("_", ("sk_", "pk_", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "npm_", "hf_")),
+    ("_", ("sk_", "pk_", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "npm_", "hf_", "spar_")),
     (".", ("ya29.", "sg.", "eyj")),
 )
 #: Characters up to which a text is searched for one hint after the other. The search for all of them at once is quicker

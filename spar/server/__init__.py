@@ -1,8 +1,10 @@
-"""The HTTP servers of a running service: a control API on a Unix socket, probes and metrics on loopback.
+"""The HTTP servers of a running service: a control API on a Unix socket; it, probes and metrics on a port.
 
 Both are served by a thread of their own, so that nothing a module does can block them.
 
     api/           the routes of the control API as data: scope, parameters, bodies, answers; their OpenAPI document
+    access/        who may ask the port for what: tokens, hosts, origins
+    port           the application of the port: probes, metrics, hooks, and the control API behind tokens
     front          the thread that serves the sockets
     connections    limits the time and the number of connections
     bodies         limits the size of request bodies

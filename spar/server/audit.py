@@ -3,7 +3,7 @@
 One that ended with an error of the service, or took too long, may have changed something, and leaves one, too.
 
 The table says what each route is called and which row decides; a route that it does not know is called by its method
-and path, so none is without an entry. The peer of the socket is the actor, never what a body says.
+and path, so none is without an entry. The peer of the socket, or the token, is the actor, never what a body says.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ ACTIONS: Final[Mapping[tuple[str, str], tuple[str, tuple[str, ...]]]] = {
     ("DELETE", "/v1/memory/experiences/{id}"): ("experience.forget", ("experience",)),
     ("POST", "/v1/memory/experiences:forget"): ("experience.forget", ("experience",)),
     ("POST", "/v1/memory/experiences:import"): ("experience.import", ("experience",)),
+    ("POST", "/v1/tokens"): ("token.create", ("token",)),
+    ("DELETE", "/v1/tokens/{name}"): ("token.revoke", ("token",)),
     ("POST", "/v1/examples:teach"): ("example.teach", ("",)),
     ("POST", "/v1/examples:forget"): ("example.forget", ("",)),
 }

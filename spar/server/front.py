@@ -1,4 +1,4 @@
-"""The thread that serves the doors of a service: HTTP on a Unix socket, and on loopback if it is wanted.
+"""The thread that serves the doors of a service: HTTP on a Unix socket, and on a port if it is wanted.
 
 Its event loop is its own. Sockets are bound before the thread starts, so that a port in use is an error of the
 start and not of a log line.
@@ -13,20 +13,25 @@ import socket
 import stat
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from spar.config.factory import home_of
 from spar.errors import ConfigError
+from spar.server.access.browsers import url_host
 from spar.server.connections import BoundedConfig, Bounds
+from spar.server.port import port
 from spar.server.routes.control import control
-from spar.server.routes.probes import is_local, probes
 from spar.server.sockets import SOCKET_NAME, short_path
 from spar.service.app import Service
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
 
 class Front:
-    """Serves from `open` to `close`. `port` is the port of the probes, 0 without them."""
+    """Serves from `open` to `close`. `port` is its port, 0 without one."""
 
     def __init__(self, service: Service, state_dir: Path, host: str, port: int, *, with_probes: bool,
                  bounds: Bounds | None = None) -> None:  # fmt: skip
@@ -45,9 +50,9 @@ class Front:
 
     def open(self) -> None:
         """Bind and serve. Raises: ConfigError when an address cannot be had."""
-        pairs = [(control(self._service), self._bind_unix())]
+        pairs: list[tuple[ASGIApp, socket.socket]] = [(control(self._service), self._bind_unix())]
         if self._with_probes:
-            pairs.append((probes(self._service, any_host=not is_local(url_host(self._host))), self._bind_tcp()))
+            pairs.append((port(self._service, self._host), self._bind_tcp()))
         for application, listener in pairs:
             config = BoundedConfig(
                 application,
@@ -127,8 +132,3 @@ def front_of(service: Service) -> Front:
     settings = service.loaded.settings.service
     folder = Path(home_of(service.loaded).state)
     return Front(service, folder, settings.host, settings.port, with_probes=settings.probes)
-
-
-def url_host(host: str) -> str:
-    """An address as it stands in a URL: a colon means IPv6, which goes into brackets."""
-    return f"[{host}]" if ":" in host else host

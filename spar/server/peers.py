@@ -11,6 +11,8 @@ import struct
 
 from starlette.requests import Request
 
+from spar.records.session import Origin
+
 #: Name of a peer where the kernel tells none.
 UNKNOWN_PEER = "local"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -29,6 +31,11 @@ def peer(connection: socket.socket) -> tuple[str, int]:
 def peer_of(request: Request) -> str:
     """Return the name of the peer of a request, as the server has found it out: nothing that a request says of it."""
     return request.client.host if request.client is not None else UNKNOWN_PEER
+
+
+def origin_of(request: Request) -> Origin:
+    """Return the origin of what a request says: the token is its sender, where it has one."""
+    return Origin("http", sender=peer_of(request)) if "token" in request.scope else Origin("http")
 
 
 def name_of(user: int) -> str:

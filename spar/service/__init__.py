@@ -6,6 +6,8 @@ exit_codes      the exit codes of sysexits.h
 garbage         collects cycles of references at quiet moments
 unit            the systemd unit that runs it
 systemd         notifies systemd of readiness, progress and stop
+tokens          the table of tokens of programs that ask over the network
+token_rows      the row of a token, and its rights
 metrics         renders the page of metrics in the format of Prometheus
 health_metrics  the metrics of health: progress, ages, queues, losses, memory and disk
 event_log       logs events of cycles, sensors and tools

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +29,7 @@ from spar.review.pending_approvals import Waiting
 from spar.service.health_metrics import snapshot_of
 from spar.service.live.feed import Feed
 from spar.service.metrics import Metrics
+from spar.service.tokens import Tokens
 from spar.threads import Threads
 from spar.types import Fault, Phase
 
@@ -55,10 +57,14 @@ class Service:
         self._threads = Threads("reload", agent.core.clock)
         self.started_at = datetime.now(UTC)
         self.waiting = Waiting(agent.core, agent.setup)
+        self.tokens = Tokens(lambda: agent.memory, agent.core.clock.now)
+        #: Requests at the port that were refused, by reason.
+        self.refused: Counter[str] = Counter()
         self.metrics = Metrics(
             lambda: [self._agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting],
             spans=lambda: self.tracer.counts if self.tracer is not None else None,
             notices=lambda: self.notices.snapshot() if self.notices is not None else [],
+            refused=lambda: self.refused,
         )  # fmt: skip
         self.feed = Feed(agent.core.events, agent.core.clock, partial(_cycles, agent), partial(_session_of, agent))
         #: Tells people of alerts, where notifiers are configured.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import platform
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
@@ -38,6 +38,8 @@ MOST_AGENTS = 50
 MOST_VALUES = 100
 OTHER = "other"
 STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "failed")
+#: Reasons for which the port refuses a request.
+REFUSALS = ("host", "origin", "missing", "unknown", "scope")
 SENSOR_STATES = ("ok", "backing_off", "quarantined")
 
 
@@ -53,12 +55,14 @@ class Metrics:
         waiting: Callable[[], Iterable[Waiting]] = lambda: (),
         spans: Callable[[], SpanCounts | None] = lambda: None,
         notices: Callable[[], list[dict[str, Any]]] = list,
+        refused: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(AgentCollector(agents, version, log_dropped))
         self.registry.register(SpanCollector(spans))
         self.registry.register(NoticeCollector(notices))
         self.registry.register(WaitingCollector(waiting))
+        self.registry.register(RefusalCollector(refused))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -143,6 +147,18 @@ class NoticeCollector(Collector):
                       ["notifier", "outcome"])  # fmt: skip
         yield gauge("spar_notices_waiting", "Notices that wait to be told",
                     [([each["name"]], each["waiting"]) for each in states], ["notifier"])  # fmt: skip
+
+
+class RefusalCollector(Collector):
+    """Reads how many requests the port has refused."""
+
+    def __init__(self, refused: Callable[[], Mapping[str, int]]) -> None:
+        self._refused = refused
+
+    def collect(self) -> Iterator[Metric]:
+        counts = self._refused()
+        yield counter("spar_http_refused_total", "Requests at the port that were refused, by reason",
+                      [([reason], counts.get(reason, 0)) for reason in REFUSALS], ["reason"])  # fmt: skip
 
 
 class WaitingCollector(Collector):

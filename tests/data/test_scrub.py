@@ -110,6 +110,7 @@ KNOWN = (
     "glpat-abcdefghij0123456789",
     "xoxb-123456789012-abcdef",
     "AKIAABCDEFGHIJKLMNOP",
+    "spar_" + "aB3_-" * 8 + "xyz",
     "AIza" + "a1" * 17 + "b",
     "npm_" + "a1" * 18,
     "hf_" + "a1" * 17,

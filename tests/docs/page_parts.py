@@ -39,9 +39,17 @@ The options of `spar` itself may stand before or behind the command.
 """,
     "http": """# HTTP
 
-The control API under `/v1` is served on the control socket `state/control.sock`, for its owner only. Probes and
-metrics are served at `service.host` and `service.port`. Bodies and answers are JSON. A refusal is a problem of RFC 9457
-with a status and a `detail`; `Retry-After` says after how many seconds the same may be asked again.
+The API under `/v1` is served in two places. On the control socket `state/control.sock` the owner of the process needs
+no token and may do everything. At `service.host` and `service.port` each request needs a token with the scope of its
+route, or `admin`; without one it is answered 401, with another scope 403, and `scope` of the problem names the right.
+Until somebody makes a token nobody comes in ([ask over the network](../how-to/http.md)). A HEAD is answered as a GET.
+
+Probes, metrics and hooks are served at the port, too: probes need no token, hooks have secrets of their own, and
+`service.metrics` says who reads the metrics.
+
+Bodies and answers are JSON; `GET /v1/openapi.json` describes them. A refusal is a problem of RFC 9457 with a status and
+a `detail`; `Retry-After` says after how many seconds the same may be asked again. A parameter of the query that is not
+listed here is refused with 422.
 """,
 }
 

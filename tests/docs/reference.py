@@ -21,6 +21,8 @@ from starlette.routing import Route
 from spar import __version__, events
 from spar.cli.lazy import SUMMARIES
 from spar.cli.main import COMMANDS, cli
+from spar.server.access.access import Access
+from spar.server.access.browsers import HostNames
 from spar.server.api.openapi import summary_of
 from spar.server.api.query import meaning, taken
 from spar.server.api.route import PATH_PARAMETERS, ApiRoute
@@ -229,7 +231,11 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def _probe_routes() -> list[Route]:
-    return [route for route in probes(cast(Service, None)).routes if isinstance(route, Route)]
+    return [
+        route
+        for route in probes(cast(Service, None), HostNames("127.0.0.1"), cast(Access, None)).routes
+        if isinstance(route, Route)
+    ]
 
 
 PAGES: dict[str, Callable[[], str]] = {

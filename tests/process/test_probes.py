@@ -120,7 +120,7 @@ def test_it_listens_on_ipv6_too(spar: Any, start: Any) -> None:
 
 def test_only_reading_is_possible_and_only_what_there_is(spar: Any, service: Any) -> None:
     assert httpx.post(f"{service.address}/livez", trust_env=False).status_code == 405
-    assert service.get("/v1/status").status_code == 404
+    assert service.get("/v2/status").status_code == 404
     assert httpx.head(f"{service.address}/livez", trust_env=False).status_code == 200
 
 

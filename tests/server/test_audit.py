@@ -154,6 +154,11 @@ async def feedback(door: Door) -> httpx.Response:
     return await door.ask("POST", f"/v1/runs/{receipt.run_id}/feedback", {"good": False, "why": "not what I asked"})
 
 
+async def revoke_token(door: Door) -> httpx.Response:
+    await door.ask("POST", "/v1/tokens", {"name": "bot", "scopes": ["admin"]})
+    return await door.ask("DELETE", "/v1/tokens/bot")
+
+
 WALK: Mapping[Key, tuple[tuple[str, Callable[[Door], Coroutine[Any, Any, httpx.Response]]], ...]] = {
     ("POST", "/v1/agents/{target}"): (
         ("agent.pause", lambda door: door.ask("POST", "/v1/agents/main:pause")),
@@ -201,6 +206,10 @@ WALK: Mapping[Key, tuple[tuple[str, Callable[[Door], Coroutine[Any, Any, httpx.R
     ("POST", "/v1/memory/experiences:import"): (
         ("experience.import", lambda door: door.ask("POST", "/v1/memory/experiences:import", {"lines": LINE})),
     ),
+    ("POST", "/v1/tokens"): (
+        ("token.create", lambda door: door.ask("POST", "/v1/tokens", {"name": "ci", "scopes": ["read"]})),
+    ),
+    ("DELETE", "/v1/tokens/{name}"): (("token.revoke", revoke_token),),
     ("POST", "/v1/examples:teach"): (
         ("example.teach", lambda door: door.ask("POST", "/v1/examples:teach", {"text": "hi", "label": "greeting"})),
     ),
@@ -236,7 +245,7 @@ async def test_each_request_that_changes_something_leaves_one_entry(door: Door, 
         assert answer.status_code < 300, (action, answer.text)
         (entry,) = await door.entries(action=action)
         assert (entry.actor, entry.origin, entry.agent) == ("alice", "http", "main")
-    known = {action for action, _ in WALK[key]} | {"approval.approve", "sender.deny"}
+    known = {action for action, _ in WALK[key]} | {"approval.approve", "sender.deny", "token.create"}
     every = await door.entries()
     assert {each.action for each in every} <= known
     assert len(every) == len({each.action for each in every})

@@ -55,11 +55,16 @@ class ServiceSettings(Section):
     workspace: Text = "workspace"
     """The only folder that tools may touch; relative to the configuration file's folder."""
     host: Text = "127.0.0.1"
-    """The address that the API listens on; only this machine reaches the default."""
+    """The address that the port listens on; only this machine reaches the default."""
     port: Annotated[Whole, Ge(0), Le(65535)] = 8420
     """Its port; 0: any that is free."""
     probes: bool = True
-    """Whether /livez, /startupz and /readyz are served."""
+    """Whether there is a port: /livez, /startupz, /readyz, /metrics, hooks, and /v1 for those who have a token."""
+    hosts: tuple[Text, ...] = ()
+    """Names under which the port is asked, besides those of this machine, as by a proxy before it."""
+    metrics: Literal["local", "token", "open"] = "local"
+    """The readers of /metrics: "local": programs of this machine, others with a token of scope read; "token": nobody
+    without one; "open": whoever reaches the port."""
     drain: Seconds = 20.0
     """Seconds that work in hand gets to finish at SIGTERM; less than the 30 that container platforms allow."""
     memory_soft: Annotated[Whole, Ge(0)] = 512 * 1024 * 1024

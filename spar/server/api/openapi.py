@@ -17,8 +17,9 @@ from msgspec.structs import FieldInfo
 
 from spar import __version__
 from spar.server.api.query import is_list, meaning, schema_of
-from spar.server.api.route import PATH_PARAMETERS, SCOPES, ApiRoute
+from spar.server.api.route import PATH_PARAMETERS, ApiRoute
 from spar.server.problems import STATUS_OF, ProblemBody
+from spar.service.token_rows import SCOPES
 
 #: Refusals of any route, besides those of `STATUS_OF`.
 _REFUSALS: Final = {

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -18,10 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from spar.server.api.query import NoQuery, read_query
+from spar.service.token_rows import Scope
 
-#: Rights of a token. "admin" has all of them; none of the others has another one.
-Scope = Literal["read", "operate", "approve", "admin"]
-SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 #: Parameters in paths, and what each is.
 PATH_PARAMETERS: Final = {

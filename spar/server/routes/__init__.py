@@ -8,6 +8,6 @@ steps      parses the input of a step: calls and perceptions as JSON
 review     approvals, grants, calls in doubt and dead letters below `/v1`
 probes     `/livez`, `/startupz`, `/readyz`, `/metrics`
 
-contacts/   channels and senders below `/v1`
+contacts/   channels, senders and tokens below `/v1`
 perceived/  incidents, and examples that are learnt from, below `/v1`
 """

@@ -32,6 +32,7 @@ from spar.server.gate import AvailabilityMiddleware
 from spar.server.problems import REFUSALS, on_error, problem
 from spar.server.routes.contacts.channels import channel_routes
 from spar.server.routes.contacts.senders import sender_routes
+from spar.server.routes.contacts.tokens import token_routes
 from spar.server.routes.events import event_routes
 from spar.server.routes.memory import memory_routes
 from spar.server.routes.perceived.incidents import incident_routes
@@ -76,7 +77,7 @@ def control(service: Service) -> Starlette:
             Middleware(AvailabilityMiddleware, service=service),
             Middleware(AuditMiddleware, service=service, routes=routes),
         ],
-        exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},
+        exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found, 405: _wrong_method},
     )
 
 
@@ -180,11 +181,16 @@ def control_routes(service: Service) -> Sequence[ApiRoute]:
         *recovery_routes(service),
         *channel_routes(service),
         *sender_routes(service),
+        *token_routes(service),
         *session_routes(service),
         *learning_routes(service),
         *audit_routes(service),
     ]
     return routes
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    return problem(405, f"{request.method} is not what {request.url.path!r} takes; GET /v1/openapi.json says what is")
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

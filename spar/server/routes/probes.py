@@ -1,14 +1,14 @@
-"""`/livez`, `/startupz`, `/readyz`, `/metrics`: no I/O, no authentication, loopback only; beside them the hooks.
+"""`/livez`, `/startupz`, `/readyz`, `/metrics`: no I/O; the probes need no token; beside them the hooks.
 
 Alive means that the event loop answers; ready means that cycles complete, or that a person paused them. A probe is
-answered from timestamps that the work leaves behind, never by asking the work. Requests that do not name this
-machine as their host are refused, so that no web page can read them through a browser (DNS rebinding).
+answered from timestamps that the work leaves behind, never by asking the work. Where only this machine is listened to,
+requests that do not name it as their host are refused, so that no web page can read them through a browser (DNS
+rebinding). Other machines read the metrics with a token, unless `service.metrics` says otherwise.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -19,25 +19,31 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from spar.errors import NotReadyError
+from spar.server.access.access import Access, AccessRefusedError
+from spar.server.access.browsers import HostNames, is_local, is_local_peer
 from spar.server.bodies import BoundedBodies
-from spar.server.problems import problem
+from spar.server.peers import peer_of
+from spar.server.problems import on_error, problem
 from spar.server.routes.hooks import hook_route
 
 if TYPE_CHECKING:
     from spar.service.app import Service
 
-#: A `Host` header of this machine, with or without a port.
-_LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.ASCII | re.IGNORECASE)
 
-
-def probes(service: Service, *, any_host: bool = False) -> Starlette:
-    """The application that answers probes and scrapes and takes what is posted to hooks.
-
-    Args: any_host: it listens to other machines on purpose.
-    """
+def probes(service: Service, hosts: HostNames, access: Access) -> Starlette:
+    """The application that answers probes and scrapes and takes what is posted to hooks."""
 
     async def metrics(request: Request) -> Response:
         """Return the metrics as Prometheus text, or as OpenMetrics if the client asks for it."""
+        terms = service.loaded.settings.service.metrics
+        if terms == "token" or (terms == "local" and not is_local_peer(peer_of(request))):
+            try:
+                access.demand(await access.token(request.headers), "read")
+            except AccessRefusedError as refusal:
+                return access.refuse(refusal)
+            except NotReadyError as error:
+                return await on_error(request, error)
         body, content_type = service.metrics.render(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
@@ -59,7 +65,7 @@ def probes(service: Service, *, any_host: bool = False) -> Starlette:
             host = request.headers.get("host")
             if host is None:  # as HTTP/1.0 allows it: nothing says that it is not a web page's request
                 return problem(400, "a request must say which host it is for")
-            if any_host or is_local(host):
+            if hosts.is_open or hosts.is_known(host):
                 return await endpoint(request)
             return problem(421, f"host {host!r} is not served here; known: localhost, 127.0.0.1, [::1]")
 
@@ -67,13 +73,8 @@ def probes(service: Service, *, any_host: bool = False) -> Starlette:
 
     aliases = {"/livez": livez, "/healthz": livez, "/startupz": startupz, "/readyz": readyz, "/metrics": metrics}
     routes = [at(path, endpoint) for path, endpoint in aliases.items()]
-    routes.append(hook_route(service, any_host=any_host, is_local=is_local))
+    routes.append(hook_route(service, any_host=hosts.is_open, is_local=is_local))
     return Starlette(routes=routes, middleware=[Middleware(BoundedBodies)])
-
-
-def is_local(host: str) -> bool:
-    """Return whether a `Host` header names this machine, as seen from itself."""
-    return _LOCAL.fullmatch(host) is not None
 
 
 def _answer(is_well: bool, report: dict[str, Any]) -> Response:

@@ -16,18 +16,16 @@ from starlette.responses import Response
 
 from spar.agent.measured import Blockable
 from spar.errors import TransientError
-from spar.records.session import Origin
 from spar.runs.run import Receipt, RunStatus
 from spar.server.answers import PATIENCE, on_loop, reply
 from spar.server.api.route import ApiRoute
 from spar.server.event_streams import After, EventsAnswer, after_of, framed, frames
+from spar.server.peers import origin_of
 
 if TYPE_CHECKING:
     from spar.runs.run_events import RunEvent
     from spar.service.app import Service
 
-#: The origin of sessions that begin here.
-HTTP = Origin("http")
 #: Who may follow runs at once: a fifth of all connections that the server takes.
 FOLLOWERS = 50
 #: Runs of one list.
@@ -88,12 +86,13 @@ def run_routes(service: Service) -> list[ApiRoute]:
         A header `traceparent` is linked to the traces of the run.
         """
         agent = service.agent("")
+        origin = origin_of(request)
         parent, tracer = request.headers.get("traceparent", ""), service.tracer
 
         async def work() -> Receipt:
             receipt = await agent.submit(
                 body.message, session=body.session, mode=body.mode, idempotency_key=body.idempotency_key,
-                output=body.output, options=body.options, origin=HTTP,
+                output=body.output, options=body.options, origin=origin,
             )  # fmt: skip
             if tracer is not None and parent:  # before its first cycle can end: nothing was awaited in between
                 tracer.linked(receipt.run_id, parent)

@@ -7,4 +7,5 @@ channels      shows channels, and has undelivered messages tried again or droppe
 sensors       lists sensors, and has one in quarantine tried again
 learn         teaches which intent or kind a text has, lists and forgets examples
 senders       lists, pairs, allows, denies and forgets senders of messages
+tokens        makes, lists and revokes tokens of programs
 """

@@ -1,0 +1,98 @@
+"""Door of the API at the port: whoever comes in has a token, and the right that the route needs.
+
+The head alone decides; of the body of a request that is refused nothing is read. To those inside, the peer of the
+request is the token: `token NAME` is who did it, never the owner of the process. An answer that goes on, as a stream of
+events, ends with its token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Match
+
+from spar.errors import NotReadyError
+from spar.server.access.access import Access, AccessRefusedError
+from spar.server.access.browsers import HostNames
+from spar.server.api.route import ApiRoute
+from spar.server.problems import on_error, problem
+from spar.service.token_rows import TokenRow
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from spar.service.app import Service
+
+#: Methods whose answers tell something and change nothing.
+READS: Final = frozenset({"GET", "HEAD"})
+
+
+class _EndedError(OSError):
+    """The token of an answer that goes on is not good any more."""
+
+
+class TokenDoor:
+    """An application behind tokens.
+
+    Args: routes: those of the application, with the right that each needs; hosts: the names that it may be asked under.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, routes: Sequence[ApiRoute], hosts: HostNames,
+                 access: Access) -> None:  # fmt: skip
+        self._app, self._service, self._routes = app, service, routes
+        self._hosts, self._access = hosts, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            token = await self._admitted(scope)
+        except AccessRefusedError as refusal:
+            await self._access.refuse(refusal)(scope, receive, send)
+        except NotReadyError as error:
+            await (await on_error(Request(scope), error))(scope, receive, send)
+        else:
+            inside = {**scope, "client": (f"token {token.name}", 0), "token": token.name}
+            await self._serve(token, inside, receive, send)
+
+    async def _admitted(self, scope: Scope) -> TokenRow:
+        """Return the token of a request that may come in. Raises: AccessRefusedError, NotReadyError."""
+        headers = Headers(scope=scope)
+        host = headers.get("host")
+        if host is None:  # as HTTP/1.0 allows it: nothing says that it is not a web page's request
+            raise AccessRefusedError(400, "host", "a request must say which host it is for")
+        if not self._hosts.is_known(host):
+            raise AccessRefusedError(421, "host", f"host {host[:100]!r} is not served here; service.hosts names others")
+        if self._hosts.is_foreign(headers):
+            raise AccessRefusedError(403, "origin", "web pages of other origins may not ask here")
+        token = await self._access.token(headers)
+        for route in self._routes:
+            if route.matches(scope)[0] is Match.FULL:
+                self._access.demand(token, route.scope)
+                break
+        return token
+
+    async def _serve(self, token: TokenRow, scope: Scope, receive: Receive, send: Send) -> None:
+        is_read, has_begun, has_ended = scope["method"] in READS, False, False
+
+        async def sending(message: Message) -> None:
+            nonlocal has_begun, has_ended
+            if has_ended:
+                raise _EndedError
+            if not is_read or self._service.tokens.is_valid(token):
+                has_begun = True
+                await send(message)
+                return
+            has_ended = True
+            if has_begun:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            else:
+                await problem(401, "the token was revoked or has expired meanwhile")(scope, receive, send)
+            raise _EndedError
+
+        try:
+            await self._app(scope, receive, sending)
+        except (_EndedError, ClientDisconnect):
+            if not has_ended:
+                raise

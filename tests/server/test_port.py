@@ -1,0 +1,321 @@
+"""The API at the port: who may do what with which token, and what web pages and strangers get."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from memory import Memory
+from spar import Action, Agent, Perception
+from spar.config.load import load
+from spar.server.access.access import TELL_EVERY, Access
+from spar.server.access.browsers import HostNames
+from spar.server.access.safe_headers import SAFE
+from spar.server.api.route import PATH_PARAMETERS, ApiRoute
+from spar.server.port import port
+from spar.server.routes.control import control_routes
+from spar.service.app import Service
+from spar.service.token_rows import SCOPES, Scope, TokenRow
+
+ROUTES = control_routes(cast(Service, None))
+STRANGER = ("192.0.2.7", 4711)
+
+
+class Slow:
+    """Planner whose runs end when they are let."""
+
+    def __init__(self) -> None:
+        self.may_end = asyncio.Event()
+
+    async def plan(self, perceptions: list[Perception]) -> Action | None:
+        if not perceptions:
+            return None
+        await self.may_end.wait()
+        return Action(output="done")
+
+
+class Port:
+    """An agent with its port, and a token of each right."""
+
+    def __init__(self, agent: Agent, memory: Memory, planner: Slow, **settings: Any) -> None:
+        self.agent, self.memory, self.planner = agent, memory, planner
+        self.service = Service(load(None, environ=settings), agent)
+        self.application = port(self.service, self.service.loaded.settings.service.host)
+        self.tokens: dict[str, str] = {}
+
+    async def make(self, name: str, *scopes: Scope) -> str:
+        self.tokens[name] = (await self.service.tokens.create(name, scopes)).token
+        return self.tokens[name]
+
+    async def ask(self, method: str, path: str, token: str = "", *, peer: tuple[str, int] = ("127.0.0.1", 5),
+                  headers: Any = (), **more: Any) -> httpx.Response:  # fmt: skip
+        sent = [*headers, *([("authorization", f"Bearer {token}")] if token else [])]
+        transport = httpx.ASGITransport(self.application, client=peer)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8420") as client:
+            return await client.request(method, path, headers=sent, **more)
+
+
+@pytest.fixture
+async def agent(tmp_path: Path) -> AsyncIterator[Port]:
+    memory, planner = Memory(f"sqlite:///{tmp_path / 'memory.db'}"), Slow()
+    agent = Agent(plan=planner, memory=memory, loop_interval="off")
+    async with agent:
+        door = Port(agent, memory, planner)
+        for scope in SCOPES:
+            await door.make(scope, scope)
+        yield door
+        planner.may_end.set()
+
+
+def target(route: ApiRoute) -> str:
+    """Return a path of this route, with a parameter that none knows: nobody who comes in changes anything."""
+    return route.plain_path.format_map(dict.fromkeys(PATH_PARAMETERS, "x")) + "?oddity=1"
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+async def test_each_right_opens_its_routes_and_no_other_one(agent: Port, scope: Scope) -> None:
+    for route in ROUTES:
+        answer = await agent.ask(route.method, target(route), agent.tokens[scope], json={})
+
+        told = (route.method, route.path, answer.text)
+        if scope in (route.scope, "admin"):
+            assert answer.status_code == 422, told  # it came in, and the parameter was read
+            continue
+        assert answer.status_code == 403, told
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert (answer.json()["scope"], f"'{route.scope}'" in answer.json()["detail"]) == (route.scope, True), told
+        assert f'error="insufficient_scope", scope="{route.scope}"' in answer.headers["www-authenticate"]
+
+
+async def test_rights_add_up(agent: Port) -> None:
+    token = await agent.make("both", "read", "approve")
+
+    answers = {route.scope: await agent.ask(route.method, target(route), token, json={}) for route in ROUTES}
+
+    statuses = {scope: answer.status_code for scope, answer in answers.items()}
+    assert statuses == {"read": 422, "approve": 422, "operate": 403, "admin": 403}
+
+
+async def test_without_a_good_token_nothing_is_told(agent: Port) -> None:
+    revoked = await agent.make("old", "admin")
+    await agent.service.tokens.revoke("old")
+    good = agent.tokens["admin"]
+    heads: list[list[tuple[str, str]]] = [
+        [],
+        [("authorization", "")],
+        [("authorization", "Bearer")],
+        [("authorization", good)],
+        [("authorization", f"Basic {good}")],
+        [("authorization", f"Bearer {good}x")],
+        [("authorization", f"Bearer {revoked}")],
+        [("authorization", f"Bearer {good}"), ("authorization", f"Bearer {good}")],
+        [("cookie", f"token={good}")],
+        [("x-api-key", good)],
+    ]
+    for path in ("/v1/status", "/v1/nothing", "/v1", "/v1/", f"/v1/status?access_token={good}", "/v1/tokens"):
+        for headers in heads:
+            answer = await agent.ask("GET", path, headers=headers)
+            assert answer.status_code == 401, (path, headers)
+            assert answer.headers["www-authenticate"].startswith('Bearer realm="spar"')
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert good not in answer.text
+
+
+async def test_a_head_is_answered_as_a_get_and_other_methods_are_told(agent: Port) -> None:
+    read, operate = agent.tokens["read"], agent.tokens["operate"]
+
+    assert (await agent.ask("HEAD", "/v1/status", read)).status_code == 200
+    assert (await agent.ask("HEAD", "/v1/status", operate)).status_code == 403
+    wrong = await agent.ask("PUT", "/v1/status", read)
+    assert (wrong.status_code, wrong.headers["content-type"]) == (405, "application/problem+json")
+    assert (await agent.ask("GET", "/v1/nothing", read)).status_code == 404
+
+
+async def test_of_a_request_that_is_refused_no_body_is_read(agent: Port) -> None:
+    async def receive() -> Any:
+        raise AssertionError("the body was asked for")
+
+    for token, status in (("", 401), (agent.tokens["read"], 403)):
+        sent: list[Any] = []
+
+        async def send(message: Any, sent: list[Any] = sent) -> None:
+            sent.append(message)
+
+        headers = [
+            (b"host", b"127.0.0.1"),
+            (b"content-length", b"99999999999"),
+            (b"authorization", f"Bearer {token}".encode()),
+        ]
+        await agent.application(
+            {"type": "http", "method": "POST", "path": "/v1/runs", "headers": headers, "query_string": b"",
+             "client": STRANGER, "root_path": "", "scheme": "http"},
+            receive, send,
+        )  # fmt: skip
+        assert sent[0]["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "localhost:1"}, 200),
+        ({"host": "[::1]:8420"}, 200),
+        ({"host": "127.0.0.1:8420", "origin": "http://127.0.0.1:8420", "sec-fetch-site": "same-origin"}, 200),
+        ({"sec-fetch-site": "none"}, 200),
+        ({"host": "evil.example"}, 421),
+        ({"host": "127.0.0.1.evil.example"}, 421),
+        ({"host": "192.0.2.1:8420"}, 421),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://localhost:8420"}, 403),
+        ({"origin": "http://127.0.0.1:8421"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": ""}, 403),
+    ],
+)
+async def test_other_hosts_and_pages_of_other_origins_are_refused_also_with_a_token(
+    agent: Port, headers: dict[str, str], status: int
+) -> None:
+    answer = await agent.ask("GET", "/v1/status", agent.tokens["admin"], headers=list(headers.items()))
+
+    assert answer.status_code == status, answer.text
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("listens_to", "names", "known", "unknown"),
+    [
+        ("127.0.0.1", (), ("localhost", "127.0.0.1:9", "[::1]"), ("spar.example.org", "192.0.2.1", "")),
+        ("127.0.0.1", ("Spar.Example.org",), ("spar.example.org", "SPAR.example.org:443", "localhost"),
+         ("example.org", "192.0.2.1")),
+        ("0.0.0.0", (), ("192.0.2.1:8420", "[2001:db8::1]:8420", "localhost"),
+         ("spar.example.org", "192.0.2.1.evil.example")),
+        ("::", ("spar",), ("spar:8420", "192.0.2.1"), ("spar.evil.example",)),
+    ],
+)  # fmt: skip
+def test_a_port_is_asked_by_address_or_by_a_name_that_was_given_to_it(
+    listens_to: str, names: tuple[str, ...], known: tuple[str, ...], unknown: tuple[str, ...]
+) -> None:
+    hosts = HostNames(listens_to, names)
+
+    assert [host for host in known if not hosts.is_known(host)] == []
+    assert [host for host in unknown if hosts.is_known(host)] == []
+
+
+async def test_every_answer_keeps_browsers_from_using_it_otherwise(agent: Port) -> None:
+    asked = [
+        ("GET", "/livez", ""), ("GET", "/metrics", ""), ("GET", "/nothing", ""), ("POST", "/hooks/none", ""),
+        ("GET", "/v1/status", ""), ("GET", "/v1/status", agent.tokens["read"]),
+        ("POST", "/v1/runs", agent.tokens["read"]),
+        ("GET", "/v1/runs?limit=x", agent.tokens["read"]),
+    ]  # fmt: skip
+    for method, path, token in asked:
+        answer = await agent.ask(method, path, token)
+        for name, value in SAFE:
+            assert answer.headers.get_list(name.decode()) == [value.decode()], (path, answer.headers)
+
+
+async def test_what_a_token_does_is_told_as_its_own(agent: Port) -> None:
+    token = agent.tokens["admin"]
+    await agent.ask("POST", "/v1/agents/main:pause", token)
+    sender = await agent.ask("POST", "/v1/senders:allow", token, json={"sender": "mail:a@example.org"})
+    made = await agent.ask("POST", "/v1/tokens", token, json={"name": "second", "scopes": ["read"]})
+    await agent.ask("POST", "/v1/runs", token, json={"message": "/status", "session": "new"})
+    agent.planner.may_end.set()
+    await agent.ask("POST", "/v1/runs", token, json={"message": "hello", "session": "new"})
+
+    assert sender.json()["by"] == "token admin"
+    assert made.status_code == 201
+    assert {entry.actor for entry in await agent.memory.audit.entries()} == {"token admin"}
+    session = (await agent.ask("GET", "/v1/sessions/new", token)).json()
+    assert session["origin"]["sender"] == "token admin"
+
+
+async def test_an_answer_that_was_waited_for_is_not_given_to_a_token_that_was_revoked_meanwhile(agent: Port) -> None:
+    token = agent.tokens["read"]
+    receipt = await agent.agent.submit("hello")
+    waiting = asyncio.create_task(agent.ask("GET", f"/v1/runs/{receipt.run_id}/wait?timeout=600", token))
+    await asyncio.sleep(0)
+    while agent.agent.runs.open == 0 or not agent.service.tokens.is_open:
+        await asyncio.sleep(0)
+    for _ in range(50):  # until it waits
+        await asyncio.sleep(0)
+
+    await agent.service.tokens.revoke("read")
+    agent.planner.may_end.set()
+
+    assert (await waiting).status_code == 401
+    assert "done" not in (await waiting).text
+
+
+@pytest.mark.parametrize(
+    ("terms", "peer", "token", "status"),
+    [
+        ("local", ("127.0.0.1", 5), False, 200), ("local", ("::ffff:127.0.0.1", 5), False, 200),
+        ("local", STRANGER, False, 401), ("local", STRANGER, True, 200),
+        ("token", ("127.0.0.1", 5), False, 401), ("token", ("127.0.0.1", 5), True, 200),
+        ("open", STRANGER, False, 200),
+    ],
+)  # fmt: skip
+async def test_the_metrics_are_read_by_those_whom_the_setting_lets(
+    tmp_path: Path, terms: str, peer: tuple[str, int], token: bool, status: int
+) -> None:
+    memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
+    async with Agent(memory=memory, loop_interval="off") as agent:
+        door = Port(agent, memory, Slow(), SPAR_SERVICE__METRICS=terms)
+        read, operate = await door.make("reader", "read"), await door.make("operator", "operate")
+
+        answer = await door.ask("GET", "/metrics", read if token else "", peer=peer)
+        other = await door.ask("GET", "/metrics", operate, peer=STRANGER)
+
+    assert answer.status_code == status
+    assert other.status_code == (200 if terms == "open" else 403)
+    for probe in ("/livez", "/readyz", "/startupz"):
+        assert (await door.ask("GET", probe, peer=STRANGER)).status_code in (200, 503)
+
+
+class Now:
+    """Clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+async def test_refusals_are_counted_by_reason_and_nothing_grows_with_their_number(agent: Port) -> None:
+    for number in range(300):
+        await agent.ask("GET", "/v1/status", f"spar_{number:043}", peer=(f"192.0.2.{number % 250}", number))
+    await agent.ask("GET", "/v1/status")
+    await agent.ask("GET", "/v1/status", headers=[("origin", "null")])
+    await agent.ask("GET", "/v1/status", headers=[("host", "evil")])
+    await agent.ask("POST", "/v1/runs", agent.tokens["read"])
+
+    assert agent.service.refused == {"unknown": 300, "missing": 1, "origin": 1, "host": 1, "scope": 1}
+    page = (await agent.ask("GET", "/metrics")).text
+    assert 'spar_http_refused_total{reason="unknown"} 300.0' in page
+
+
+async def test_the_log_has_one_line_a_minute_about_refusals_with_their_number(agent: Port) -> None:
+    now, lines = Now(), list[Any]()
+
+    class Telling(Access):
+        """Access that remembers its lines."""
+
+        def tell(self, reasons: dict[str, int]) -> None:
+            lines.append(reasons)
+
+    access = Telling(agent.service, now)
+    for now.seconds in (0.0, 1.0, 2.0, TELL_EVERY - 1, TELL_EVERY, TELL_EVERY + 1):
+        try:
+            access.demand(TokenRow("x", ("read",), "", agent.agent.core.clock.now()), "admin")
+        except Exception as refusal:
+            access.refuse(cast(Any, refusal))
+
+    assert lines == [{"scope": 1}, {"scope": 4}]
