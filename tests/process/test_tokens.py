@@ -1,0 +1,252 @@
+"""Tokens from outside: a real service, real sockets, and what a kill, a list, a log and a look at the machine tell."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.process.conftest import Service, Spar, until
+
+pytestmark = pytest.mark.process
+
+#: Routes of each right that change nothing they are asked for in vain, and how they answer who may.
+ASKED = {
+    "read": (("GET", "/v1/status?lanes=0", None, 200), ("GET", "/v1/approvals", None, 200)),
+    "operate": (
+        ("POST", "/v1/runs", {"message": "hello"}, 202),
+        ("POST", "/v1/agents/main:step_sense", None, 409),  # it runs
+    ),
+    "approve": (("POST", "/v1/approvals/none", {"digest": "x", "decision": "deny"}, 404),),
+    "admin": (("GET", "/v1/tokens", None, 200), ("DELETE", "/v1/memory/experiences/none", None, 404)),
+}
+
+DEEDS = """
+[agent]
+loop_interval = 0.05
+
+[[sensors]]
+use = "messages"
+
+[[rules]]
+name = "deeds"
+when = { kind = "message" }
+
+[[rules.calls]]
+tool = "deed"
+params = {}
+
+[[tools]]
+use = "mine:deed"
+"""
+
+
+def ask(service: Service, token: str, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+    bearer = {"authorization": f"Bearer {token}"} if token else {}
+    return httpx.request(method, service.address + path, json=body, headers={**bearer, **headers}, timeout=20.0,
+                         trust_env=False)  # fmt: skip
+
+
+def create(spar: Spar, name: str, scopes: str, *more: str) -> str:
+    made = spar("tokens", "create", name, "--scopes", scopes, *more)
+    assert made.code == 0, made
+    assert made.out.count("\n") == 1
+    return made.out.strip()
+
+
+def test_each_right_can_do_what_it_may_and_nothing_else(spar: Spar, service: Service) -> None:
+    tokens = {scope: create(spar, scope, scope) for scope in ASKED}
+
+    for scope, token in tokens.items():
+        for needed, asked in ASKED.items():
+            for method, path, body, status in asked:
+                answer = ask(service, token, method, path, body)
+                if scope in (needed, "admin"):
+                    assert answer.status_code == status, (scope, path, answer.text)
+                else:
+                    assert (answer.status_code, answer.json()["scope"]) == (403, needed), (scope, path, answer.text)
+    assert [ask(service, "", method, path, body).status_code
+            for asked in ASKED.values() for method, path, body, _ in asked] == [401] * 7  # fmt: skip
+
+
+def test_tokens_are_made_and_revoked_while_the_service_runs_and_while_it_does_not(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
+    before = create(spar, "before", "read", "--days", "30")
+    service = start().ready()
+    during = create(spar, "during", "read,operate")
+    assert spar("tokens", "create", "before", "--scopes", "read").code == 1
+    assert [ask(service, token, "GET", "/v1/runs").status_code for token in (before, during)] == [200, 200]
+
+    assert spar("tokens", "revoke", "before").code == 0
+    assert [ask(service, token, "GET", "/v1/runs").status_code for token in (before, during)] == [401, 200]
+    assert service.stop() == 0
+    assert spar("tokens", "create", "during", "--scopes", "read").code == 1
+    assert spar("tokens", "revoke", "during").code == 0
+    assert spar("tokens", "revoke", "during").code == 1
+    after = create(spar, "after", "read")
+    (row,) = spar("--json", "tokens", "list").json
+    assert (row["name"], row["scopes"], row["by"], row["used_at"]) == ("after", ["read"], getpass.getuser(), None)
+
+    service = start().ready()
+    statuses = [ask(service, token, "GET", "/v1/runs").status_code for token in (before, during, after)]
+    assert statuses == [401, 401, 200]
+    entries = [(each["action"], each["subject"], each["origin"]) for each in spar("--json", "audit").json]
+    assert entries[::-1] == [
+        ("token.create", "before", "shell"), ("token.create", "during", "http"), ("token.revoke", "before", "http"),
+        ("agent.stop", "main", "signal"), ("token.revoke", "during", "shell"), ("token.create", "after", "shell"),
+    ]  # fmt: skip
+    until(lambda: spar("--json", "tokens", "list").json[0]["used_at"], "its use")
+
+
+def test_a_wrong_command_is_told_what_is_right(spar: Spar) -> None:
+    for arguments, code, words in (
+        (("ci", "--scopes", "root"), 64, "'root': must be of read, operate, approve, admin"),
+        (("ci", "--scopes", ","), 64, "--scopes is empty"),
+        (("ci",), 64, "--scopes"),
+        (("C I", "--scopes", "read"), 64, "small letters"),
+        (("ci", "--scopes", "read", "--days", "0"), 64, "--days"),
+    ):
+        refused = spar("tokens", "create", *arguments)
+        assert (refused.code, words in refused.err) == (code, True), refused
+
+
+def test_a_token_that_was_printed_outlives_a_kill(spar: Spar, start: Callable[..., Service]) -> None:
+    service = start().ready()
+    token = create(spar, "ci", "read")
+    service.kill()
+
+    service = start().ready()
+
+    assert ask(service, token, "GET", "/v1/runs").status_code == 200
+    assert [each["action"] for each in spar("--json", "audit", "--action", "token").json] == ["token.create"]
+    assert spar("verify").code == 0
+
+
+@pytest.mark.parametrize(("crash", "number"), [("audit.between:1", 0)])
+def test_a_kill_leaves_a_token_with_its_entry_or_neither(
+    spar: Spar, start: Callable[..., Service], crash: str, number: int
+) -> None:
+    service = start(environ={"SPAR_CRASH": crash}).ready()
+    assert spar("tokens", "create", "ci", "--scopes", "read").code != 0
+    service.wait()
+
+    assert len(spar("--json", "tokens", "list").json) == number
+    assert len(spar("--json", "audit", "--action", "token").json) == number
+
+
+def test_a_token_ends_by_itself(spar: Spar, service: Service) -> None:
+    token = create(spar, "brief", "read", "--days", "0.00003")  # 2.6 seconds
+
+    until(lambda: ask(service, token, "GET", "/v1/runs").status_code == 401, "the end of the token")
+
+    assert spar("--json", "tokens", "list").json[0]["is_expired"] is True
+    assert "expired" in spar("tokens", "list").out
+
+
+def test_a_token_stands_in_no_log_list_row_or_command_line(spar: Spar, start: Callable[..., Service]) -> None:
+    service = start("--set", "log.level=debug", "--set", 'log.file="spar.log"', "--set", "log.format=json").ready()
+    token = create(spar, "bot", "admin")
+    for path in ("/v1/status", f"/v1/{token}", f"/v1/runs/{token}", f"/v1/status?token={token}"):
+        ask(service, token, "GET", path)
+        ask(service, f"{token[:-1]}A", "GET", path)
+    sent = ask(service, token, "POST", "/v1/runs", {"message": "hello", "session": "room"}).json()
+    ask(service, token, "GET", f"/v1/runs/{sent['run_id']}/wait")
+    ask(service, token, "POST", "/v1/agents/main:pause")
+    command = Path(f"/proc/{service.process.pid}/cmdline").read_bytes()
+    shown = [spar(*words).out for words in (("status", "--json"), ("audit", "--json"), ("tokens", "list", "--json"))]
+    assert service.stop() == 0
+
+    secret = token.removeprefix("spar_").encode()
+    files = [path for path in spar.folder.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".db" for path in files)
+    assert [path.name for path in files if secret in path.read_bytes()] == []
+    assert secret.decode() not in service.err + "".join(shown)
+    assert secret not in command
+    assert {each["actor"] for each in json.loads(shown[1])} == {"token bot", getpass.getuser()}
+
+
+@contextmanager
+def following(service: Service, token: str) -> Iterator[Iterator[str]]:
+    with (
+        httpx.Client(timeout=20.0, trust_env=False) as client,
+        client.stream("GET", f"{service.address}/v1/events", headers={"authorization": f"Bearer {token}"}) as answer,
+    ):
+        assert answer.status_code == 200
+        yield answer.iter_lines()
+
+
+def test_a_stream_of_events_ends_with_its_token(spar: Spar, service: Service) -> None:
+    token = create(spar, "viewer", "read")
+    with following(service, token) as lines:
+        next(line for line in lines if line.startswith("event:"))
+        assert spar("tokens", "revoke", "viewer").code == 0
+
+        rest = list(lines)  # it ends: each cycle is an event
+
+    assert len([line for line in rest if line.startswith("event:")]) < 1_000
+
+
+def test_what_a_token_approves_is_told_as_its_own(spar: Spar, start: Callable[..., Service]) -> None:
+    (spar.folder / "mine.py").write_text(
+        "from spar import tool\n\n@tool(effect='once', approval='ask')\nasync def deed() -> str:\n    '''Do it.'''\n"
+        "    return 'done'\n"
+    )
+    spar.write(DEEDS)
+    service = start().ready()
+    token = create(spar, "phone", "read,approve")
+    assert spar("send", "--no-wait", "go").code == 0
+    (asked,) = until(lambda: ask(service, token, "GET", "/v1/approvals").json(), "a question")
+
+    answer = ask(
+        service, token, "POST", f"/v1/approvals/{asked['id']}", {"digest": asked["digest"], "decision": "approve"}
+    )
+
+    assert answer.status_code == 200, answer.text
+    assert "token phone" in answer.text
+    (entry,) = spar("--json", "audit", "--action", "approval").json
+    assert entry["actor"] == "token phone"
+
+
+def test_hosts_that_are_named_are_served_and_prometheus_may_have_a_token(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
+    service = start("--set", 'service.hosts=["spar.example.org"]', "--set", "service.metrics=token").ready()
+    token, other = create(spar, "prometheus", "read"), create(spar, "operator", "operate")
+
+    assert ask(service, token, "GET", "/v1/runs", host="spar.example.org").status_code == 200
+    assert ask(service, token, "GET", "/v1/runs", host="evil.example.org").status_code == 421
+    assert [ask(service, each, "GET", "/metrics").status_code for each in (token, other, "")] == [200, 403, 401]
+    assert 'spar_http_refused_total{reason="scope"} 1.0' in ask(service, token, "GET", "/metrics").text
+    assert service.get("/livez").status_code == 200
+
+
+def test_many_who_are_refused_are_one_line_of_the_log_and_keep_nobody_waiting(spar: Spar, service: Service) -> None:
+    with httpx.Client(trust_env=False, timeout=20.0) as client:
+        for number in range(200):
+            assert (
+                client.get(f"{service.address}/v1/status", headers={"authorization": f"Bearer {number}"}).status_code
+                == 401
+            )
+
+    assert len([line for line in service.lines if "requests refused at the port" in line]) == 1
+    assert service.get("/readyz").status_code == 200
+
+
+def test_a_large_body_without_a_token_is_refused_before_it_is_sent(spar: Spar, service: Service) -> None:
+    host, _, number = service.address.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(number)), timeout=20) as made:
+        made.sendall(
+            b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n"
+        )
+
+        head = made.recv(65_536)
+
+    assert head.startswith(b"HTTP/1.1 401 "), head
