@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
+import shutil
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +18,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.process.conftest import Service, Spar, until
+from tests.process.conftest import CONFIG, Service, Spar, until
 
 pytestmark = pytest.mark.process
+
+ROOT = CONFIG.parent
 
 #: Routes of each right that change nothing they are asked for in vain, and how they answer who may.
 ASKED = {
@@ -189,9 +196,8 @@ def test_a_stream_of_events_ends_with_its_token(spar: Spar, service: Service) ->
         next(line for line in lines if line.startswith("event:"))
         assert spar("tokens", "revoke", "viewer").code == 0
 
-        rest = list(lines)  # it ends: each cycle is an event
-
-    assert len([line for line in rest if line.startswith("event:")]) < 1_000
+        for count, _ in enumerate(lines):  # it ends: each cycle is a few events
+            assert count < 2_000, "the stream goes on without its token"
 
 
 def test_what_a_token_approves_is_told_as_its_own(spar: Spar, start: Callable[..., Service]) -> None:
@@ -229,6 +235,7 @@ def test_hosts_that_are_named_are_served_and_prometheus_may_have_a_token(
 
 
 def test_many_who_are_refused_are_one_line_of_the_log_and_keep_nobody_waiting(spar: Spar, service: Service) -> None:
+    began = time.monotonic()
     with httpx.Client(trust_env=False, timeout=20.0) as client:
         for number in range(200):
             assert (
@@ -236,7 +243,8 @@ def test_many_who_are_refused_are_one_line_of_the_log_and_keep_nobody_waiting(sp
                 == 401
             )
 
-    assert len([line for line in service.lines if "requests refused at the port" in line]) == 1
+    lines = [line for line in service.lines if "requests refused at the port" in line]
+    assert 1 <= len(lines) <= 1 + (time.monotonic() - began) // 60
     assert service.get("/readyz").status_code == 200
 
 
@@ -250,3 +258,26 @@ def test_a_large_body_without_a_token_is_refused_before_it_is_sent(spar: Spar, s
         head = made.recv(65_536)
 
     assert head.startswith(b"HTTP/1.1 401 "), head
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_commands_of_the_page_do_what_it_says(spar: Spar, service: Service) -> None:
+    page = (ROOT / "docs" / "how-to" / "http.md").read_text()
+    lines = re.findall(r"^\$ (.*)$", "\n".join(re.findall(r"^```console\n(.*?)^```", page, re.M | re.S)), re.M)
+    script = "\n".join(f"{line}\necho; echo ---" for line in lines).replace("http://127.0.0.1:8420", service.address)
+    command = f'spar() {{ "{sys.executable}" -m spar "$@"; }}\n{script}'
+
+    done = subprocess.run(["bash", "-ec", command], cwd=spar.folder, env=spar.environ, capture_output=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    parts = [part.strip() for part in done.stdout.decode().split("---\n")]
+    told = dict(zip(lines, parts, strict=False))
+    curls = [line for line in lines if line.startswith("curl")]
+    assert len(curls) == 4
+    status, receipt, runs, document = (json.loads(told[line]) for line in curls)
+    assert status["pid"] == service.process.pid
+    assert {run["run_id"] for run in runs} >= {receipt["run_id"]}
+    assert document["openapi"] == "3.1.0"
+    assert "revoked: bot" in parts
+    assert "dashboard" in told["spar tokens list"]
+    assert "token.revoke" not in told['spar audit --actor "token bot"']

@@ -54,6 +54,8 @@ class Access:
         self._service, self._monotonic = service, monotonic
         self._told_at: float | None = None
         self._untold: Counter[str] = Counter()
+        #: Digests of tokens whose use is being noted: one note at a time, however busy the agent's loop is.
+        self._noting: set[str] = set()
 
     async def token(self, headers: Headers) -> TokenRow:
         """Return the token of a request, which may not have the right for it.
@@ -109,9 +111,13 @@ class Access:
     def _note_use(self, row: TokenRow) -> None:
         """Have the use noted; nobody waits for the disk."""
         loop = self._service.agent("").event_loop
-        if loop is not None and not loop.is_closed():
-            work = self._service.tokens.note_use(row)
-            try:
-                asyncio.run_coroutine_threadsafe(work, loop)
-            except RuntimeError:  # it was closed just now
-                work.close()
+        if loop is None or loop.is_closed() or row.digest in self._noting:
+            return
+        work = self._service.tokens.note_use(row)
+        try:
+            noting = asyncio.run_coroutine_threadsafe(work, loop)
+        except RuntimeError:  # it was closed just now
+            work.close()
+            return
+        self._noting.add(row.digest)
+        noting.add_done_callback(lambda _: self._noting.discard(row.digest))
