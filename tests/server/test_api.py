@@ -172,6 +172,22 @@ def test_every_parameter_and_body_has_a_meaning() -> None:
     assert set(PATH_PARAMETERS) >= {name for route in ROUTES for name in route.param_convertors}
 
 
+@pytest.mark.parametrize("route", [route for route in ROUTES if {"target", "verb"} & set(route.param_convertors)],
+                         ids=lambda route: route.plain_path)  # fmt: skip
+async def test_every_verb_that_is_documented_is_known_and_no_other_one(service: Service, route: ApiRoute) -> None:
+    transport = httpx.ASGITransport(control(service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
+
+        async def told(verb: str) -> str:
+            name = "main" if "agents" in route.path else "x"
+            path = route.plain_path.format(target=f"{name}:{verb}", id="x", verb=verb)
+            return (await client.request(route.method, path)).text
+
+        assert route.verbs
+        assert "no verb 'oddity'" in await told("oddity")
+        assert [verb for verb in route.verbs if "no verb" in await told(verb)] == []
+
+
 async def test_the_service_serves_the_document(service: Service) -> None:
     transport = httpx.ASGITransport(control(service))
     async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:

@@ -82,7 +82,7 @@ def _operation(route: ApiRoute, by_type: list[tuple[Any, dict[str, Any]]]) -> di
         "summary": first + point.strip(),
         "security": [{"token": [route.scope]}],
         "parameters": [
-            *map(_path_parameter, route.param_convertors),
+            *(_path_parameter(name, route) for name in route.param_convertors),
             *map(_parameter, msgspec.structs.fields(route.query)),
         ],
         "responses": {
@@ -105,9 +105,13 @@ def _id(route: ApiRoute) -> str:
     return "_".join([route.method.lower(), *re.findall(r"[a-z]+", route.plain_path.removeprefix("/v1/"))])
 
 
-def _path_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "description": PATH_PARAMETERS[name],
-            "schema": {"type": "string"}}  # fmt: skip
+def _path_parameter(name: str, route: ApiRoute) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    if name == "verb":
+        schema["enum"] = list(route.verbs)
+    elif name == "target":
+        schema["pattern"] = f":({'|'.join(route.verbs)})$"
+    return {"name": name, "in": "path", "required": True, "description": PATH_PARAMETERS[name], "schema": schema}
 
 
 def _parameter(field: FieldInfo) -> dict[str, Any]:

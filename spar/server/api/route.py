@@ -42,12 +42,13 @@ class ApiRoute(Route):
         scope: The right that a token needs for it.
         status: The status of its answer when all went well.
         answer: The type of its answer, `Any` where that is no type of ours; None for a stream of events.
+        verbs: The words that `target` may end with behind its colon, or that `verb` may be.
     """
 
     def __init__(self, method: Method, path: str, handler: Callable[..., Awaitable[Response]], scope: Scope, *,
-                 status: int = 200, answer: Any = Any) -> None:  # fmt: skip
+                 status: int = 200, answer: Any = Any, verbs: tuple[str, ...] = ()) -> None:  # fmt: skip
         self.method, self.scope, self.status, self.answer = method, scope, status, answer
-        self.handler = handler
+        self.handler, self.verbs = handler, verbs
         parameters = inspect.signature(handler, eval_str=True).parameters
         self.query: type[msgspec.Struct] = parameters["query"].annotation if "query" in parameters else NoQuery
         self.body: Any = parameters["body"].annotation if "body" in parameters else None

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a step, a pause or a stop may take before the caller is told to look again.
 LONG_PATIENCE = 900.0
+#: The verbs of an agent.
+AGENT_VERBS = ("pause", "resume", "reload", "stop", *(f"step_{phase}" for phase in PHASES))
 
 
 class StatusQuery(Struct, frozen=True):
@@ -168,7 +170,7 @@ def control_routes(service: Service) -> Sequence[ApiRoute]:
     routes: Sequence[ApiRoute] = [
         ApiRoute("GET", "/v1/openapi.json", openapi, "read"),
         ApiRoute("GET", "/v1/status", status, "read"),
-        ApiRoute("POST", "/v1/agents/{target}", act_on, "operate"),
+        ApiRoute("POST", "/v1/agents/{target}", act_on, "operate", verbs=AGENT_VERBS),
         *event_routes(service),
         *run_routes(service),
         *prompt_routes(service),

@@ -260,7 +260,7 @@ def recovery_routes(service: Service) -> list[ApiRoute]:
         ApiRoute("POST", "/v1/calls/in-doubt/{id:path}/resolve", resolve, "approve"),
         ApiRoute("GET", CALLS_IN_DOUBT.path, listed_doubts, "read"),
         doubts.route("id:path"),
-        ApiRoute("POST", "/v1/dead-letters/{id:path}/{verb}", settle_letter, "operate"),
+        ApiRoute("POST", "/v1/dead-letters/{id:path}/{verb}", settle_letter, "operate", verbs=tuple(VERBS)),
         ApiRoute("GET", DEAD_LETTERS.path, listed_letters, "read"),
         letters.route("id:path"),
     ]

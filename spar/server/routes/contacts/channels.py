@@ -56,8 +56,8 @@ def channel_routes(service: Service) -> list[ApiRoute]:
 
     return [
         ApiRoute("GET", "/v1/notifiers", notifiers, "read"),
-        ApiRoute("POST", "/v1/notifiers/{target}", try_notifier, "operate"),
+        ApiRoute("POST", "/v1/notifiers/{target}", try_notifier, "operate", verbs=("test",)),
         ApiRoute("GET", "/v1/channels", channels, "read"),
         ApiRoute("GET", "/v1/deliveries", undelivered, "read"),
-        ApiRoute("POST", "/v1/deliveries/{target}", act_on, "operate"),
+        ApiRoute("POST", "/v1/deliveries/{target}", act_on, "operate", verbs=("retry", "drop")),
     ]
