@@ -131,7 +131,11 @@ def _judged(experience: Experience, word: Feedback) -> Experience:
     score = word.score if word.score is not None else float(word.success)
     why = safe_line(mask(word.why))
     cause = experience.cause if word.success or not why else f"{_SAID[word.by]}: {why}"
-    return replace(experience, success=word.success, score=score, cause=cause)
+    lesson = experience.lesson
+    if lesson and not word.success and experience.success is not False:  # it told that this works
+        said = cause if why else _SAID[word.by].replace(" says", " said so")
+        lesson = f"for {experience.task or 'this'}: {experience.action} did not work: {said}"
+    return replace(experience, success=word.success, score=score, cause=cause, lesson=lesson)
 
 
 _SAID = {

@@ -19,6 +19,7 @@ from spar.types import replace
 
 #: What a line may not claim of itself.
 _UNPROVEN: dict[str, Any] = {"trust": "untrusted", "count": 1, "helped": 0, "harmed": 0}
+_EXPECTED = "expected a JSON object a line, as spar memory export writes them"
 _MAX_NAMED = 10  # bad lines that the error names; more would not be read
 
 
@@ -65,7 +66,7 @@ def _rows(lines: Iterable[str | bytes], name: str, trust: bool) -> list[Experien
     rows = list(_readable(lines, bad, trust))
     if bad:
         more = f"; and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
-        raise SparError(f"nothing was imported from {name!r}: {'; '.join(bad[:_MAX_NAMED])}{more}")
+        raise SparError(f"nothing was imported from {name}: {'; '.join(bad[:_MAX_NAMED])}{more}; {_EXPECTED}")
     return rows
 
 
@@ -76,5 +77,7 @@ def _readable(lines: Iterable[str | bytes], bad: list[str], trust: bool) -> Iter
         try:
             found = of_line(json.loads(line))
             yield row(found) if trust else row(replace(found, **_UNPROVEN), IMPORTED)
+        except json.JSONDecodeError as error:
+            bad.append(f"line {number}: no JSON, {error.msg} at character {error.pos + 1}")
         except (ValueError, TypeError, SparError, RecursionError) as error:
             bad.append(f"line {number}: {error}")

@@ -35,6 +35,24 @@ NO_FOLDER = (
 )
 
 
+class Time(click.DateTime):
+    """A time as people write it; local, if it names no zone."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
+        )
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is no time; write for example 2026-01-31, or 2026-01-31T14:30", param, ctx)
+
+
 class Options(Struct, frozen=True):
     """The options that stand before a command."""
 

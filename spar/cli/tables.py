@@ -58,6 +58,24 @@ def short(value: Any) -> str:
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), TEXT)
 
 
+def entry_line(kind: str, body: dict[str, Any]) -> str:
+    """Return an entry of a transcript in a line."""
+    if kind == "turn":
+        calls = body.get("calls") if isinstance(body.get("calls"), list) else []
+        done = [f"{each['call'].get('_tool', '?')}: {each.get('status', '?')}" for each in calls or ()
+                if isinstance(each, dict) and isinstance(each.get("call"), dict)]  # fmt: skip
+        return "; ".join([*done, *([_text(body["output"])] if body.get("output") is not None else [])])
+    if kind == "reset":
+        by = f" by {body['by']}" if body.get("by") else ""
+        return f"{body.get('begun', '')} begins: {body.get('reason', '')}{by}"
+    named = {"user": "text", "end": "reply", "compaction": "summary"}[kind]
+    return _text(body.get("error") or body.get(named) or body.get("status") or "")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def hook_line(did: dict[str, Any]) -> str:
     """Return what a hook did to the prompt of a request."""
     told = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in did.items() if key not in ("hook", "point")]

@@ -79,3 +79,25 @@ def test_a_forged_import_is_untrusted_and_changes_nothing_unless_the_owner_trust
     assert spar("--json", "memory", "import", "--trust", str(file)).json == {"imported": 1}
     assert spar("--json", "memory", "show", "forged").json["experience"]["trust"] == "trusted"
     service.stop()
+
+
+def test_what_is_typed_wrong_is_told_with_what_to_type(spar: Spar, start: Callable[..., Service]) -> None:
+    service = lived(spar, start)
+    exported = spar.folder / "all.jsonl"
+    assert spar("memory", "export", str(exported)).code == 0
+    number = len(exported.read_text().splitlines())
+    assert spar("memory", "import", str(exported)).out == (
+        f"0 new experiences, untrusted; {number} of {number} were here already, and stay as they are\n"
+    )
+
+    refused = spar("memory", "import", str(spar.config))
+    assert refused.code == 1
+    assert "line 2: no JSON" in refused.err
+    assert "expected a JSON object a line, as spar memory export writes them" in refused.err
+    assert "write for example 2026-01-31" in spar("memory", "search", "--since", "yesterday").err
+    assert "write for example 2026-01-31" in spar("audit", "--since", "yesterday").err
+    assert "spar memory search lists those that are" in spar("memory", "forget", "nope").err
+    said = spar("memory", "search", "--transcripts", "cellar").out
+    assert "the colour of the cellar door is green" in said
+    assert "{" not in said
+    service.stop()

@@ -161,6 +161,28 @@ async def test_a_word_on_one_of_many_takes_that_one_out(about: str) -> None:
     assert bad.cause == "a person says: it fell over again"
 
 
+async def test_a_lesson_that_something_works_does_not_outlive_the_word_that_it_did_not() -> None:
+    words = [("e0", "wrong list", "a person says: wrong list"), ("e1", "", "a person said so")]
+    async with Memory.open("sqlite://:memory:") as memory:
+        for number, (about, why, said) in enumerate(words):
+            await memory.store(
+                replace(alike(number), key=f"k{number}", task="message", lesson="for message: note worked")
+            )
+            await memory.apply(feedback=[Feedback(about, success=False, by="person", why=why)])
+            [found] = await memory.recall("", 1)
+            assert found.lesson == f"for message: {found.action} did not work: {said}"
+            await memory.apply(feedback=[Feedback(about, success=False, by="person", why=why)])
+            assert [found] == await memory.recall("", 1)
+
+
+async def test_a_lesson_of_a_failure_stays_when_the_failure_is_confirmed() -> None:
+    async with Memory.open("sqlite://:memory:") as memory:
+        await memory.store(replace(alike(0), success=False, lesson="the disk was full"))
+        await memory.apply(feedback=[Feedback("e0", success=False, by="person", why="still down")])
+        [found] = await memory.recall("", 1)
+    assert found.lesson == "the disk was full"
+
+
 async def test_a_word_on_the_first_of_many_leaves_the_row_to_the_others() -> None:
     async with Memory.open("sqlite://:memory:") as memory:
         for number in range(3):

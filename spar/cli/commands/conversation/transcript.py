@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from spar.cli import complete
 from spar.cli.blocks import Table, table
 from spar.cli.context import Options, fail, from_store, show
-from spar.cli.tables import local, zoned
+from spar.cli.tables import entry_line, local, zoned
 
 #: Characters of an entry that are shown; `--json` shows all of it.
 TEXT = 2000
@@ -61,23 +60,7 @@ def _sessions(sessions: list[dict[str, Any]]) -> Table:
 
 
 def _entries(entries: list[dict[str, Any]]) -> Table:
-    rows = [(str(each["seq"]), local(each["at"]), each["kind"], _said(each["kind"], each["body"])) for each in entries]
+    rows = [
+        (str(each["seq"]), local(each["at"]), each["kind"], entry_line(each["kind"], each["body"])) for each in entries
+    ]
     return table((">seq", zoned("at"), "kind", "text"), rows, room=TEXT)
-
-
-def _said(kind: str, body: dict[str, Any]) -> str:
-    """Return an entry in a line."""
-    if kind == "turn":
-        calls = body.get("calls") if isinstance(body.get("calls"), list) else []
-        done = [f"{each['call'].get('_tool', '?')}: {each.get('status', '?')}" for each in calls or ()
-                if isinstance(each, dict) and isinstance(each.get("call"), dict)]  # fmt: skip
-        return "; ".join([*done, *([_text(body["output"])] if body.get("output") is not None else [])])
-    if kind == "reset":
-        by = f" by {body['by']}" if body.get("by") else ""
-        return f"{body.get('begun', '')} begins: {body.get('reason', '')}{by}"
-    named = {"user": "text", "end": "reply", "compaction": "summary"}[kind]
-    return _text(body.get("error") or body.get(named) or body.get("status") or "")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

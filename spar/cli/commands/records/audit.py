@@ -9,16 +9,13 @@ from typing import Any
 import click
 
 from spar.cli.blocks import table
-from spar.cli.context import Options, fail, from_store, show
+from spar.cli.context import Options, Time, fail, from_store, show
 from spar.cli.tables import local, short, zoned
 from spar.service import exit_codes as exits
 
-TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"])
-
-
 _CHOICE = (
-    click.option("--since", type=TIME, help="Only from this time on; local, if it names no zone."),
-    click.option("--until", type=TIME, help="Only from before this time."),
+    click.option("--since", type=Time(), help="Only from this time on; local, if it names no zone."),
+    click.option("--until", type=Time(), help="Only from before this time."),
     click.option("--actor", default="", help="Only by this user, sender or part."),
     click.option("--action", default="", help="Only this action (approval.deny), or all of a kind (approval)."),
     click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True,

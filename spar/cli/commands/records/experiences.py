@@ -13,8 +13,8 @@ import click
 from spar.cli import complete
 from spar.cli.blocks import Fields, table
 from spar.cli.client import NotRunningError, connect
-from spar.cli.context import STORE, Options, fail, from_store, refusals, show
-from spar.cli.tables import counted, local, short, zoned
+from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
+from spar.cli.tables import counted, entry_line, local, short, zoned
 from spar.service import exit_codes as exits
 
 _MARKS = {True: "✓", False: "✗", None: "·"}
@@ -34,8 +34,8 @@ def memory() -> None:
 @click.option("--key", help="Only of this situation, by its exact name.")
 @click.option("--success/--failure", "success", default=None, help="Only what worked, or what failed.")
 @click.option("--trust", type=click.Choice(("trusted", "untrusted")), help="Only of this trust.")
-@click.option("--since", type=click.DateTime(), help="Made last at or after this.")
-@click.option("--as-of", type=click.DateTime(), help="Only what was known then.")
+@click.option("--since", type=Time(), help="Made last at or after this.")
+@click.option("--as-of", type=Time(), help="Only what was known then.")
 @click.option("--transcripts", is_flag=True, help="Search what was said and done in sessions instead.")
 @click.pass_obj
 def search(options: Options, /, query: str, count: int, session: str | None, transcripts: bool, **filters: Any) -> None:
@@ -71,7 +71,7 @@ def _search_transcripts(options: Options, text: str, count: int, session: str | 
     found = from_store(options, lambda store: store.transcripts.search(name, text, count, session=session))
     rows = [
         (local(each["entry"]["at"]), each["session"], each["entry"]["kind"],
-         each["entry"]["body"].get("trust", ""), short(each["entry"]["body"]))
+         each["entry"]["body"].get("trust", ""), short(entry_line(each["entry"]["kind"], each["entry"]["body"])))
         for each in found
     ]  # fmt: skip
     show(
@@ -206,14 +206,17 @@ def import_(options: Options, file: str, trust: bool) -> None:
                    for part in _parts(lines))  # fmt: skip
 
     number = _changed(options, ask, lambda store: store.import_(io.StringIO("".join(lines)), trust=trust))
-    show(options, {"imported": number}, f"{number} new experiences, {'as they say' if trust else 'untrusted'}")
+    total = sum(not line.isspace() for line in lines)
+    here = f"; {total - number} of {total} were here already, and stay as they are" if number < total else ""
+    how = "as the file says" if trust else "untrusted"
+    show(options, {"imported": number}, f"{counted(number, 'new experience')}, {how}{here}")
 
 
 @memory.command("forget")
 @click.argument("id", default="")
 @click.option("--session", help="All of this session.", shell_complete=complete.sessions)
 @click.option("--task", help="All of this kind of task.")
-@click.option("--before", type=click.DateTime(), help="All made last before this.")
+@click.option("--before", type=Time(), help="All made last before this.")
 @click.pass_obj
 def forget(options: Options, id: str, session: str | None, task: str | None, before: Any) -> None:
     """Delete one experience for good, or all for which everything holds that is given.
@@ -231,6 +234,8 @@ def forget(options: Options, id: str, session: str | None, task: str | None, bef
     given = {name: value for name, value in chosen.items() if value is not None}
     if bool(id) == bool(given):
         fail("name one experience, or say which by --session, --task or --before", exits.USAGE)
+    if id and from_store(options, lambda store: store.detail(id)) is None:
+        fail(f"no experience {id!r}; spar memory search lists those that are")
 
     def ask(client: Any) -> int:
         if id:
@@ -245,8 +250,6 @@ def forget(options: Options, id: str, session: str | None, task: str | None, bef
         return 0 if found is None else int(await store.forget(found.experience.id))
 
     number = _changed(options, ask, forgotten)
-    if id and not number:
-        fail(f"no experience {id!r}; spar memory search lists those that are")
     show(options, {"forgotten": number}, f"{counted(number, 'experience')} forgotten")
 
 
