@@ -1,7 +1,8 @@
 """The default configuration on a simulated host: three troubles come again and again for an hour of virtual time.
 
 The shipped `config.toml` as it is, with its sensors' rhythm, pipeline, policies and budgets. Besides: a sensor that
-tells what is wrong with the service `shop`, the tools of its host, and one rule that may take any of these.
+tells what is wrong with the service `shop`, the tools of its host, and one rule that may take any of these. At the end
+the shipped rules alone, which name one tool for each call: memory keeps them from a call that is known to fail.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spar.config.load import load
 from spar.config.registry import Registry
 from spar.testing import VirtualClock
 from spar.testing.environments import EnvironmentAdapter, LivedEpisode, Observation, SimulatedHost
-from spar.types import Learning
+from spar.types import Action, Learning, Perception
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
 HOUR = 3_600.0
@@ -128,3 +129,39 @@ async def test_with_the_switch_turned_the_third_time_is_like_the_first(
         "disk full": {8},
         "port taken": {8},
     }
+
+
+async def load_is_high(folder: Path, learning: Learning, clock: VirtualClock, times: int) -> list[Action]:
+    """Tell the shipped rules of a high load each quarter of an hour, where no note can be written."""
+    (folder / "config.toml").write_text(CONFIG.read_text())
+    (folder / "workspace" / "notes.md").mkdir(parents=True)
+    loaded = load(folder / "config.toml", environ={}, overrides={"memory.learning": learning, "memory.ballast": "0"})
+    agent = build_agent(loaded, clock=clock, registry=Registry(allow_plugins=False))
+    told = Perception("load is high", source="host", kind="host.load", attributes={"level": "high"}, trust="trusted")
+    decided = []
+    for _ in range(times):
+        action = await agent.step_plan([told])
+        assert action is not None
+        decided.append(action)
+        await agent.step_act()
+        await agent.step_reflect()
+        await agent.step_sense()  # the next chain begins, in a cycle of its own
+        await clock.advance(900.0)
+    await agent.stop()
+    return decided
+
+
+@pytest.mark.parametrize("learning", ["on", "observe", "off"])
+async def test_the_shipped_rules_make_no_call_again_that_is_known_to_fail_and_say_why(
+    learning: Learning, clock: VirtualClock, tmp_path: Path
+) -> None:
+    decided = await load_is_high(tmp_path, learning, clock, 5)
+    called = [[call.tool for call in action.calls] for action in decided]
+    told = "note failed 2 times in this situation with these parameters"
+    assert called[:2] == [["note", "notify"]] * 2
+    if learning == "on":
+        assert called[2:] == [["notify"], ["note", "notify"], ["notify"]], "left out, for longer each time"
+        assert f"by memory instead of note: {told}" in decided[2].reason
+    else:
+        assert called[2:] == [["note", "notify"]] * 3
+        assert (told in decided[2].reason) is (learning == "observe")
