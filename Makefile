@@ -17,7 +17,7 @@ CORE      = $(addprefix tests/,agent bus cli config core data house loop review 
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals fs graph net sandbox tooling)
 
-.PHONY: run test check check-core check-phases test-services test-killed test-slow test-quick static docs accept simulate soak endure servers bench bench-compare profile hops clean
+.PHONY: run test check check-core check-phases test-services test-killed test-slow test-quick static docs accept simulate soak endure systemd servers bench bench-compare profile hops clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -55,6 +55,9 @@ soak: $(VENV)/.test  ## a million cycles (CYCLES=…), and what grew meanwhile
 
 endure: $(VENV)/.test  ## a good session beside trouble for ten minutes (ARGS="--minutes 1")
 	@$(BIN)/python -m tests.simulation.endure $(ARGS)
+
+systemd: $(VENV)/.test  ## the unit under a real systemd in namespaces of its own: installed, killed, reloaded, taken away (needs root)
+	@$(BIN)/python -m tests.deploy.under_systemd
 
 servers:  ## bring the MCP servers, the small language model, TextWorld and the pyright that some tests need (needs node, npm, gcc); without them those are skipped
 	@PYTHON=$(PYTHON) sh tests/servers/install.sh
