@@ -18,7 +18,7 @@ from reflection.causes import cause_of, fault_cause
 from reflection.outcome import Outcome
 from spar.data.scrub import scrub
 from spar.data.text import safe_line
-from spar.records.abilities import kind_of_task, situation_of
+from spar.records.abilities import kind_of_task, of_strangers, situation_of, whoever
 from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, Trust
 
 #: Perceptions of this source bring recalled text.
@@ -44,12 +44,18 @@ def leading(perceptions: Iterable[Perception]) -> Perception | None:
 
 def task_of(call: Call | None, action: Action | None) -> str:
     """Return the task: the one that the planner noted in the call's `_task`, else the situation of the leading
-    perception."""
+    perception. Where strangers had a say, in what was noticed or in the call's parameters, its name says so."""
     noted = call.meta.get("_task") if call is not None else None
+    perceptions = action.perceptions if action is not None else ()
+    is_strange = call is not None and call.meta.get("_trust") == "untrusted"
     if isinstance(noted, str):
-        return safe_line(noted, _TASK_LIMIT)
-    found = leading(action.perceptions) if action is not None else None
-    return situation_of(found) if found is not None else ""
+        task = safe_line(noted, _TASK_LIMIT)
+        is_strange = is_strange or (bool(perceptions) and all(each.trust == "untrusted" for each in perceptions))
+    else:
+        found = leading(perceptions)
+        task = situation_of(found) if found is not None else ""
+        is_strange = is_strange or (found is not None and found.trust == "untrusted")
+    return of_strangers(task) if is_strange else task
 
 
 def experience_of(
@@ -72,7 +78,7 @@ def experience_of(
         return None
     perceptions = action.perceptions if action is not None else ()
     calls = [item.call for item in result.results] or list(action.calls if action is not None else ())
-    task = kind_of_task(task_of(calls[0] if calls else None, action))
+    task = kind_of_task(whoever(task_of(calls[0] if calls else None, action)))
     is_recalled = any(perception.source == RECALLED for perception in perceptions)
     return Experience(
         situation=_situation(perceptions),

@@ -30,7 +30,7 @@ from reflection.tried import MOST_CALLS, tried_of
 from spar.clock import Clock, SystemClock
 from spar.events import ErrorOccurred
 from spar.protocols import Context, Host, ModuleRows
-from spar.records.abilities import known_of, names_of, situation_of
+from spar.records.abilities import known_of, names_of, situation_of, whoever
 from spar.types import (
     Ability,
     Action,
@@ -226,7 +226,7 @@ class Reflect:
         task, best, share = task_of(item.call, result.action), "", 0.5
         for name in sorted((self._tools or set()) - {item.call.tool}):
             known = known_of(name, task, context.abilities)
-            if known is not None and known.task in names_of(task)[:2] and known.estimate > share:
+            if known is not None and whoever(known.task) in names_of(whoever(task))[:2] and known.estimate > share:
                 best, share = name, known.estimate
         return best
 
@@ -282,7 +282,7 @@ def key_of(result: ActionResult) -> str:
     """Return the name of the situation: the task of the first call, else that of the leading perception."""
     action = result.action
     if result.results:
-        return task_of(result.results[0].call, action)
+        return whoever(task_of(result.results[0].call, action))
     found = leading(action.perceptions) if action is not None else None
     return situation_of(found) if found is not None else ""
 

@@ -18,7 +18,7 @@ from planning.prompt.call_results import call_shown
 from planning.rules.tool_choice import optimistic
 from spar.data.json_safe import plain
 from spar.protocols import Context
-from spar.records.abilities import entities_told, is_known, known_of, situation_of
+from spar.records.abilities import entities_told, is_known, known_of, of_strangers, situation_of
 from spar.types import Ability, ActionResult, CallResult, Experience, Perception, Trust
 
 Message = dict[str, Any]
@@ -83,10 +83,14 @@ def observe(
 
 
 def task_of(perceptions: Sequence[Perception], context: Context) -> str:
-    """Return the name of the task, as for abilities: the situation of the message or of the most urgent perception."""
+    """Return the name of the task, as for abilities: the situation of the message or of the most urgent perception,
+    whose trust counts, or that of the run."""
     run = context.run
     first = run.message if run is not None else max(perceptions, key=lambda each: each.importance, default=None)
-    return "" if first is None else situation_of(first)
+    if first is None:
+        return ""
+    is_strange = "untrusted" in (first.trust, run.trust if run is not None else "trusted")
+    return of_strangers(situation_of(first)) if is_strange else situation_of(first)
 
 
 def query_of(perceptions: Sequence[Perception], context: Context) -> str:

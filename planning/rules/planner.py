@@ -38,7 +38,7 @@ from planning.rules.verification import Verifications
 from spar.clock import Clock, SystemClock
 from spar.data.bounded import SharedDict
 from spar.protocols import Context, Host, ModuleRows, WrittenCall
-from spar.records.abilities import situation_of
+from spar.records.abilities import of_strangers, situation_of
 from spar.threads import OTHERS_TURN
 from spar.types import Ability, Action, Call, Experience, Learnt, Perception, replace
 
@@ -172,7 +172,8 @@ class RulesPlanner:
     async def _fire(self, rule: Rule, facts: Facts, context: Context, clock: Clock, draft: _Draft) -> Firing:
         """Return the decision of a rule, by what is remembered where that may change it."""
         perception, abilities = facts.perception, context.abilities
-        task = situation_of(perception, rule.name)
+        key = situation_of(perception, rule.name)
+        task = of_strangers(key) if perception.trust == "untrusted" else key
         is_open = rule.number in self._open
         remembered = None
         if (
@@ -181,15 +182,15 @@ class RulesPlanner:
             and rule.learn
             and (is_open or (abilities and _any_has_failed(rule, task, abilities)))
         ):
-            remembered = await self._remembered(facts, task, context, clock, draft)
+            remembered = await self._remembered(facts, key, context, clock, draft)
         return fire(rule, facts, context, task, self._tools() if is_open else None, remembered)
 
     async def _remembered(
-        self, facts: Facts, task: str, context: Context, clock: Clock, draft: _Draft
+        self, facts: Facts, key: str, context: Context, clock: Clock, draft: _Draft
     ) -> Remembered | None:
         """Return what is remembered of a situation; None where the memory cannot be asked, which the reason tells."""
         perception = facts.perception
-        at = situation(perception, task, clock.now())
+        at = situation(perception, key, clock.now())
         of = (at.session, at.key, at.words)
         found = draft.recalled.get(of)
         if found is None:

@@ -33,7 +33,15 @@ from planning.cases import (
     known_failure,
     other_value,
 )
-from spar.records.abilities import ability_key, is_known, kind_of_task, known_of, names_of
+from spar.records.abilities import (
+    ability_key,
+    is_known,
+    is_of_strangers,
+    kind_of_task,
+    known_of,
+    looked_up,
+    whoever,
+)
 from spar.types import Ability, Learnt
 
 #: Ability beside cases: enough to choose between tools of which these say the same.
@@ -67,9 +75,9 @@ def is_below(ability: Ability | None, least: float) -> bool:
 def choose(tools: Sequence[str], task: str, abilities: Mapping[str, Ability], least: float | None = None) -> str | None:
     """The tool to take for this kind of task, or None when all of them are known to do worse than `least`."""
     known = {tool: known_of(tool, task, abilities) for tool in tools} if abilities else dict.fromkeys(tools)
-    names = names_of(task)
+    names = looked_up(task)
     own = names[
-        : names.index(kind_of_task(task)) + 1
+        : names.index(kind_of_task(whoever(task))) + 1
     ]  # of other intents one must not conclude that it need not be tried
     able = [
         tool
@@ -117,7 +125,11 @@ class Question(Struct, frozen=True):
 def has_failed(tool: str, task: str, abilities: Mapping[str, Ability]) -> bool:
     """Return whether a tool is known to have failed at this very task not long ago, so that memory may have something
     on it."""
-    known = abilities.get(ability_key(tool, task))
+    names = (task, whoever(task)) if is_of_strangers(task) else (task,)
+    return any(_has_failed(abilities.get(ability_key(tool, name))) for name in names)
+
+
+def _has_failed(known: Ability | None) -> bool:
     if known is None or not (0 < known.estimate < 1 and 0 < known.uncertainty < 0.5):
         return False
     weight = known.estimate * (1 - known.estimate) / max(known.uncertainty, 1e-6) ** 2 - 1

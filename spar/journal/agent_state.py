@@ -37,7 +37,7 @@ from spar.ports.store import (
     TranscriptStore,
 )
 from spar.protocols import Rows
-from spar.records.abilities import ReadAbilities, ability_key, is_exact
+from spar.records.abilities import ReadAbilities, ability_key, is_exact, is_of_strangers
 from spar.records.counts import count
 from spar.records.journal import RowChange
 from spar.types import PHASES, Ability, CycleRecord, Experience, Fault, Reflection, replace
@@ -54,6 +54,8 @@ STORE_WITHIN = 10.0
 MOST_ABILITIES = 10_000
 #: How many of these may be of situations that name what they are about: they push out only one another.
 MOST_EXACT = 5_000
+#: How many may be of trials that strangers had a say in: these, too, push out only one another.
+MOST_OF_STRANGERS = 2_000
 #: The row of the statistics.
 ACCOUNT = "account"
 #: The kind of fault of a memory that another process has taken over.
@@ -90,6 +92,7 @@ class AgentState:
         "_reserved",
         "_rows",
         "_stats",
+        "_strange",
         "_told_errors",
         "_written",
         "abilities",
@@ -107,6 +110,7 @@ class AgentState:
         self.abilities: dict[str, Ability] = {}
         self.learnt = LearningCounts()
         self._exact: dict[str, None] = {}  # their keys, the oldest trial first
+        self._strange: dict[str, None] = {}
         self.writer = None if memory is None else BackgroundWriter(memory, core.events, core.clock)
         self.has_loaded = self.has_pause = False
         self._paused_since = ""
@@ -195,17 +199,23 @@ class AgentState:
 
     def _know(self, ability: Ability) -> Sequence[str]:
         """Situations are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""
-        known, exact, key = self.abilities, self._exact, ability_key(ability.tool, ability.task)
+        known, key = self.abilities, ability_key(ability.tool, ability.task)
         known.pop(key, None)
         known[key] = ability
-        if is_exact(ability.task):
-            exact.pop(key, None)
-            exact[key] = None
-        if len(known) <= MOST_ABILITIES and len(exact) <= MOST_EXACT:
+        exact, strange = self._exact, self._strange
+        if is_of_strangers(ability.task):
+            apart, most = strange, MOST_OF_STRANGERS
+        elif is_exact(ability.task):
+            apart, most = exact, MOST_EXACT
+        else:
+            apart, most = {}, 1
+        apart.pop(key, None)
+        apart[key] = None
+        if len(known) <= MOST_ABILITIES and len(apart) <= most:
             return (key,)
-        oldest = next(iter(exact if len(exact) > MOST_EXACT else known))
-        known.pop(oldest, None)
-        exact.pop(oldest, None)
+        oldest = next(iter(apart if len(apart) > most else known))
+        for each in (known, exact, strange):
+            each.pop(oldest, None)
         return key, oldest
 
     def _row_of(self, key: str, ability: Ability) -> RowChange:

@@ -5,6 +5,9 @@ A situation is named by the kind of what was noticed, its intent, what it is abo
 very things counts as soon as there is enough of it, and until then that of the rule with any, of all tasks of this kind
 and intent, or of this kind. Abilities, cases and lessons go by the same names.
 
+Trials that strangers had a say in count under names of their own, `untrusted:alert.disk`, which only decisions about
+untrusted things go by: nobody drives a tool up or down for others by what he sends.
+
 An `Ability` is a Beta posterior: on top of a prior that does not fade stands the evidence, of which half is gone after
 each half-life.
 """
@@ -20,6 +23,8 @@ from typing import Any
 from spar.clock import Clock
 from spar.types import Ability, Perception, replace
 
+#: Begins the names under which trials count that strangers had a say in.
+_OF_STRANGERS = "untrusted:"
 #: From so many trials on the experience with a more exact name counts alone.
 ENOUGH_TRIALS = 5
 #: Characters of one part of a name; of a longer one the beginning and a digest.
@@ -91,6 +96,30 @@ def names_of(task: str) -> Sequence[str]:
     return tuple(dict.fromkeys((task, f"{general}{rule}", general, general.partition("/")[0])))
 
 
+def of_strangers(task: str) -> str:
+    """Return the name under which a trial at this task counts that strangers had a say in."""
+    return task if is_of_strangers(task) else f"{_OF_STRANGERS}{task}"
+
+
+def is_of_strangers(task: str) -> bool:
+    """Return whether a name is one for trials that strangers had a say in."""
+    return task.startswith(_OF_STRANGERS)
+
+
+def whoever(task: str) -> str:
+    """Return the name of a task, whoever had a say in it."""
+    return task.removeprefix(_OF_STRANGERS)
+
+
+def looked_up(task: str) -> Sequence[str]:
+    """Return the names that a decision at a task goes by, the most exact first. For strangers those of the trusted
+    count as well, each behind their own; never the other way round."""
+    own = names_of(task)
+    if not is_of_strangers(task):
+        return own
+    return tuple(name for both in zip(own, names_of(whoever(task)), strict=True) for name in both)
+
+
 def is_exact(task: str) -> bool:
     """Return whether a name of a task says what it is about: of such names there is no end."""
     return "[" in task.partition("#")[0]
@@ -150,7 +179,7 @@ def known_of(tool: str, task: str, abilities: Mapping[str, Ability]) -> Ability 
 
     None when it was never tried at anything of the kind.
     """
-    found = [known for name in names_of(task) if (known := abilities.get(ability_key(tool, name))) is not None]
+    found = [known for name in looked_up(task) if (known := abilities.get(ability_key(tool, name))) is not None]
     return next(filter(is_known, found), None) or max(found, key=lambda known: sum(evidence_of(known)), default=None)
 
 

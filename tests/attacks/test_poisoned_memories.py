@@ -191,6 +191,55 @@ async def test_the_feedback_of_a_person_does(shop: Shop) -> None:
     assert await shop.decided() == "wipe_disk"
 
 
+async def test_failures_that_a_stranger_brings_about_drive_no_tool_down_where_the_trusted_decide(shop: Shop) -> None:
+    shop.failing = {"restart"}
+    for number in range(30):
+        await shop.decided(trust="untrusted", text=f"{ALERT} ({number})")
+    shop.failing = set()
+    assert [await shop.decided() for _ in range(3)] == ["restart"] * 3
+
+
+async def test_successes_that_a_stranger_brings_about_drive_no_tool_up_where_the_trusted_decide(shop: Shop) -> None:
+    shop.failing = {"wipe_disk"}
+    for number in range(6):
+        await shop.decided(kind="wish", text=f"wipe it ({number})")
+        await shop.decided()
+    shop.failing = set()
+    before = {key: each for key, each in shop.agent.abilities.items() if not key.startswith("wipe_disk|untrusted:")}
+    for number in range(30):
+        await shop.decided(trust="untrusted", kind="wish", text=f"wipe it ({number})")
+        await shop.decided(trust="untrusted", text=f"{ALERT} ({number})")
+    after = shop.agent.abilities
+    assert {key: after[key] for key in before} == before
+
+
+async def test_a_stranger_who_names_many_things_pushes_no_ability_of_the_trusted_out(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spar.journal.agent_state.MOST_OF_STRANGERS", 20)
+    await shop.decided()
+    before = dict(shop.agent.abilities)
+    for number in range(30):
+        await shop.decided(trust="untrusted", attributes={"entities": [f"thing{number}"]})
+    after = shop.agent.abilities
+    assert before.items() <= after.items()
+    assert len(after) <= len(before) + 20
+
+
+async def test_failures_of_the_trusted_do(shop: Shop) -> None:
+    shop.failing = {"restart"}
+    for number in range(4):
+        await shop.decided(text=f"{ALERT} ({number})")
+    shop.failing = set()
+    assert await shop.decided() == "wipe_disk"
+
+
+async def test_a_strangers_failures_are_learnt_from_for_strangers(shop: Shop) -> None:
+    shop.failing = {"restart"}
+    taken = [await shop.decided(trust="untrusted", text=f"{ALERT} ({number})") for number in range(4)]
+    assert (taken[0], taken[-1]) == ("restart", "wipe_disk")
+
+
 async def test_a_strangers_reward_decides_nothing(shop: Shop) -> None:
     for number in range(5):
         told = {"episode": f"e{number}", "step": 0, "reward": 0.0, "done": False}

@@ -181,7 +181,7 @@ async def test_the_order_of_trials_by_which_abilities_are_forgotten_is_known_aft
     async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
         for kind in ("b", "a", "c", "b"):
             before = agent.stats.outcomes["acted"]
-            await agent.accept(Perception("go", kind=kind))
+            await agent.accept(Perception("go", kind=kind, trust="trusted"))
             while agent.stats.outcomes["acted"] == before:
                 await asyncio.sleep(0.001)
         order = list(agent.abilities)

@@ -22,11 +22,13 @@ from spar.records.abilities import (
     is_exact,
     kind_of_task,
     known_of,
+    looked_up,
     names_of,
+    of_strangers,
     situation_of,
     task_name,
 )
-from spar.types import Ability, ActionResult, CallResult, Perception, replace
+from spar.types import Ability, ActionResult, CallResult, Perception, Trust, replace
 from tests.effort import Effort
 
 
@@ -199,7 +201,7 @@ async def test_different_troubles_have_different_remedies_whatever_their_intent(
 
 
 def test_a_model_is_told_what_was_learnt_under_the_names_by_which_it_is_learnt() -> None:
-    perception = Perception("db-1 is full", kind="alert.disk", intent="report_problem")
+    perception = Perception("db-1 is full", kind="alert.disk", intent="report_problem", trust="trusted")
     known = {ability_key("clean", "alert.disk"): Ability("clean", "alert.disk", 0.9, 0.05, 30)}
     context = Context(agent="main", cycle_id="c", abilities=known)
 
@@ -311,3 +313,37 @@ def test_what_two_learn_side_by_side_is_what_they_would_learn_one_after_the_othe
     assert taken.estimate == pytest.approx(one_after_the_other.estimate, abs=0.01)
     assert taken.uncertainty == pytest.approx(one_after_the_other.uncertainty, abs=0.01)
     assert read.taken(replace(told, task="y")) == replace(told, task="y")
+
+
+@pytest.mark.parametrize(("trust", "tool"), [("trusted", "a"), ("untrusted", "b")])
+async def test_trials_of_strangers_count_for_strangers_only(trust: Trust, tool: str) -> None:
+    reflect, known = Reflect(), dict[str, Ability]()
+    rules = RulesPlanner([{"name": "r", "calls": [{"tool": ["a", "b"]}]}])
+    strange, seen = (Perception("x", kind="k", source="s", trust=each) for each in ("untrusted", trust))
+    context = Context("a", "c", abilities=known)
+
+    for _ in range(10):
+        action = await rules.plan([strange], context)
+        assert action is not None
+        [call] = action.calls
+        result = ActionResult(action, "ok", (CallResult(call, "failed" if call.tool == "a" else "ok"),))
+        for each in (await reflect.reflect(result, context)).abilities:
+            known[ability_key(each.tool, each.task)] = each
+    action = await rules.plan([seen], context)
+
+    assert action is not None
+    assert [call.tool for call in action.calls] == [tool]
+    assert {each.task for each in known.values()} == {"untrusted:k#r", "untrusted:k"}
+
+
+def test_for_strangers_the_trials_of_the_trusted_count_as_well_and_their_own_first() -> None:
+    known = {ability_key("a", "k"): Ability("a", "k", 0.9, 0.05, 30)}
+    found = known_of("a", of_strangers("k/i#r"), known)
+    assert (found, known_of("a", "k/i#r", known)) == (known[ability_key("a", "k")],) * 2
+
+    own = Ability("a", of_strangers("k"), 0.1, 0.05, 30)
+    known[ability_key("a", own.task)] = own
+
+    assert known_of("a", of_strangers("k/i#r"), known) == own
+    assert known_of("a", "k/i#r", known) == found
+    assert looked_up(of_strangers("k[x]")) == ("untrusted:k[x]", "k[x]", "untrusted:k", "k")

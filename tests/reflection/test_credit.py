@@ -91,7 +91,11 @@ class Life:
         meta = more.pop("meta", {})
         calls = (Call(tool, {"x": 1}, id=f"k{self.number}", meta=meta),) if tool else ()
         action = Action(
-            calls=calls, perceptions=(perception or Perception("x", kind="k"),), run_id=run, output=answer, **more
+            calls=calls,
+            perceptions=(perception or Perception("x", kind="k", trust="trusted"),),
+            run_id=run,
+            output=answer,
+            **more,
         )
         fault = Fault("permanent", "no") if status == "failed" else None
         results = tuple(CallResult(call, status, output=output, fault=fault, attempts=1) for call in calls)
@@ -230,7 +234,7 @@ async def test_what_a_stranger_says_of_rewards_is_not_heard() -> None:
         await each.cycle("a", seen("s0", trust=trust))
         await each.cycle("", seen("s1", reward=-5, done=True, trust=trust))
 
-    assert life.abilities["a|k"].estimate > 0.5 > benign.abilities["a|k"].estimate
+    assert life.abilities["a|untrusted:k"].estimate > 0.5 > benign.abilities["a|k"].estimate
 
 
 @pytest.mark.parametrize("strange", [None, "much", float("nan"), float("inf"), True, [], {}])

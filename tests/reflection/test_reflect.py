@@ -39,7 +39,9 @@ def context(**fields: Any) -> Context:
 
 
 def alert(**fields: Any) -> Perception:
-    return Perception("nginx is down, password=hunter2", **{"kind": "alert", "subject": "nginx", **fields})
+    return Perception(
+        "nginx is down, password=hunter2", **{"kind": "alert", "subject": "nginx", "trust": "trusted", **fields}
+    )
 
 
 RESTART = Call("restart", {"unit": "nginx"}, id="r", meta={"_task": "alert"})

@@ -346,7 +346,9 @@ async def test_what_was_learnt_chooses_the_tool() -> None:
     rule = {"name": "r", "calls": [{"tool": ["curl", "wget"]}]}
     abilities = {ability_key("curl", "k/fetch"): Ability("curl", "k/fetch", 0.1, 0.05, 30)}
 
-    fetch = await RulesPlanner([rule]).plan([Perception(kind="k", intent="fetch")], context(abilities=abilities))
+    fetch = await RulesPlanner([rule]).plan(
+        [Perception(kind="k", intent="fetch", trust="trusted")], context(abilities=abilities)
+    )
     other = await RulesPlanner([rule]).plan([Perception(kind="k")], context(abilities=abilities))
 
     assert fetch is not None

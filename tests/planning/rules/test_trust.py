@@ -100,7 +100,7 @@ async def test_a_runs_goal_is_trusted_only_while_its_message_is_in_hand(
 async def test_the_text_of_a_tool_is_chosen_by_the_rule_and_the_task_stays_told() -> None:
     (only,) = (await planned(rule(call(text="{content}")), seen())).calls
 
-    assert only.meta == {"_task": "k#r", "_trust": "untrusted"}
+    assert only.meta == {"_task": "untrusted:k#r", "_trust": "untrusted"}
     assert type(only).from_wire(only.to_wire()) == only
 
 
