@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from planning.cases import Case, Situation
+from planning.cases import Case, KnownCall, Situation
 from planning.dataflow import can_be_read, reads_any
 from planning.rules.conditions import MESSAGE, MatchInput
 from planning.rules.parse import CallRule, Rule
@@ -24,18 +24,19 @@ from spar.types import Answer, Call, Learnt, replace
 
 #: Tools that are looked at where a call may be any of them.
 MOST_TOOLS: Final = 64
+_NO_TOOL: Final = "no tool of such a name can be called with these parameters"
 #: Effects of a call that may be repeated, and so tried out.
 _HARMLESS: Final = ("read", "idempotent")
 
 
 class Remembered(Struct, frozen=True):
-    """Memory of a situation: its cases; in an environment that is acted in step by step, the tool of the
-    sequence of calls that worked (`replay`) and the experience it is from, and what decides between equal steps."""
+    """Memory of a situation: its cases; in an environment that is acted in step by step, the next call of the
+    sequence that worked (`replay`) and the experience it is from, and what decides between equal steps."""
 
     cases: tuple[Case, ...]
     at: Situation
     episode: str = ""
-    replay: str = ""
+    replay: KnownCall | None = None
     replayed: str = ""
 
 
@@ -124,23 +125,48 @@ def _decided(
         fixed = Decision(call.tools[0], params)
         return fixed, fixed
     names = call.tools or _any_of(call, params, tools)
-    if not names:
-        none = Decision(None, params, "no tool of such a name can be called with these parameters")
-        return none, none
-    plain = Decision(names[0], params)
+    plain = Decision(names[0] if names else None, params, "" if names else _NO_TOOL)
     if not rule.learn or context.learning == "off":
+        return plain, plain
+    if remembered is not None and (again := _replayed(call, plain, tools, remembered)) is not None:
+        return plain, again
+    if not names:
         return plain, plain
     is_wanted = facts.perception.kind == MESSAGE
     question = Question(names, params, task, call.min_ability, lambda tool: _may_try(tools.get(tool)), is_wanted)
     if remembered is None:
         return plain, decide(question, context.abilities)
-    if remembered.replay in names:
-        why = f"{remembered.replay} was the next call of a sequence that worked from here"
-        learnt = Learnt(why, cases=(remembered.replayed,), instead_of=names[0])
-        return plain, Decision(remembered.replay, params, learnt=learnt)
     if remembered.episode and len(names) > 1:
         return plain, explore(question, remembered.cases, remembered.episode)
     return plain, decide(question, context.abilities, remembered.cases, remembered.at)
+
+
+def _replayed(call: CallRule, plain: Decision, tools: Mapping[str, Any], remembered: Remembered) -> Decision | None:
+    """Return the next call of a sequence that worked, if this may be it, in the place of the plain decision.
+
+    The rule's own parameters stand; those that it leaves open are given as they were.
+    """
+    step, params = remembered.replay, plain.params
+    if step is None:
+        return None
+    tool = tools.get(step.tool)
+    if step.tool not in call.tools and (tool is None or not any(test(step.tool) for test in call.globs)):
+        return None
+    own = {name: value for name, value in step.params.items() if name not in params and _has(tool, name)}
+    if not _takes(tool, {**own, **params}):
+        return None
+    why = f"{step.tool} was the next call of a sequence that worked from here"
+    if own:
+        why = f"{why}, with its {', '.join(map(repr, own))}"
+    learnt = Learnt(why, cases=(remembered.replayed,), instead_of=plain.tool or "")
+    return Decision(step.tool, {**params, **own}, learnt=learnt, is_lent=bool(own) and step.trust == "untrusted")
+
+
+def _has(tool: Any, name: str) -> bool:
+    """Return whether a tool has a parameter, as far as is known."""
+    schema = getattr(tool, "schema", None)
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return tool is None or (isinstance(properties, Mapping) and name in properties and not name.startswith("_"))
 
 
 def _any_of(call: CallRule, params: Mapping[str, Any], tools: Mapping[str, Any]) -> tuple[str, ...]:

@@ -244,9 +244,9 @@ class RulesPlanner:
         began, sequence = known
         cases = cases_of((each for each in experiences if len(each.calls) == 1), at)
         place = step - began
-        if sequence is None or not 0 <= place < len(sequence.tools):
+        if sequence is None or not 0 <= place < len(sequence.calls):
             return Remembered(cases, at, f"{episode}|{step}")
-        return Remembered(cases, at, f"{episode}|{step}", sequence.tools[place], sequence.experience_id)
+        return Remembered(cases, at, f"{episode}|{step}", sequence.calls[place], sequence.experience_id)
 
     async def _verify(self, perceptions: Sequence[Perception], draft: _Draft) -> None:
         """Look whether what is perceived says how earlier firings went."""

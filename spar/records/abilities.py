@@ -58,7 +58,7 @@ def situation_of(perception: Perception, rule: str = "") -> str:
 def task_name(kind: str, intent: str = "", rule: str = "", entities: Sequence[str] = ()) -> str:
     """The most exact name of a task. Of the entities the first `MOST_ENTITIES` are named, in the order of letters."""
     name = "/".join([_part(part).translate(_APART) for part in (kind, intent) if part])
-    if things := sorted({_part(each, _LONGEST_ENTITY).translate(_APART) for each in entities[:MOST_ENTITIES]} - {""}):
+    if things := sorted({thing_named(each) for each in entities[:MOST_ENTITIES]} - {""}):
         name = f"{name}[{','.join(things)}]"
     return f"{name}#{_part(rule)}" if rule else name
 
@@ -88,6 +88,17 @@ def kind_of_task(task: str) -> str:
     """The name of a task by kind and intent: without the rule, and without what it is about."""
     name = task.partition("#")[0]
     return name.rpartition("[")[0] if name.endswith("]") and "[" in name else name
+
+
+def things_of(task: str) -> Sequence[str]:
+    """Return the names of what a task is about, as they stand in its name."""
+    name = task.partition("#")[0]
+    return tuple(name[name.rindex("[") + 1 : -1].split(",")) if name.endswith("]") and "[" in name else ()
+
+
+def thing_named(text: str) -> str:
+    """Return what something is called in the names of tasks."""
+    return _part(text, _LONGEST_ENTITY).translate(_APART)
 
 
 def names_of(task: str) -> Sequence[str]:

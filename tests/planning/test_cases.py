@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planning.cases import Situation, cases_of, evidence_of, is_same, known_failure, other_value, sequence_of, situation
 from planning.rules.tool_choice import Question, decide
-from spar.types import Experience, Perception, Remedy, TriedCall
+from spar.types import Experience, Perception, Remedy, TriedCall, Trust, replace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = "alert#mend"
@@ -315,3 +316,48 @@ def test_a_value_that_was_not_tried_is_not_lent() -> None:
 
     assert failure is not None
     assert other_value(cases, failure, {"unit": "db"}) is None
+
+
+def test_a_parameter_is_given_again_if_the_situation_is_about_it_or_it_was_the_same_each_time() -> None:
+    def run(host: str, number: int, **params: Any) -> Experience:
+        first = TriedCall("a", {"host": host, "way": "slow", "number": number, **params}, success=True)
+        calls = (first, TriedCall("b", {"way": "slow"}, success=True))
+        return Experience("alert: x", success=True, calls=calls, key="alert[db1,web1]#mend", trust="trusted", score=0.9)
+
+    where = situation(Perception("x", kind="alert", trust="trusted"), "alert[db1,web1]#mend", NOW)
+    best = replace(run("web1", 1), score=1.0)
+    other = Experience("alert: x", success=True, calls=(TriedCall("a"), TriedCall("c")), key=where.key, trust="trusted",
+                       score=0.5)  # fmt: skip
+
+    found = sequence_of([run("db1", 2), best, other], where)
+    alone = sequence_of([best], where)
+
+    assert found is not None
+    assert alone is not None
+    assert [call.params for call in found.calls] == [{"host": "web1", "way": "slow"}, {"way": "slow"}]
+    assert alone.calls[0].params == {"host": "web1", "way": "slow", "number": 1}
+
+
+@pytest.mark.parametrize("kept", ["***", {"token": "***"}, "the beginning … 9,000 characters left out …", ["†state.x"]])
+def test_a_parameter_that_is_not_whole_or_is_a_reference_is_not_given_again(kept: Any) -> None:
+    calls = (TriedCall("a", {"x": kept, "y": 1}, success=True), TriedCall("b", success=True))
+
+    found = sequence_of([Experience("alert: x", success=True, calls=calls, key=KEY, trust="trusted")], at("x"))
+
+    assert found is not None
+    assert found.calls[0].params == {"y": 1}
+
+
+def test_a_strangers_parameter_is_given_again_only_where_that_is_untrusted_too() -> None:
+    def calls(of: Trust, tried: Trust) -> list[tuple[dict[str, Any], str]]:
+        steps = (TriedCall("a", {"x": "evil"}, success=True, trust=tried), TriedCall("b", success=True))
+        run = Experience(
+            "alert: x", success=True, calls=steps, key=KEY, trust=tried if of == "untrusted" else "trusted"
+        )
+        found = sequence_of([run], at("x", trust=of))
+        assert found is not None
+        return [(dict(call.params), call.trust) for call in found.calls][:1]
+
+    assert calls("trusted", "trusted") == [({"x": "evil"}, "trusted")]
+    assert calls("trusted", "untrusted") == [({}, "trusted")]
+    assert calls("untrusted", "untrusted") == [({"x": "evil"}, "untrusted")]

@@ -20,7 +20,7 @@ from spar.protocols.tools import ToolTerms
 from spar.records.abilities import ability_key
 from spar.testing import RecordingEvents
 from spar.testing.clock import VirtualClock
-from spar.types import Ability, Action, Experience, Perception, Remedy, TriedCall, replace
+from spar.types import Ability, Action, Experience, Perception, Remedy, TriedCall, Trust, replace
 
 KEY = "alert#mend"
 TEXT = "the disk is full"
@@ -333,3 +333,71 @@ async def test_what_happened_with_these_very_things_is_recalled_however_many_tex
     action = await planned(CHOICE, Memory(*others, own), alert(subject="shop"))
 
     assert [call.tool for call in action.calls] == ["a"]
+
+
+# -- sequences with their parameters
+
+
+def maze(*names: str) -> Host:
+    """Return a host with tools that need to be told where to."""
+    schema = {"properties": {"_tool": {}, "to": {"type": "string"}, "x": {}}, "required": ["_tool", "to"]}
+    terms = ToolTerms(effect="idempotent")
+    tools = {name: SimpleNamespace(name=name, schema=schema, terms=terms) for name in names}
+    return Host("a", SystemClock(), RecordingEvents("a"), Hooks(), lambda: None, tools=lambda: tools)
+
+
+ESCAPE = (TriedCall("go", {"to": "hall", "x": 1}, success=True), TriedCall("open", {"to": "door7"}, success=True))
+RULE_OF_MAZE: dict[str, Any] = {"name": "mend", "calls": [{"any_of_tools": ["go", "open"]}]}
+
+
+def escaped(trust: Trust = "trusted", tried: Trust = "trusted") -> Experience:
+    calls = tuple(replace(call, trust=tried) for call in ESCAPE)
+    return Experience("step: state a", success=True, calls=calls, key="step#mend", trust=trust)
+
+
+async def steps_taken(planner: RulesPlanner, memory: Memory, **fields: Any) -> list[Action | None]:
+    taken = []
+    for number in range(2):
+        at = alert(f"state {'ab'[number]}", kind="step", attributes={"episode": "e", "step": number}, **fields)
+        taken.append(await planner.plan([at], Context("a", "c", memory=memory)))
+    return taken
+
+
+async def test_the_calls_of_a_sequence_are_made_again_with_their_parameters() -> None:
+    taken = await steps_taken(any_of(RULE_OF_MAZE, maze("go", "open")), Memory(escaped()))
+
+    calls = [call for action in taken if action is not None for call in action.calls]
+    assert [(call.tool, call.params) for call in calls] == [("go", {"to": "hall", "x": 1}), ("open", {"to": "door7"})]
+    assert [call.meta.get("_trust") for call in calls] == [None, None]
+    assert taken[1] is not None
+    assert "open was the next call of a sequence that worked from here, with its 'to'" in taken[1].reason
+
+
+async def test_the_parameters_of_the_rule_stand_before_those_of_a_sequence() -> None:
+    rule = {"name": "mend", "calls": [{"any_of_tools": ["go", "open"], "params": {"to": "{content}"}}]}
+
+    taken = await steps_taken(any_of(rule, maze("go", "open")), Memory(escaped()))
+
+    calls = [call for action in taken if action is not None for call in action.calls]
+    assert [(call.tool, call.params) for call in calls] == [
+        ("go", {"to": "state a", "x": 1}), ("open", {"to": "state b"})
+    ]  # fmt: skip
+
+
+async def test_without_a_parameter_that_a_tool_needs_its_call_is_not_made_again() -> None:
+    for memory in (Memory(escaped(tried="untrusted")), Memory(escaped("untrusted", "untrusted")), Memory()):
+        taken = await steps_taken(any_of(RULE_OF_MAZE, maze("go", "open")), memory)
+        assert [action.calls for action in taken if action is not None] == [(), ()]
+    other = any_of({"name": "mend", "calls": [{"any_of_tools": ["stop*"]}]}, maze("go", "open", "stop"))
+    assert [action.calls for action in await steps_taken(other, Memory(escaped())) if action is not None] == [(), ()]
+
+
+async def test_a_strangers_parameters_are_given_again_to_strangers_as_untrusted_ones() -> None:
+    planner = any_of(RULE_OF_MAZE, maze("go", "open"))
+
+    taken = await steps_taken(planner, Memory(escaped("untrusted", "untrusted")), trust="untrusted")
+
+    calls = [call for action in taken if action is not None for call in action.calls]
+    assert [(call.params, call.meta.get("_trust")) for call in calls] == [
+        ({"to": "hall", "x": 1}, "untrusted"), ({"to": "door7"}, "untrusted")
+    ]  # fmt: skip
