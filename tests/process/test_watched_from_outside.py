@@ -67,6 +67,7 @@ EMPTY_WHEN_WELL = {
     "spar_channel_passed_over_total",
     "spar_call_failures_total",
     "spar_feedback_total",
+    "spar_reflection_requests_total",
 }
 
 
