@@ -16,6 +16,7 @@ from spar.config.load import load
 from spar.server.access.access import TELL_EVERY, Access
 from spar.server.access.browsers import HostNames
 from spar.server.access.safe_headers import SAFE
+from spar.server.access.token_door import TokenDoor
 from spar.server.api.route import PATH_PARAMETERS, ApiRoute
 from spar.server.port import port
 from spar.server.routes.control import control_routes
@@ -319,3 +320,37 @@ async def test_the_log_has_one_line_a_minute_about_refusals_with_their_number(ag
             access.refuse(cast(Any, refusal))
 
     assert lines == [{"scope": 1}, {"scope": 4}]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_answer_that_goes_on_ends_with_its_token_at_the_next_sign_of_life(agent: Port, method: str) -> None:
+    beat, sent = asyncio.Event(), list[Any]()
+
+    async def streaming(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await beat.wait()
+            beat.clear()
+            await send({"type": "http.response.body", "body": b": still going on\n", "more_body": True})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    door = TokenDoor(streaming, agent.service, [], HostNames("127.0.0.1"), Access(agent.service))
+    headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {agent.tokens['read']}".encode())]
+    task = asyncio.create_task(door({"type": "http", "method": method, "path": "/", "headers": headers}, None, send))  # type: ignore[arg-type]
+    for count in (2, 3):
+        beat.set()
+        while len(sent) < count:
+            await asyncio.sleep(0)
+    await agent.service.tokens.revoke("read")
+    beat.set()
+
+    if method == "GET":
+        await task
+        assert sent[3:] == [{"type": "http.response.body", "body": b"", "more_body": False}]
+    else:  # it was let in to change something, and is told what became of that
+        while len(sent) < 4:
+            await asyncio.sleep(0)
+        assert sent[3]["body"] == b": still going on\n"
+        task.cancel()
