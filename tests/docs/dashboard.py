@@ -176,8 +176,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Sensors", "none", (
             (f"{most('spar_sensor_state', 'agent, sensor, state')} == 1", "{{agent}} {{sensor}} {{state}}"),
         )),
-        Panel("Requests to webhooks", "ops", (
+        Panel("Requests to webhooks, and refused at the port", "ops", (
             (rate("spar_hook_requests_total", "agent, hook, outcome"), "{{agent}} {{hook}} {{outcome}}"),
+            (rate("spar_http_refused_total", "reason"), "refused: {{reason}}"),
         )),
         Panel("Incidents", "none", (
             (total("spar_incidents_open", "agent, severity"), "{{agent}} open {{severity}}"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -57,7 +57,7 @@ def is_local_peer(address: str) -> bool:
         found = ip_address(address)
     except ValueError:
         return False
-    mapped = getattr(found, "ipv4_mapped", None)
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
     return found.is_loopback or (mapped is not None and mapped.is_loopback)
 
 
