@@ -51,6 +51,11 @@ def rate(name: str, by: str) -> str:
     return f"sum by ({by}) (rate({of(name)}[$__rate_interval]))"
 
 
+def rate_of_process(name: str, by: str) -> str:
+    """Return the rate of what belongs to no agent of its process."""
+    return f'sum by ({by}) (rate({name}{{job=~"$job"}}[$__rate_interval]))'
+
+
 def quantile(share: float, name: str, by: str) -> str:
     return f"histogram_quantile({share}, sum by (le, {by}) (rate({of(name + '_bucket')}[$__rate_interval])))"
 
@@ -178,7 +183,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         )),
         Panel("Requests to webhooks, and refused at the port", "ops", (
             (rate("spar_hook_requests_total", "agent, hook, outcome"), "{{agent}} {{hook}} {{outcome}}"),
-            (rate("spar_http_refused_total", "reason"), "refused: {{reason}}"),
+            (rate_of_process("spar_http_refused_total", "reason"), "refused: {{reason}}"),
         )),
         Panel("Incidents", "none", (
             (total("spar_incidents_open", "agent, severity"), "{{agent}} open {{severity}}"),
