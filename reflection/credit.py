@@ -1,17 +1,15 @@
-"""Credit: the calls that a later word on how things went is about, and what it says of each; no I/O.
+"""Credit: what a later word on how things went says of each call that it is about; no I/O.
 
 A `Thread` holds the calls of one run, of one episode of an environment, or of one cycle that belonged to neither, step
-by step. A word (`Feedback`) comes from a person, from a rule that looks later (`verify`) or from an environment. It
-says of a step its discounted return: the last step before a success has worked, one that is `k` steps away from it by
-`RETURN` to the power of `k`; of a failure the last step is guilty, those before it less and less surely. A call that
-ended well in an episode, or that a rule looks at later, counts when its word comes, and not before.
+by step. A word (`Feedback`) comes from a person, from a rule that looks later (`verify`) or from an environment
+(`reflection.environment`). It says of a step its discounted return: the last step before a success has worked, one
+that is `k` steps away from it by `RETURN` to the power of `k`; of a failure the last step is guilty, those before it
+less and less surely. A call that ended well in an episode, or that a rule looks at later, counts when its word comes,
+and not before.
 
-How an environment tells: its trusted perceptions carry `episode`, a name; `reward`, a number, for what was done since
-the last one; `done`, true once it is over, perhaps `success`. A tool of it may say the same at once, by returning a
-table with `reward` and `done`. An episode succeeded if its rewards add up to more than nothing; of one that was cut
-short (`cut` beside `done`, as by a limit of steps) and brought nothing, nobody knows how it would have ended. A step
-after which the exact situation is the same has changed nothing. An episode that another one of the same source follows
-without a word is over: its calls have told all.
+An episode succeeded if its rewards add up to more than nothing; of one that was cut short and brought nothing, nobody
+knows how it would have ended. A step after which the exact situation is the same has changed nothing. An episode that
+another one of the same source follows without a word is over: its calls have told all.
 
 The steps of a thread that is over are kept for a while, for the words of people. Threads are bounded: the session that
 has most of them, or of their steps, forgets its oldest first. So a flood in one session leaves the threads of others.
@@ -19,104 +17,27 @@ has most of them, or of their steps, forgets its oldest first. So a flood in one
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
 from reflection.ability import Trial
+from reflection.environment import Word
+from reflection.threads import Step, Thread
 from spar.data.bounded import SharedDict
 from spar.data.text import safe_line
 from spar.records.abilities import is_exact
-from spar.types import (
-    ActionResult,
-    Credit,
-    Experience,
-    Feedback,
-    FeedbackSource,
-    Perception,
-    TriedCall,
-    Trust,
-    replace,
-)
+from spar.types import ActionResult, Credit, Feedback, FeedbackSource, replace
 
 #: What one step further away from a success leaves of its credit.
 RETURN = 0.9
 #: Threads, and steps of all of them together and of one, that are kept.
 MOST_THREADS, MOST_STEPS, MOST_OF_THREAD = 500, 1_000, 64
-#: Characters of the name of an episode.
-_LONGEST_NAME = 120
-#: Experiences that one step went by, and evidence of a perception that is looked at for an episode's word.
-_MOST_CASES, _MOST_EVIDENCE = 20, 50
+#: Experiences that one step went by.
+_MOST_CASES = 20
 _WHY = 200
-#: Tools that the line of a sequence names.
-_SHOWN = 12
-
-
-class Step(Struct):
-    """Calls of one cycle. `tasks` are those of the calls; `is_open` while nobody has said what it brought.
-
-    `said` is the last word on it; `cases` are the experiences that its decisions went by. `number` orders all steps.
-    """
-
-    cycle_id: str
-    key: str
-    situation: str
-    session: str
-    trust: Trust
-    calls: list[TriedCall]
-    tasks: list[str]
-    run_id: str = ""
-    task: str = ""
-    cases: list[str] = field(default_factory=list)
-    is_open: bool = False
-    said: bool | None = None
-    number: int = 0
-
-
-class Thread(Struct):
-    """Steps of one session that belong together. Of an episode `name` is what people call it, `place` where it goes on,
-    and `total` its reward so far."""
-
-    id: str
-    place: str = ""
-    steps: list[Step] = field(default_factory=list)
-    total: float = 0.0
-    is_over: bool = False
-    is_cut: bool = False
-    is_told: bool = False  # the last reward was told by the call itself
-    name: str = ""
-    session: str = ""
-
-    @property
-    def run_id(self) -> str:
-        """Return the id under which experiences know it: that of its run, or the name of its episode."""
-        return self.name or self.id
-
-
-class Word(Struct, frozen=True):
-    """Message of an environment of a session, in one perception or result."""
-
-    episode: str
-    session: str
-    source: str
-    reward: float
-    is_done: bool
-    success: bool | None = None
-    is_cut: bool = False
-
-    @property
-    def place(self) -> str:
-        """Return the name of the place where the episode goes on."""
-        return f"{self.session} {self.source}"
-
-    @property
-    def thread(self) -> str:
-        """Return the id of its thread: elsewhere an episode of the same name is another one."""
-        return f"{self.episode} at {self.place}"
 
 
 class Share(Struct):
@@ -386,60 +307,6 @@ def _row(thread: Thread, step: Step | None) -> Any:
     return {"of": thread.id, "step": msgspec.to_builtins(step)}
 
 
-# -- what environments say
-
-
-def words_in(perceptions: Iterable[Perception], session: str) -> Iterator[Word]:
-    """Yield what environments say in trusted perceptions, and in the parts that they were fused from."""
-    for perception in perceptions:
-        parts = [part for part in perception.evidence[:_MOST_EVIDENCE] if part.id != perception.id]
-        for each in (perception, *parts):
-            if (word := _word_of(each, session)) is not None:
-                yield word
-
-
-def word_of_calls(result: ActionResult, episode: Word) -> Word | None:
-    """Return what the tools of an environment say of an episode by what they returned; None when they say nothing."""
-    found = [
-        item.output
-        for item in result.results
-        if item.status == "ok"
-        and isinstance(item.output, Mapping)
-        and "reward" in item.output
-        and "done" in item.output
-    ]
-    if not found:
-        return None
-    is_done, is_cut = (any(each.get(name) is True for each in found) for name in ("done", "cut"))
-    reward = sum(_number(each["reward"]) for each in found)
-    return replace(episode, reward=reward, is_done=is_done, success=None, is_cut=is_cut)
-
-
-def _word_of(perception: Perception, session: str) -> Word | None:
-    given = perception.attributes
-    name = given.get("episode")
-    if perception.trust != "trusted" or not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
-        return None
-    success = given.get("success")
-    return Word(
-        name,
-        session,
-        perception.source,
-        _number(given.get("reward")),
-        given.get("done") is True,
-        success if isinstance(success, bool) else None,
-        given.get("cut") is True,
-    )
-
-
-def _number(value: object) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else 0.0  # type: ignore[arg-type]
-
-
-# -- what is made of it
-
-
 def cases_of(result: ActionResult) -> list[tuple[str, str]]:
     """Return the experiences that decisions of an action went by, each with the id of the call that was decided on."""
     learnt = result.action.learnt if result.action is not None else ()
@@ -457,29 +324,3 @@ def credits_of(result: ActionResult, unsure: Iterable[str]) -> list[Credit]:
         if item is not None and call_id not in open_ and item.status in ("ok", "failed", "timeout"):
             credits.append(Credit(case, item.status == "ok"))
     return credits
-
-
-def sequence_of(thread: Thread, success: bool, at: datetime) -> Experience:
-    """Return the experience of a whole run or episode: the situation of its first step, and all calls in order."""
-    first = thread.steps[0]
-    calls = [call for step in thread.steps for call in step.calls]
-    names = [call.tool for call in calls]
-    shown = " → ".join(names[:_SHOWN]) + (f" → and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-    trust: Trust = "untrusted" if any(step.trust == "untrusted" for step in thread.steps) else "trusted"
-    ended = "worked" if success else "did not work"
-    return Experience(
-        situation=first.situation,
-        action=safe_line(shown),
-        outcome=f"{'ok' if success else 'failed'}: {len(calls)} calls in {len(thread.steps)} steps",
-        success=success,
-        task=first.task,
-        lesson=safe_line(f"for {first.task}: {shown} {ended}" if first.task else f"{shown} {ended}"),
-        at=at,
-        session=first.session,
-        trust=trust,
-        origin=thread.steps[-1].cycle_id,
-        key=first.key,
-        run_id=thread.run_id,
-        calls=tuple(calls),
-        score=min(1.0, max(0.0, thread.total)) if thread.place else float(success),
-    )

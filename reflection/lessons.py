@@ -45,23 +45,39 @@ def leading(perceptions: Iterable[Perception]) -> Perception | None:
 def task_of(call: Call | None, action: Action | None) -> str:
     """Return the task: the one that the planner noted in the call's `_task`, else the situation of the leading
     perception. Where strangers had a say, in what was noticed or in the call's parameters, its name says so."""
-    noted = call.meta.get("_task") if call is not None else None
+    return _tasks((call,), action)[0]
+
+
+def tasks_of(result: ActionResult) -> list[str]:
+    """Return the task of each call of a result."""
+    return _tasks([item.call for item in result.results], result.action)
+
+
+def _tasks(calls: Iterable[Call | None], action: Action | None) -> list[str]:
     perceptions = action.perceptions if action is not None else ()
-    is_strange = call is not None and call.meta.get("_trust") == "untrusted"
-    if isinstance(noted, str):
-        task = safe_line(noted, _TASK_LIMIT)
-        is_strange = is_strange or (bool(perceptions) and all(each.trust == "untrusted" for each in perceptions))
-    else:
-        found = leading(perceptions)
-        task = situation_of(found) if found is not None else ""
-        is_strange = is_strange or (found is not None and found.trust == "untrusted")
-    return of_strangers(task) if is_strange else task
+    is_all_strange = bool(perceptions) and all(each.trust == "untrusted" for each in perceptions)
+    found: Perception | None = None
+    noticed: str | None = None
+    tasks = []
+    for call in calls:
+        noted = call.meta.get("_task") if call is not None else None
+        is_strange = call is not None and call.meta.get("_trust") == "untrusted"
+        if isinstance(noted, str):
+            task, is_strange = safe_line(noted, _TASK_LIMIT), is_strange or is_all_strange
+        else:
+            if noticed is None:  # the same for all calls that nothing is noted of
+                found = leading(perceptions)
+                noticed = situation_of(found) if found is not None else ""
+            task, is_strange = noticed, is_strange or (found is not None and found.trust == "untrusted")
+        tasks.append(of_strangers(task) if is_strange else task)
+    return tasks
 
 
 def experience_of(
     result: ActionResult,
     outcome: Outcome,
     failures: tuple[CallFailure, ...],
+    tasks: Sequence[str] = (),
     *,
     session: str,
     cycle_id: str,
@@ -71,14 +87,14 @@ def experience_of(
 ) -> Experience | None:
     """Return the experience of a result; None when nothing was called, said or broken.
 
-    Args: said, answer: what people said and were told, whole and without secrets.
+    Args: tasks: of the calls of the result; said, answer: what people said and were told, whole and without secrets.
     """
     action = result.action
     if not result.results and result.fault is None and (action is None or (not action.calls and action.output is None)):
         return None
     perceptions = action.perceptions if action is not None else ()
     calls = [item.call for item in result.results] or list(action.calls if action is not None else ())
-    task = kind_of_task(whoever(task_of(calls[0] if calls else None, action)))
+    task = kind_of_task(whoever(tasks[0] if tasks else task_of(calls[0] if calls else None, action)))
     is_recalled = any(perception.source == RECALLED for perception in perceptions)
     return Experience(
         situation=_situation(perceptions),

@@ -44,7 +44,7 @@ from reflection.advice import (
     schema,
     trust_of,
 )
-from reflection.lessons import task_of
+from reflection.lessons import task_of, tasks_of
 from reflection.reflect import Reflect, incident_of, key_of
 from spar.clock import Clock
 from spar.data.bounded import SharedDict
@@ -135,7 +135,7 @@ class ModelReflect(Reflect):
             return None
         matter = Matter(
             "",
-            key_of(result),
+            key_of(result, tasks_of(result)),
             result,
             failures=reflection.failures,
             words=reflection.feedback,

@@ -13,19 +13,11 @@ from annotated_types import Ge, Gt, Lt
 
 from reflection.ability import DAY, Fading, Trial, learn, trial_of
 from reflection.causes import explain, retry_after
-from reflection.credit import (
-    CreditBook,
-    Judged,
-    Step,
-    Word,
-    cases_of,
-    credits_of,
-    sequence_of,
-    word_of_calls,
-    words_in,
-)
-from reflection.lessons import RECALLED, answer_of, experience_of, leading, said_in, task_of, without_secrets
+from reflection.credit import CreditBook, Judged, cases_of, credits_of
+from reflection.environment import Word, word_of_calls, words_in
+from reflection.lessons import RECALLED, answer_of, experience_of, leading, said_in, tasks_of, without_secrets
 from reflection.outcome import Outcome, judge
+from reflection.threads import Step, sequence_of
 from reflection.tried import MOST_CALLS, tried_of
 from spar.clock import Clock, SystemClock
 from spar.events import ErrorOccurred
@@ -82,13 +74,14 @@ class Reflect:
     async def reflect(self, result: ActionResult, context: Context | None = None) -> Reflection:
         """Reflect on a result. Never raises for any `ActionResult`, however little of an action it holds."""
         context = context or Context(agent="", cycle_id="")
-        outcome, action = judge(result), result.action
-        failures = self._failures(result, context)
+        outcome, action, tasks = judge(result), result.action, tasks_of(result)
+        failures = self._failures(result, tasks, context)
         said, answer = await without_secrets(said_in(action)), await without_secrets(answer_of(action))
         experience = experience_of(
             result,
             outcome,
             failures,
+            tasks,
             session=context.session,
             cycle_id=context.cycle_id,
             at=(context.clock or self._clock).now(),
@@ -99,7 +92,7 @@ class Reflect:
         experiences: tuple[Experience, ...] = () if experience is None else (experience,)
         if context.learning != "off":
             await self._load(context.cycle_id)
-            experiences = self._credit(result, context, outcome, failures, experience, judged)
+            experiences = self._credit(result, tasks, context, outcome, failures, experience, judged)
             self._keep(context.cycle_id)
         return Reflection(
             result=result,
@@ -132,6 +125,7 @@ class Reflect:
     def _credit(
         self,
         result: ActionResult,
+        tasks: Sequence[str],
         context: Context,
         outcome: Outcome,
         failures: Sequence[CallFailure],
@@ -152,15 +146,15 @@ class Reflect:
         tried = tried_of(result.results, failures, unsure, has_params=not is_recalled)
         judged.trials += [
             trial
-            for item in result.results
-            if item.call.id not in unsure and (trial := trial_of(item, task_of(item.call, action))) is not None
+            for item, task in zip(result.results, tasks, strict=True)
+            if item.call.id not in unsure and (trial := trial_of(item, task)) is not None
         ]
         judged.credits += credits_of(result, unsure)
         run_id = (context.run.id if context.run is not None else None) or (action.run_id if action else None) or ""
         thread_id = run_id or context.cycle_id
         experiences = []
         if experience is not None:
-            key = key_of(result)
+            key = key_of(result, tasks)
             experience = replace(experience, key=key, run_id=run_id or (episode.episode if episode else ""),
                                  calls=tuple(tried), score=outcome.score,
                                  success=None if unsure and experience.success else experience.success)  # fmt: skip
@@ -172,7 +166,7 @@ class Reflect:
                     context.session,
                     experience.trust,
                     tried,
-                    [task_of(item.call, action) for item in result.results[:MOST_CALLS]],
+                    list(tasks[:MOST_CALLS]),
                     run_id,
                     experience.task,
                     list(dict.fromkeys(case for case, _ in cases_of(result))),
@@ -206,24 +200,19 @@ class Reflect:
         now = (context.clock or self._clock).now().timestamp()
         return learn(every, context.abilities, fading=self.fading, tools=self._tools, now=now)
 
-    def _failures(self, result: ActionResult, context: Context) -> tuple[CallFailure, ...]:
+    def _failures(self, result: ActionResult, tasks: Sequence[str], context: Context) -> tuple[CallFailure, ...]:
         incident = incident_of(result.action)
-        return tuple(
-            failure
-            for item in result.results
-            if (
-                failure := explain(
-                    item, soon=self.look_again, incident=incident, better=self._better(item, result, context)
-                )
-            )
-            is not None
+        explained = (
+            explain(item, soon=self.look_again, incident=incident, better=self._better(item, task, context))
+            for item, task in zip(result.results, tasks, strict=True)
         )
+        return tuple(failure for failure in explained if failure is not None)
 
-    def _better(self, item: CallResult, result: ActionResult, context: Context) -> str:
+    def _better(self, item: CallResult, task: str, context: Context) -> str:
         """Return the tool that is known to do best in the same situation; empty where none mostly works."""
         if item.status == "ok" or not context.abilities or context.learning == "off":
             return ""
-        task, best, share = task_of(item.call, result.action), "", 0.5
+        best, share = "", 0.5
         for name in sorted((self._tools or set()) - {item.call.tool}):
             known = known_of(name, task, context.abilities)
             if known is not None and whoever(known.task) in names_of(whoever(task))[:2] and known.estimate > share:
@@ -278,11 +267,11 @@ def _unsure(result: ActionResult, *, is_in_episode: bool) -> set[str]:
     }
 
 
-def key_of(result: ActionResult) -> str:
+def key_of(result: ActionResult, tasks: Sequence[str]) -> str:
     """Return the name of the situation: the task of the first call, else that of the leading perception."""
     action = result.action
-    if result.results:
-        return whoever(task_of(result.results[0].call, action))
+    if tasks:
+        return whoever(tasks[0])
     found = leading(action.perceptions) if action is not None else None
     return situation_of(found) if found is not None else ""
 

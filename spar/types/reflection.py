@@ -75,7 +75,8 @@ class Experience(Value, frozen=True):
     harmed: int = 0
 
     def __post_init__(self) -> None:
-        keep_tuples(self, "calls")
+        if type(self.calls) is list:
+            keep_tuples(self, "calls")
 
     @property
     def is_retired(self) -> bool:
@@ -102,7 +103,9 @@ class Reflection(Value, frozen=True):
     advised: Advised = ""
 
     def __post_init__(self) -> None:
-        keep_tuples(self, "successes", "failures", "abilities", "experiences", "credits", "feedback")
+        parts = (self.successes, self.failures, self.abilities, self.experiences, self.credits, self.feedback)
+        if list in map(type, parts):
+            keep_tuples(self, "successes", "failures", "abilities", "experiences", "credits", "feedback")
 
 
 class CycleRecord(Value, frozen=True):
