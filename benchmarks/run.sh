@@ -10,10 +10,10 @@ wanted=$(cat benchmarks/requirements.txt pyproject.toml)
 install() { "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"; }
 if [ "$wanted" != "$(cat "$venv/made-of" 2>/dev/null || true)" ]; then
     "${PYTHON:-python3}" -m venv --clear "$venv"
-    if install --requirement benchmarks/requirements.txt --editable .; then
+    if install --requirement benchmarks/requirements.txt --editable ".[otel]"; then
         printf '%s\n' "$wanted" >"$venv/made-of"
     else
-        install --editable .
+        install --editable ".[otel]"
         sed 's/ *#.*//; /^$/d' benchmarks/requirements.txt | while read -r peer; do
             install "$peer" || echo "$peer cannot be installed: the table says so where it belongs" >&2
         done
