@@ -7,7 +7,7 @@
 This is its face: what may be asked of it. What it is put together from is `spar.agent.parts`, and each subject has a
 part of its own: its states `spar.agent.lifecycle`, who turns `spar.session.sessions`, what comes in
 `spar.agent.submission`, single steps `spar.agent.steps`, its modules `spar.agent.lifespan`, what outlives it
-`spar.journal.agent_state`, the event loop that it belongs to `spar.loop.tasks`, what went wrong
+`spar.journal.state.agent_state`, the event loop that it belongs to `spar.loop.tasks`, what went wrong
 `spar.health.error_reporting`.
 """
 

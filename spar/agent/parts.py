@@ -28,10 +28,10 @@ from spar.health.health import Health
 from spar.health.resources import Pressure
 from spar.health.watched import Watched
 from spar.hooks import Hooks
-from spar.journal.agent_state import AgentState
 from spar.journal.cycle_log import CycleLog
 from spar.journal.feedback import GivenFeedback
 from spar.journal.recovery import Recovery
+from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core, State
 from spar.loop.cycle import STANDING, Step
 from spar.loop.module_adapter import Module
@@ -192,12 +192,12 @@ class AgentParts:
     @property
     def abilities(self) -> dict[str, Ability]:
         """Return what is known of the tools at each kind of task."""
-        return self.agent_state.abilities
+        return self.agent_state.abilities.known
 
     @property
     def learnt(self) -> LearningCounts:
         """Return the counts of what was learnt in this process."""
-        return self.agent_state.learnt
+        return self.agent_state.abilities.learnt
 
     @property
     def pressure(self) -> Pressure:

@@ -11,9 +11,9 @@ from typing import Any
 
 from spar.errors import FencedError, SparError
 from spar.health.error_reporting import ErrorReporter
-from spar.journal.agent_state import AgentState
 from spar.journal.closing import begun, closing, experiences_of, left_over, undealt
 from spar.journal.recovery import Recovery
+from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Setup
@@ -97,7 +97,7 @@ class CycleLog:
         if fault is not None:
             of_run = {each.id for each in (run.message, *run.said, *cycle.said)} if run is not None else ()
             left, is_sensed = left_over(cycle, self._work.in_hand, of_run)
-            failed = self._recovery.failed(left, cycle.session, fault, is_sensed=is_sensed)
+            failed = self._recovery.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
         experiences = () if is_idle else tuple(guarded(cycle, experiences_of, cycle) or ())
         record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
         item = answer = None

@@ -14,7 +14,7 @@ from typing import Protocol
 from spar.data.text import safe_line
 from spar.errors import ConflictError, NotReadyError
 from spar.events import FeedbackTaken
-from spar.journal.agent_state import AgentState
+from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
@@ -75,7 +75,7 @@ class GivenFeedback:
     async def _take(self, word: Feedback) -> None:
         core, state = self._core, self._agent_state
         await self._until_closed(word.about)
-        journal, read = state.journal, ReadAbilities(state.abilities, core.clock)
+        journal, read = state.journal, ReadAbilities(state.abilities.known, core.clock)
         reflector = self._setup.modules["reflect"].part
         reflection = Reflection(feedback=(word,))
         if offers(reflector, HearsFeedback):

@@ -11,37 +11,32 @@ affair.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from spar.backoff import Backoff
 from spar.clock import Timer
 from spar.data.bounded import BoundedDict
 from spar.errors import NotReadyError, SparError
 from spar.events import Recovered
 from spar.failpoints import crashpoint
-from spar.journal.agent_state import AgentState
 from spar.journal.dead_letters import DeadLetters
 from spar.journal.in_doubt import InDoubtCalls
 from spar.journal.interrupted import CutCycles
-from spar.journal.run_ends import RunEnds
-from spar.journal.work import Work
+from spar.journal.retries import Retries
+from spar.journal.state.agent_state import AgentState
+from spar.journal.suspects import OpenSessions, Suspects
+from spar.journal.work import RunEnds, Work
 from spar.loop.core import Core
-from spar.loop.cycle import Cycle
 from spar.loop.module_adapter import Module
 from spar.loop.tasks import Requests
-from spar.loop.wake import Wake
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Interrupted, Item, Unfinished
 from spar.records.run_options import NO_OPTIONS
 from spar.records.session import SessionUse
 from spar.runs.commands import is_command
-from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
-from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, replace
+from spar.types import Action, ActionResult, CycleRecord, Perception, replace
 
 log = get_logger("spar.recovery")
 
@@ -49,36 +44,8 @@ log = get_logger("spar.recovery")
 EVERY = 60.0
 #: Seconds after which whoever met a closed door may ask again: a start takes less, as a rule.
 STARTS_WITHIN = 1.0
-#: Between a failure and the next attempt at the same work.
-BACKOFF = Backoff(10.0, 300.0)
-#: Pieces of work that may be in hand; what was only polled and fails beyond that is not tried again.
-MOST_IN_HAND = 10_000
 #: Ids of accepted work by which a repetition is known that is pushed, not awaited.
 REMEMBERED = 10_000
-
-
-class RecoverySession(Protocol):
-    """A session as work is handed out to it."""
-
-    run: Run | None
-    cycle: Cycle | None
-    interrupted: InterruptedWork
-    wake: Wake
-
-    @property
-    def has_suspects_to_try(self) -> bool: ...
-    def resume_with(self, piece: Interrupted[Run]) -> object: ...
-    def queue(self, run: Run) -> object: ...
-    def push(self, perception: Perception) -> object: ...
-
-
-class OpenSessions(Protocol):
-    """The sessions that have something to do: those there are, one by its key, and having some turn."""
-
-    @property
-    def by_key(self) -> Mapping[str, RecoverySession]: ...
-    def of(self, key: str) -> RecoverySession: ...
-    def spawn(self, *sessions: Any) -> None: ...
 
 
 class Intake(Protocol):
@@ -94,9 +61,9 @@ class Recovery:
     Args: intake: hands a perception to its session as if it had just come.
     """
 
-    __slots__ = ("_agent_state", "_core", "_counted", "_intake", "_line", "_recent", "_requests", "_runs",
-                 "_sessions", "_timer", "_timers", "_trial", "cut", "doubts", "ends", "has_begun", "letters",
-                 "repeated", "resumed", "shed", "suspects", "work")  # fmt: skip
+    __slots__ = ("_agent_state", "_core", "_counted", "_intake", "_recent", "_requests", "_runs", "_sessions",
+                 "_timer", "cut", "doubts", "ends", "has_begun", "letters", "repeated", "resumed", "retries",
+                 "suspects", "work")  # fmt: skip
 
     _recent: BoundedDict[str, None]  # while there is a journal
 
@@ -107,20 +74,15 @@ class Recovery:
         self.work = work = Work()
         #: Whether what an earlier process left is known.
         self.has_begun = False
-        self.repeated = self.resumed = self.shed = 0
+        self.repeated = self.resumed = 0
         self._counted: Any = None  # the journal whose former process's attempts have been counted
         self.doubts = InDoubtCalls(core, work, self)
         self.ends = RunEnds(core, work, lambda: agent_state.journal)
         self.letters = DeadLetters(core, work, runs, self)
         self.cut = CutCycles(core, work, self.doubts, self)
-        #: What of what is polled may have killed the process, by its trait, and how often it was tried.
-        self.suspects: dict[str, int] = {}
-        #: Sessions with work that may have killed the process, which is gone on with one after the other; what of it is
-        #: being tried.
-        self._line: deque[str] | None = None  # most processes die of nothing
-        self._trial: Interrupted[Run] | None = None
+        self.retries = Retries(core, work, requests, self.letters, self.hand_out)
+        self.suspects = Suspects(core.name, sessions)
         self._timer: Timer | None = None
-        self._timers: dict[str, Timer] = {}
 
     @property
     def journal(self) -> Any:
@@ -165,7 +127,8 @@ class Recovery:
         items, cycles = await journal.items(name), await journal.unfinished(name)
         held = await self._held(cycles)
         crashpoint("recover.scan")
-        await self._suspect(held, items, cycles)
+        before = await agent_state.memory.load(self.suspects.key) or {}
+        self.suspects.count(journal, before, held, items, cycles)
         self._counted = journal
         await self.doubts.load()
         await self.letters.load()
@@ -179,12 +142,10 @@ class Recovery:
     def end(self) -> None:
         """Nothing is handed out any more."""
         self.has_begun = False
-        for timer in (*self._timers.values(), *((self._timer,) if self._timer else ())):
-            timer.cancel()
-        for item_id in self._timers:  # found again at the next start
-            self.work.in_hand.pop(item_id, None)
-        self._timers.clear()
-        self._trial = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self.retries.end()
+        self.suspects.forget_trial()
         if self.journal is not None:
             self.journal.release(self._core.name, self)
         self._timer = self.work.journal = None
@@ -225,16 +186,6 @@ class Recovery:
         self.journal.save(key, hand.left_by)
         left: frozenset[str] = hand.left
         return left - {item_id for cycle in cycles for item_id in cycle.items}
-
-    async def _suspect(self, held: frozenset[str], items: Sequence[Item], cycles: Sequence[Unfinished]) -> None:
-        """Count the attempts at what was in hand and left no other trace: perceptions that will be polled again."""
-        known = {item.id for item in items}
-        key = f"suspects:{self._core.name}"
-        before = await self._agent_state.memory.load(key) or {}
-        traits = {self.journal.trait(each) for cycle in cycles for each in cycle.perceptions}
-        self.suspects = {name: int(before.get(name, 0)) + 1 for name in sorted(held - known - traits)[:REMEMBERED]}
-        if self.suspects or before:
-            self.journal.save(key, self.suspects)
 
     def _cycles_in_hand(self) -> set[str]:
         """Return the ids of the cycles that sessions are in, or will go on with."""
@@ -277,51 +228,15 @@ class Recovery:
         """Hand a perception to its session as if it had just come."""
         self._intake.push(perception)
 
-    # -- interrupted work, and what of it may have killed the process
+    # -- handing out
 
     def resume_with(self, work: Unfinished | Item, run: Run | None = None, *, is_suspect: bool = False) -> None:
         """Have interrupted work wait in its session for a cycle of its own."""
         session = self._sessions.of(work.session)
         session.resume_with(Interrupted(work, run, self._core.clock.monotonic(), is_suspect=is_suspect))
         if is_suspect:
-            if self._line is None:
-                self._line = deque()
-            self._line.append(work.session)
+            self.suspects.add(work.session)
         self._sessions.spawn(session)
-
-    def may_try(self, piece: Interrupted[Run]) -> bool:
-        """Return whether nothing else is being tried that may have killed the process."""
-        return self._trial is None or self._trial is piece
-
-    def tries(self, piece: Interrupted[Run]) -> None:
-        """A cycle takes this."""
-        if piece.is_suspect:
-            self._trial = piece
-
-    def tried(self, piece: Interrupted[Run], *, is_put_back: bool = False) -> None:
-        """The cycle that took this has ended; if it was being tried, another one may be.
-
-        Args: is_put_back: its session tries it again by itself, after a rest.
-        """
-        if self._trial is piece:
-            self._trial = None
-            self.wake_next(piece.session if is_put_back else "")
-
-    def wake_next(self, but: str = "") -> None:
-        """Have the next session go on with what may have killed the process, unless one does; another than this."""
-        line = self._line
-        if self._trial is not None or line is None:
-            return
-        for _ in range(len(line)):
-            key = line.popleft()
-            session = self._sessions.by_key.get(key)
-            if session is None or not session.interrupted.suspects:
-                continue
-            line.append(key)
-            if key != but and session.has_suspects_to_try:
-                session.wake.set()
-                self._sessions.spawn(session)
-                break
 
     async def _rejoin(self, item: Item) -> bool:
         """A message that had become a part of a run is one again; whether it had to be handed out instead."""
@@ -349,7 +264,7 @@ class Recovery:
             return False
         wait = (item.due_at - self._core.clock.now()).total_seconds() if item.due_at is not None else 0.0
         if wait > 0:
-            self._later(item, min(wait, BACKOFF.cap))
+            self.retries.later(item, wait)
             return False
         crashpoint("recover.hand_out")
         self.work.in_hand[item.id] = item
@@ -372,19 +287,6 @@ class Recovery:
             session.push(item.perception)
         self._sessions.spawn(session)
         return True
-
-    def _later(self, item: Item, wait: float) -> None:
-        """Have an item wait until it is tried again; what a sensor brings again meanwhile waits no second time."""
-
-        def due() -> None:
-            del self._timers[item.id]
-            if self._core.state == "running":
-                self._requests.in_background(self.hand_out(replace(item, due_at=None)), "recovery of")
-
-        self.work.in_hand[item.id] = item
-        if (waiting := self._timers.get(item.id)) is not None:
-            waiting.cancel()
-        self._timers[item.id] = self._core.clock.call_at(self._core.clock.monotonic() + wait, due)
 
     async def run_of(self, item: Item | None) -> Run | None:
         """The run of an item, with what its earlier cycles brought; None when there is no such item."""
@@ -430,7 +332,7 @@ class Recovery:
     def sift(self, polled: list[Perception], session: str, cycle_id: str, sense: Module) -> list[Perception]:
         """Return what was polled; nothing, if some was in hand when the process died: then all of it becomes accepted
         work, each piece with a cycle of its own, and the sensors' cursors go on with that."""
-        attempts = {each.id: self.suspects.pop(self.journal.trait(each), 0) for each in polled}
+        attempts = {each.id: self.suspects.polled.pop(self.journal.trait(each), 0) for each in polled}
         if not any(attempts.values()):
             return polled
         for perception in polled:
@@ -441,31 +343,6 @@ class Recovery:
             self.journal.save(key, cursor)
         self.journal.change([*sense.cycle_rows(cycle_id), *sense.row_changes()])
         return []
-
-    # -- what failed
-
-    def failed(
-        self, perceptions: Iterable[Perception], session: str, fault: Fault, *, is_sensed: bool
-    ) -> tuple[Item, ...]:
-        """Work whose cycle failed: the items as they are to be kept, tried again later or put aside."""
-        failed: list[Item] = []
-        for perception in perceptions:
-            item = self.work.in_hand.get(perception.id)
-            if item is None and len(self.work.in_hand) >= MOST_IN_HAND:
-                self.shed += 1
-                continue
-            item = item or Item(perception.id, perception, session=session)
-            attempts = item.attempts + 1
-            wait = BACKOFF.delay(attempts)
-            due = self._core.clock.now() + timedelta(seconds=wait)
-            item = replace(item, perception=perception, is_sensed=is_sensed, attempts=attempts, fault=fault, due_at=due)
-            if attempts >= MOST_ATTEMPTS:
-                self.work.in_hand.pop(item.id, None)
-                self.letters.add(item)
-            else:
-                self._later(item, wait)
-                failed.append(item)
-        return tuple(failed)
 
     # -- what is known
 
@@ -489,10 +366,10 @@ class Recovery:
             "dead_by_kind": dict(self.letters.totals),
             "open_cycles": journal.open_cycles if journal is not None else 0,
             "in_hand": len(self.work.in_hand),
-            "to_be_retried": len(self._timers),
+            "to_be_retried": len(self.retries),
             "resumed": self.resumed,
             "repeated": self.repeated,
-            "shed": self.shed,
+            "shed": self.retries.shed,
         }
 
 

@@ -1,7 +1,7 @@
 """Interrupted work of one session: what an earlier process, or an earlier attempt, had in hand.
 
 Each piece gets a cycle of its own, and no other run of the session begins before its runs have gone on. Which piece may
-have killed a process, and is therefore tried while no other such one is, `spar.journal.recovery` says.
+have killed a process, and is therefore tried while no other such one is, `spar.journal.suspects` says.
 """
 
 from __future__ import annotations

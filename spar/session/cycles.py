@@ -71,7 +71,7 @@ class SessionCycles(SessionWork):
         if piece is not None:  # it has a cycle of its own, which is no part of the run in hand
             run = piece.run
             self.interrupted.take(piece)
-            parts.recovery.tries(piece)
+            parts.recovery.suspects.tries(piece)
         cycle = Cycle(self.key, None if run is None else run.context(), core.clock, piece)
         if piece is not None:
             cycle.items = piece.items
@@ -218,7 +218,7 @@ class SessionCycles(SessionWork):
             self.interrupted.add(piece, is_first=True)
         elif is_put_back:
             self.parts.recovery.cut.give_up(piece)
-        self.parts.recovery.tried(piece, is_put_back=is_put_back)
+        self.parts.recovery.suspects.tried(piece, is_put_back=is_put_back)
         return is_put_back
 
     def _is_put_off(self, cycle: Cycle) -> bool:
@@ -253,7 +253,7 @@ class SessionCycles(SessionWork):
         """A run has ended: what interrupted work it has is given up, and the next one may begin."""
         for piece in self.interrupted.take_of(run) if self.interrupted.runs else ():
             self.parts.recovery.cut.give_up(piece)
-            self.parts.recovery.wake_next()
+            self.parts.recovery.suspects.wake_next()
         if self.core.hooks.used:
             self.parts.session_hooks.run_ended(self.key)
         if self.run is run:

@@ -7,9 +7,9 @@ from msgspec import Struct
 from spar.budgets.budgets import Budgets
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
-from spar.journal.agent_state import AgentState
 from spar.journal.cycle_log import CycleLog
 from spar.journal.recovery import Recovery
+from spar.journal.state.agent_state import AgentState
 from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.loop.setup import Setup

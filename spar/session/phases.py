@@ -75,7 +75,7 @@ class SessionPhases:
     def sense(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
         module, session = self.session.modules["sense"], self.session
         cycle.has_sensed = True
-        is_polled = session.is_standing and cycle.taken is None and not self.parts.recovery.suspects
+        is_polled = session.is_standing and cycle.taken is None and not self.parts.recovery.suspects.polled
         if not is_polled or not (session.is_empty() or not session.has_work):
             return self._sense(module, cycle)
         session.is_open = session.is_called = False
@@ -107,7 +107,7 @@ class SessionPhases:
         call = module.call
         if not module.wants_context:
             return call(result)
-        read = cycle.abilities = ReadAbilities(self.parts.agent_state.abilities, self.core.clock)
+        read = cycle.abilities = ReadAbilities(self.parts.agent_state.abilities.known, self.core.clock)
         return call(result, self._context(cycle, read))
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
@@ -120,7 +120,7 @@ class SessionPhases:
             session.is_called = False
             given = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*given), module.name))
-            if parts.recovery.suspects:
+            if parts.recovery.suspects.polled:
                 polled = parts.recovery.sift(polled, session.key, cycle.id, module)
         before, pushed = session.run, session.take(cycle)
         run = session.run
@@ -297,7 +297,7 @@ class SessionPhases:
             session=self.session.key,
             run=cycle.run,
             memory=parts.agent_state.memory,
-            abilities=AgedAbilities(parts.agent_state.abilities, core.clock) if abilities is None else abilities,
+            abilities=AgedAbilities(parts.agent_state.abilities.known, core.clock) if abilities is None else abilities,
             deadline=core.clock.monotonic() + step.timeout,
             clock=core.clock,
             known=cycle.resumed.known if cycle.resumed is not None else (),

@@ -31,7 +31,7 @@ class SessionWork:
         self.runner = PhaseRunner(f"{core.name}/{key}", core.clock)
         self.wake = Wake(core.clock)
         self.inbox = Inbox()
-        self.interrupted = InterruptedWork(parts.recovery)
+        self.interrupted = InterruptedWork(parts.recovery.suspects)
         self.run: Run | None = None
         self.cycle: Cycle | None = None
         self.is_resuming = False  # the actor said that it has calls of earlier cycles to go on with

@@ -14,7 +14,7 @@ from spar.data.json_safe import size_of
 from spar.errors import NotReadyError
 from spar.events import MessageSent, RunEnded, RunStarted
 from spar.hooks import POINTS as KNOWN
-from spar.journal.agent_state import MOST_ABILITIES
+from spar.journal.state.abilities import MOST_ABILITIES
 from spar.loop.cycle import Cycle
 from spar.records.transcript import Entry
 from spar.runs.run import Receipt

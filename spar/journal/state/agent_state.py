@@ -1,26 +1,24 @@
 """State of an agent that outlives it: experiences, the log of cycles, statistics, abilities, numbers of events.
 
-Abilities are small rows, statistics counts. With a journal they change in the closing transaction of each cycle that
-was not idle, so that a killed process has lost none of them; else at the stop.
+Abilities are small rows (`spar.journal.state.abilities`), statistics counts. With a journal they change in the closing
+transaction of each cycle that was not idle, so that a killed process has lost none of them; else at the stop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
-
-import msgspec
 
 from spar.errors import SparError
 from spar.events import CycleRecorded, ErrorOccurred, ExperienceStored
 from spar.health.error_reporting import ErrorReporter
-from spar.journal.background_writer import BackgroundWriter
 from spar.journal.closing import experiences_of
+from spar.journal.state.abilities import Abilities
+from spar.journal.state.background_writer import BackgroundWriter
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
-from spar.observe.learning import LearningCounts
 from spar.observe.stats import Stats
 from spar.ports.agent import AgentControl
 from spar.ports.optional import offers
@@ -37,10 +35,10 @@ from spar.ports.store import (
     TranscriptStore,
 )
 from spar.protocols import Rows
-from spar.records.abilities import ReadAbilities, ability_key, is_exact, is_of_strangers
+from spar.records.abilities import ReadAbilities
 from spar.records.counts import count
 from spar.records.journal import RowChange
-from spar.types import PHASES, Ability, CycleRecord, Experience, Fault, Reflection, replace
+from spar.types import PHASES, CycleRecord, Experience, Fault, Reflection
 
 R = TypeVar("R")
 
@@ -50,12 +48,6 @@ SEQ_AHEAD = 1000
 SEQ_BLOCK = 1_000_000_000
 #: Seconds that the store may take to flush, to load, to save.
 STORE_WITHIN = 10.0
-#: Abilities that are remembered, one for each tool at each kind of task.
-MOST_ABILITIES = 10_000
-#: How many of these may be of situations that name what they are about: they push out only one another.
-MOST_EXACT = 5_000
-#: How many may be of trials that strangers had a say in: these, too, push out only one another.
-MOST_OF_STRANGERS = 2_000
 #: The row of the statistics.
 ACCOUNT = "account"
 #: The kind of fault of a memory that another process has taken over.
@@ -76,29 +68,23 @@ _NO_ERRORS: Mapping[str, int] = dict.fromkeys(PHASES, 0)
 class AgentState:
     """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept.
 
-    Attributes: abilities: what the agent knows of its tools, by tool and kind of task; learnt: counts of what was
-    learnt.
-    Args: fail: has the agent give up, for the reason given.
+    Args: agent: is had to give up when another process has taken the memory over.
     """
 
     __slots__ = (
         "_agent",
         "_besides",
         "_core",
-        "_exact",
         "_paused_since",
         "_reports",
         "_requests",
         "_reserved",
         "_rows",
         "_stats",
-        "_strange",
         "_told_errors",
-        "_written",
         "abilities",
         "has_loaded",
         "has_pause",
-        "learnt",
         "memory",
         "writer",
     )  # fmt: skip
@@ -107,15 +93,11 @@ class AgentState:
                  agent: AgentControl) -> None:  # fmt: skip
         self._core, self.memory, self._stats = core, memory, stats
         self._requests, self._reports, self._agent = requests, reports, agent
-        self.abilities: dict[str, Ability] = {}
-        self.learnt = LearningCounts()
-        self._exact: dict[str, None] = {}  # their keys, the oldest trial first
-        self._strange: dict[str, None] = {}
+        self.abilities = Abilities(core)
         self.writer = None if memory is None else BackgroundWriter(memory, core.events, core.clock)
         self.has_loaded = self.has_pause = False
         self._paused_since = ""
         self._rows = rows_of(self.state_store)
-        self._written: dict[str, Ability] = {}  # as the rows say
         self._besides: dict[str, Any] = {}
         self._told_errors = _NO_ERRORS
         #: The first number of an event that is not reserved; 0 while nothing is.
@@ -175,19 +157,9 @@ class AgentState:
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Take over what a cycle taught of the tools; the keys of the abilities that changed or were forgotten."""
-        keys = [] if cycle.reflection is None else self._learn(cycle.reflection, cycle.abilities)
+        keys = [] if cycle.reflection is None else self.abilities.learn(cycle.reflection, cycle.abilities)
         if self._reserved and self._core.events.seq >= self._reserved - SEQ_BLOCK // 2:
             self._requests.in_background(self._reserve(), "saving of")
-        return keys
-
-    def _learn(self, reflection: Reflection, read: ReadAbilities | None) -> list[str]:
-        """Take over what was learnt of tools, and count it; the keys of abilities that changed or were forgotten."""
-        keys: list[str] = []
-        if read is not None:
-            reflection = replace(reflection, abilities=[read.taken(each) for each in reflection.abilities])
-        self.learnt.add(reflection, self.abilities)
-        for ability in reflection.abilities:
-            keys += self._know(ability)
         return keys
 
     def take(self, reflection: Reflection, read: ReadAbilities) -> tuple[RowChange, ...]:
@@ -195,47 +167,11 @@ class AgentState:
 
         Args: read: the abilities as the reflector read them.
         """
-        return self._changes_of(self._learn(reflection, read))
-
-    def _know(self, ability: Ability) -> Sequence[str]:
-        """Situations are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""
-        known, key = self.abilities, ability_key(ability.tool, ability.task)
-        known.pop(key, None)
-        known[key] = ability
-        exact, strange = self._exact, self._strange
-        if is_of_strangers(ability.task):
-            apart, most = strange, MOST_OF_STRANGERS
-        elif is_exact(ability.task):
-            apart, most = exact, MOST_EXACT
-        else:
-            apart, most = {}, 1
-        apart.pop(key, None)
-        apart[key] = None
-        if len(known) <= MOST_ABILITIES and len(apart) <= most:
-            return (key,)
-        oldest = next(iter(apart if len(apart) > most else known))
-        for each in (known, exact, strange):
-            each.pop(oldest, None)
-        return key, oldest
-
-    def _row_of(self, key: str, ability: Ability) -> RowChange:
-        at = self._core.clock.now().timestamp()  # by which the order of trials is known again
-        return RowChange(self._abilities, key, {**msgspec.structs.asdict(ability), "tried_at": at})
+        return self.abilities.changes(self.abilities.learn(reflection, read))
 
     def closing(self, cycle: Cycle) -> tuple[RowChange, ...]:
         """Return the changes of an ended cycle to the rows of its agent; the journal writes them with its end."""
-        return self._changes_of(self.learn(cycle))
-
-    def _changes_of(self, keys: Iterable[str]) -> tuple[RowChange, ...]:
-        changes, known, written = [], self.abilities, self._written
-        for key in keys:
-            if (ability := known.get(key)) is None:
-                written.pop(key, None)
-                changes.append(RowChange(self._abilities, key, is_dropped=True))
-            else:
-                written[key] = ability
-                changes.append(self._row_of(key, ability))
-        return tuple(changes)
+        return self.abilities.changes(self.learn(cycle))
 
     def passed(self, cycle: Cycle, duration: float) -> None:
         """Count a cycle that leaves nothing behind; the next one that does tells of it."""
@@ -337,32 +273,18 @@ class AgentState:
         events = self._core.events
         state = await _in_time(store.load(self._key), "the store's load")
         stats = await _in_time(self._counts(rows), "the store's rows")
-        abilities = await _in_time(rows.rows(self._abilities), "the store's rows")
+        abilities = await _in_time(rows.rows(self.abilities.owner), "the store's rows")
         former = state if isinstance(state, dict) else {}  # until format 5 all of it was one value
         events.seq = max(events.seq, int(former.get("seq") or 0))
         self._stats.restore(stats or former.get("stats") or {})
         self._told_errors = dict(self._stats.errors_by_phase)
-        for item in former.get("abilities") or []:
-            self._ability_of(item)
-        self._written.clear()  # those are no rows yet
-        for item in sorted(abilities.values(), key=_tried_at):
-            if (ability := self._ability_of(item)) is not None:
-                self._written[ability_key(ability.tool, ability.task)] = ability
+        self.abilities.take_over(former.get("abilities") or [], abilities.values())
 
     async def _counts(self, rows: Rows) -> dict[str, Any]:
         """Return what was counted in earlier processes."""
         if (journal := self.journal) is not None:
             return dict(await journal.counts(self._core.name))
         return dict((await rows.rows(self._statistics)).get(ACCOUNT) or {})
-
-    def _ability_of(self, item: Any) -> Ability | None:
-        try:
-            ability = msgspec.convert(item, Ability)
-        except msgspec.ValidationError as error:  # of another version: what does not fit is learnt again
-            self._core.log.warning("ability not taken over", agent=self._core.name, reason=str(error))
-            return None
-        self._know(ability)
-        return ability
 
     async def flush(self) -> None:
         """Have everything written that was accepted; a failure is said and keeps nobody from stopping."""
@@ -393,9 +315,7 @@ class AgentState:
         store, rows = self.state_store, self._rows
         if store is None or rows is None:
             return
-        known = dict(self.abilities)
-        changes = [RowChange(self._abilities, key, is_dropped=True) for key in self._written.keys() - known.keys()]
-        changes += [self._row_of(key, each) for key, each in known.items() if self._written.get(key) is not each]
+        known, changes = self.abilities.unwritten()
         journal, counts = self.journal, self._stats.state() if any(self._stats.outcomes.values()) else None
         if counts is not None and journal is None:
             changes.append(RowChange(self._statistics, ACCOUNT, counts))
@@ -404,7 +324,7 @@ class AgentState:
                 self._besides, self._told_errors = {}, dict(self._stats.errors_by_phase)
                 journal.count(self._core.name, counts)
             await _in_time(rows.change(changes), "the store's rows")
-            self._written = known
+            self.abilities.has_written(known)
             await _in_time(store.save(self._key, {"seq": seq}), "the store's save")
         except Exception as error:
             self._core.log.error("state not saved", agent=self._core.name, reason=str(error))
@@ -418,17 +338,8 @@ class AgentState:
         return f"agent:{self._core.name}"
 
     @property
-    def _abilities(self) -> str:
-        return f"ability:{self._core.name}"
-
-    @property
     def _statistics(self) -> str:
         return f"stats:{self._core.name}"
-
-
-def _tried_at(item: Any) -> float:
-    at = item.get("tried_at", item.get("at")) if isinstance(item, dict) else None  # "at" in rows of earlier versions
-    return float(at) if isinstance(at, (int, float)) else 0.0
 
 
 async def _in_time(work: Coroutine[Any, Any, R], what: str) -> R:

@@ -14,12 +14,12 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
-from spar.journal.agent_state import MOST_EXACT
+from spar.journal.state.abilities import MOST_EXACT
 from spar.observe.sink import configure
 from spar.observe.stats import Snapshot
 from spar.records.abilities import ability_key
 from spar.testing import VirtualClock
-from spar.types import Ability
+from spar.types import Ability, Reflection
 
 
 class States:
@@ -149,11 +149,11 @@ async def test_the_state_of_an_agent_is_kept_whatever_its_size(tmp_path: Path) -
 
 async def test_a_flood_of_things_pushes_out_what_was_learnt_of_things_only() -> None:
     async with worker(None) as agent:
-        state = agent._session_parts.agent_state
+        abilities = agent._session_parts.agent_state.abilities
         for number in range(3 * MOST_EXACT):
-            state._know(Ability("t", f"alert.disk[host{number}]", 0.7, 0.1, 1))
+            abilities.learn(Reflection(abilities=[Ability("t", f"alert.disk[host{number}]", 0.7, 0.1, 1)]), None)
             if number == 0:
-                state._know(Ability("rare", "alert.rare", 0.1, 0.1, 9))
+                abilities.learn(Reflection(abilities=[Ability("rare", "alert.rare", 0.1, 0.1, 9)]), None)
 
         assert "rare|alert.rare" in agent.abilities
         assert len(agent.abilities) == MOST_EXACT + 1

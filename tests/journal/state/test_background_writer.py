@@ -13,7 +13,7 @@ from spar.bus.bus import Events
 from spar.clock import SystemClock
 from spar.errors import PermanentError, TransientError
 from spar.events import ErrorOccurred, Event, ExperienceStored
-from spar.journal.background_writer import ATTEMPTS, QUEUE_LIMIT, STORE_WITHIN, BackgroundWriter
+from spar.journal.state.background_writer import ATTEMPTS, QUEUE_LIMIT, STORE_WITHIN, BackgroundWriter
 from spar.testing import (
     Hang,
     RecordingStore,

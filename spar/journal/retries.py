@@ -1,0 +1,87 @@
+"""Retries: work that waits until its next attempt is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import timedelta
+from typing import Any
+
+from spar.backoff import Backoff
+from spar.clock import Timer
+from spar.journal.dead_letters import DeadLetters
+from spar.journal.work import Work
+from spar.loop.core import Core
+from spar.loop.tasks import Requests
+from spar.records.journal import MOST_ATTEMPTS, Item
+from spar.types import Fault, Perception, replace
+
+#: Between a failure and the next attempt at the same work.
+BACKOFF = Backoff(10.0, 300.0)
+#: Pieces of work that may be in hand; what was only polled and fails beyond that is not tried again.
+MOST_IN_HAND = 10_000
+
+
+class Retries:
+    """The work of one agent that is tried again later; its pieces by `len`, `shed` counts what is not.
+
+    Args: hand_out: gives an item to its session, once it is due.
+    """
+
+    __slots__ = ("_core", "_hand_out", "_letters", "_requests", "_timers", "_work", "shed")
+
+    def __init__(self, core: Core, work: Work, requests: Requests, letters: DeadLetters,
+                 hand_out: Callable[[Item], Coroutine[Any, Any, object]]) -> None:  # fmt: skip
+        self._core, self._work, self._requests, self._letters = core, work, requests, letters
+        self._hand_out = hand_out
+        self._timers: dict[str, Timer] = {}
+        self.shed = 0
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def failed(
+        self, perceptions: Iterable[Perception], session: str, fault: Fault, *, is_sensed: bool
+    ) -> tuple[Item, ...]:
+        """Work whose cycle failed: the items as they are to be kept, tried again later or put aside."""
+        failed: list[Item] = []
+        for perception in perceptions:
+            item = self._work.in_hand.get(perception.id)
+            if item is None and len(self._work.in_hand) >= MOST_IN_HAND:
+                self.shed += 1
+                continue
+            item = item or Item(perception.id, perception, session=session)
+            attempts = item.attempts + 1
+            wait = BACKOFF.delay(attempts)
+            due = self._core.clock.now() + timedelta(seconds=wait)
+            item = replace(item, perception=perception, is_sensed=is_sensed, attempts=attempts, fault=fault, due_at=due)
+            if attempts >= MOST_ATTEMPTS:
+                self._work.in_hand.pop(item.id, None)
+                self._letters.add(item)
+            else:
+                self.later(item, wait)
+                failed.append(item)
+        return tuple(failed)
+
+    def later(self, item: Item, wait: float) -> None:
+        """Have an item wait until it is tried again; what a sensor brings again meanwhile waits no second time.
+
+        Args: wait: seconds, of which it waits 300 at most before somebody looks again.
+        """
+
+        def due() -> None:
+            del self._timers[item.id]
+            if self._core.state == "running":
+                self._requests.in_background(self._hand_out(replace(item, due_at=None)), "recovery of")
+
+        self._work.in_hand[item.id] = item
+        if (waiting := self._timers.get(item.id)) is not None:
+            waiting.cancel()
+        clock = self._core.clock
+        self._timers[item.id] = clock.call_at(clock.monotonic() + min(wait, BACKOFF.cap), due)
+
+    def end(self) -> None:
+        """Nothing is tried again any more; what waits is found at the next start."""
+        for item_id, timer in self._timers.items():
+            timer.cancel()
+            self._work.in_hand.pop(item_id, None)
+        self._timers.clear()
