@@ -69,16 +69,16 @@ def fault(kind: str, message: str, tool: str = "") -> Fault:
     return Fault(kind, plain(message, MESSAGE_LIMIT), tool, "act", retryable=False)
 
 
-def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
-    """Return the call as an object that tells of it, whatever its parameters are (`is_small`: they are short scalars).
+def wire_of(call: Call) -> dict[str, Any]:
+    """Return the call as an object that tells of it, whatever its parameters are.
 
     Of one that takes more than 1 MiB it is the short form, which says so (`_truncated`).
     """
     try:
         # Of a program's own containers nobody knows whether they have an end.
-        is_own = is_small or (type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple)
+        is_own = type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple
         wire = call.to_wire() if is_own else asdict(call)
-        if is_own and not call.meta and (is_small or is_flat(call.params)):
+        if is_own and not call.meta and is_flat(call.params):
             names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
             if len(names) <= _SHORT and (names.isascii() or names.isprintable()):  # a lone surrogate is neither
                 return wire

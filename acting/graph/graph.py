@@ -112,8 +112,12 @@ class Graph:
             return False
         for path in missing:
             self._miss(node, path)
-        if not node.waiting or node.requirements:
+        if node.requirements or (reads and not node.waiting):
             self._offer(node)
+        elif not node.waiting and not node.is_doomed:
+            node.is_ready = True
+            self.pending -= 1
+            self.ready.append(node)
         return True
 
     def end(self, node: Node, ok: bool, chosen: int | None = None) -> None:
@@ -125,7 +129,9 @@ class Graph:
         if node.ended:
             return
         node.ended, node.ok = True, ok
-        if not node.is_ready and node.at:  # one that was never taken in may end all the same
+        if not node.at:  # it was never taken in, and ends all the same
+            return
+        if not node.is_ready:
             self.pending -= 1
             for read in node.requirements:
                 read.close()
@@ -192,6 +198,11 @@ class Graph:
         self._count += 1
         node.at = self._count
         node.instance = instance
+        node.reads = node.writes = node.groups = node.branches = ()
+        node.waiting = node.after = node.lacking = 0
+        node.ok = node.is_doomed = node.is_ready = False
+        node.blockers = node.dependants = node.followers = node.feeds = NONE
+        node.requirements = NOBODY
         self.known.setdefault(node.id, node)
 
     def _follow(self, node: Node, after: Sequence[str]) -> bool:

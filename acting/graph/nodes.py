@@ -59,31 +59,36 @@ class Gate(Barrier):
 class Node:
     """One call as the graph sees it; the executor's own record extends it.
 
-    `why` says why the graph gave it up, empty while it has not.
+    `why` says why the graph gave it up, empty while it has not. The graph sets the rest when it takes the call in.
     """
 
     __slots__ = ("after", "at", "blockers", "branches", "dependants", "ended", "feeds", "followers",
                  "groups", "id", "instance", "is_doomed", "is_ready", "lacking", "ok", "reads",
                  "requirements", "waiting", "why", "writes")  # fmt: skip
 
+    waiting: int  # calls and barriers that block it
+    after: int  # those of them that it named
+    lacking: int  # its open requirements
+    reads: Sequence[Path]  # each must be present; reads with alternatives are requirements
+    writes: tuple[tuple[Path, ...], ...]
+    # These most calls do not have.
+    blockers: list[Node | Barrier]
+    dependants: list[Node | Barrier]  # wait for this to end
+    followers: list[Node]  # wait for this to end well
+    feeds: list[tuple[ReadRequirement, RequirementNode]]  # it is to write what they lack
+    requirements: dict[ReadRequirement, None]
+    groups: Sequence[Group]
+    branches: Sequence[Sequence[Group]]  # the groups of each alternative, if there are several
+    instance: str | None
+    ok: bool
+    is_doomed: bool
+    is_ready: bool
+
     def __init__(self, id: str) -> None:
         self.id = id
-        self.at = 0  # its number in the order of arrival
-        self.instance: str | None = None
-        self.reads: Sequence[Path] = ()  # each must be present; reads with alternatives are requirements
-        self.writes: tuple[tuple[Path, ...], ...] = ()
-        self.waiting = self.after = 0  # calls and barriers that block it, and those of them that it named
-        self.lacking = 0  # its open requirements
-        self.ended = self.ok = self.is_doomed = self.is_ready = False
+        self.at = 0  # its number in the order of arrival; 0: it is not in the graph
+        self.ended = False
         self.why: Why | Literal[""] = ""
-        # These most calls do not have.
-        self.blockers: list[Node | Barrier] = NONE
-        self.dependants: list[Node | Barrier] = NONE  # wait for this to end
-        self.followers: list[Node] = NONE  # wait for this to end well
-        self.feeds: list[tuple[ReadRequirement, RequirementNode]] = NONE  # it is to write what they lack
-        self.requirements: dict[ReadRequirement, None] = NOBODY
-        self.groups: Sequence[Group] = ()
-        self.branches: Sequence[Sequence[Group]] = ()  # the groups of each alternative, if there are several
 
     def leave(self, chosen: int | None) -> None:
         """It has ended and writes nowhere any more: leave a note where it has not."""

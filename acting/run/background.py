@@ -9,7 +9,6 @@ from functools import partial
 from acting.calls import fault, wire_of
 from acting.run.call.attempt import Attempt, begin, cut, finish, goes_on, timed_out
 from acting.run.call.call_state import Step
-from acting.run.call.normalize import AttemptOutcome
 from acting.run.journal import CallJournalWriter
 from acting.run.runtime import Runtime
 from acting.tooling.limits import Permit, acquire
@@ -47,41 +46,41 @@ async def _run(
             await acquire(permit)
             held.append(permit)
         if is_to_be_safe and writer is not None and (why := await writer.safe()):
-            end(AttemptOutcome("failed", fault=fault("io", why, attempt.call.tool)))
+            end(attempt.result(runtime.clock, "failed", why=fault("io", why, attempt.call.tool)))
             return
         ended = begin(runtime, attempt)
         if goes_on(attempt, ended):
             attempt.task = asyncio.current_task()
             ended = await finish(runtime, attempt, ended, partial(_leave, runtime, attempt, end), None)
     except asyncio.CancelledError:
-        end(cut(attempt, attempt.call.tool))
+        end(cut(runtime.clock, attempt))
         raise
     if ended is not None:
         end(ended)
 
 
-def _leave(runtime: Runtime, attempt: Attempt, end: Callable[[AttemptOutcome], None], _: object) -> None:
+def _leave(runtime: Runtime, attempt: Attempt, end: Callable[[CallResult], None], _: object) -> None:
     assert attempt.task is not None
     runtime.detached.discard(attempt.task)
     runtime.leave(attempt.task)
-    end(timed_out(attempt))
+    end(timed_out(runtime.clock, attempt))
 
 
 def _end(
-    runtime: Runtime, attempt: Attempt, writer: CallJournalWriter | None, held: list[Permit], ended: AttemptOutcome
+    runtime: Runtime, attempt: Attempt, writer: CallJournalWriter | None, held: list[Permit], result: CallResult
 ) -> None:
     for permit in held:
         permit.release()
-    result = attempt.result(runtime.clock, ended)
+    why = result.fault
     if writer is not None:
         writer.attached(result)
-    if type(ended.value) is Message:
-        message = ended.value
+    if type(result.output) is Message:
+        message = result.output
         runtime.late.add(attempt.scope.session, message_of(message.kind, message.data, message.instance))
         result = replace(result, output=message.data)
-    kind = CallCompleted if ended.status == "ok" else CallFailed
+    kind = CallCompleted if result.status == "ok" else CallFailed
     runtime.tell_of(kind, attempt.call, attempt.scope, result=result)
-    if ended.fault is not None:
-        error = {"kind": ended.fault.kind, "message": ended.fault.message}
+    if why is not None:
+        error = {"kind": why.kind, "message": why.message}
         data = {"call": without_service_keys(wire_of(attempt.call)), "error": error}
         runtime.late.add(attempt.scope.session, data, is_error=True)

@@ -38,7 +38,7 @@ from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
 from spar.threads import OTHERS_TURN
-from spar.types import ASKED, Action, ActionResult, CallResult, Fault, replace
+from spar.types import ASKED, SERVICE_KEYS, Action, ActionResult, Call, CallResult, Fault, replace
 
 READ_LIMIT = 64  # calls read in a row from a list, before others get their turn
 GIVEN_UP_LIMIT = 64  # calls given up in a row at the end of a run, before others get their turn
@@ -112,7 +112,10 @@ class Batch:
 
     def arrive(self, item: Any) -> None:
         """Take in one call."""
-        call, wrong = decode(item)
+        if type(item) is Call and item.is_sound() and SERVICE_KEYS.issuperset(item.meta):
+            call, wrong = item, ""
+        else:
+            call, wrong = decode(item)
         step = Step(call)
         self.steps.append(step)
         if self._writer is not None and self._writer.is_streamed:
@@ -239,15 +242,15 @@ class Batch:
         else:
             self._busy += 1
             step.is_admitted = True
-            if self._is_let(step) if self._is_unasked else is_authorized(self._runtime, step, self._scope):
+            if (
+                step.entry.is_let and ASKED not in step.call.meta
+                if self._is_unasked
+                else is_authorized(self._runtime, step, self._scope)
+            ):
                 self._go(step)
             else:
                 step.is_started = True
                 self._workers.spawn(self._authorize(step), step.call.tool)
-
-    @staticmethod
-    def _is_let(step: Step) -> bool:
-        return step.entry.is_let and ASKED not in step.call.meta
 
     def _go(self, step: Step) -> None:
         """Carry out a call that may run: detached, or by a worker once it is its turn and it has its permits."""
@@ -257,7 +260,7 @@ class Batch:
         if (step.lines or order.waiting) and not order.is_first(step):
             step.is_started = False
             return
-        if (entry.terms.detach or step.call.meta) and entry.detaches(step.call):
+        if step.call.meta.get("_detach", entry.terms.detach):
             step.is_started = True
             self._busy -= 1
             self._record(step, detach(self._runtime, self._attempt(step), step, self._writer))

@@ -176,8 +176,9 @@ class ResultCollector:
             elif type(value) is Message:
                 told = [message_of(value.kind, value.data, value.instance)]
             else:
-                told = [message_of("result", {"call": text(call.id), "tool": call.tool, "output": value})]
-            wire = wire_of(call, is_small=step.is_small)
+                id = call.id if call.id.isascii() else text(call.id)
+                told = [message_of("result", {"call": id, "tool": call.tool, "output": value})]
+            wire = step.wire()
             for message in told:
                 message["_call"], message["_date"] = wire, date
                 if method:

@@ -98,7 +98,7 @@ class WorkerPool:
                     if ended is None:
                         return
                     self._free += 1
-                step.draft = attempt.result(self._runtime.clock, ended)
+                step.draft = ended
                 if self._runtime.hooks is not None and self._runtime.reviews:
                     self._hand_over()
                     step.draft = await reviewed(self._runtime, self._scope, step.draft)
@@ -188,7 +188,7 @@ class WorkerPool:
         self.tasks.discard(attempt.task)
         self._runtime.leave(attempt.task)
         self._count -= 1
-        step.draft = attempt.result(self._runtime.clock, timed_out(attempt))
+        step.draft = timed_out(self._runtime.clock, attempt)
         if self._runtime.reviews:
             self.spawn(self._close(step), step.call.tool)
         else:

@@ -14,7 +14,7 @@ from spar.ids import new_call_id
 from spar.types.fault import Fault
 from spar.types.learning import Remedy
 from spar.types.literals import METHODS, CallStatus, OutputMethod
-from spar.types.value import TEXT, Value, are
+from spar.types.value import TEXT, Value
 
 _WIRE_FIELDS = {
     "_tool": "tool",
@@ -52,18 +52,24 @@ class Call(Value, frozen=True):
     meta: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not (
-            type(self.tool) is type(self.id) is type(self.reason) is str
-            and type(self.params) is dict
-            and (not self.params or TEXT.issuperset(map(type, self.params)))
-            and (self.after == () or are(TEXT, self.after))
-            and self.output_method in METHODS
-            and type(self.meta) is dict
-            and (not self.meta or TEXT.issuperset(map(type, self.meta)))
-            and (self.output_path is None or type(self.output_path) is str)
-            and (self.instance is None or type(self.instance) is str)
-        ):
+        if not self.is_sound():
             checks.fit(self)
+
+    def is_sound(self) -> bool:
+        """Return whether each field is as it is usually made; of any other call more has to be asked."""
+        return (
+            type(self.tool) is type(self.id) is type(self.reason) is type(self.output_method) is str
+            and type(self.params) is type(self.meta) is dict
+            and type(self.after) is tuple
+            and self.tool != ""
+            and self.id != ""
+            and self.output_method in METHODS
+            and (not self.params or TEXT.issuperset(map(type, self.params)))
+            and (not self.meta or TEXT.issuperset(map(type, self.meta)))
+            and (not self.after or TEXT.issuperset(map(type, self.after)))
+            and (self.output_path is None or type(self.output_path) is str)
+            and (self.instance is None or (type(self.instance) is str and self.instance != ""))
+        )
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Call:

@@ -6,5 +6,5 @@ here lie in the folder above: `authorize`, `journal`, `results` (apply) and `bat
 prepare     decodes a planner's output as calls, merges its tool's prescriptions; pure
 call_state  the state of one call in a run; prepares its parameters
 attempt     attempts a call with a deadline, and again where its effect allows
-normalize   makes what a tool returns fit to keep, and checks the expectations of the call
+normalize   judges what a tool returns: fit to keep, as promised, as the call expects
 """

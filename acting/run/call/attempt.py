@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from acting.calls import Scope, fault, fault_of
-from acting.run.call.normalize import AttemptOutcome, normalize
+from acting.run.call.normalize import fit, judged, unfit
 from acting.run.deadlines import Deadline
 from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool
@@ -27,10 +27,11 @@ from acting.tooling.limits import acquire
 from acting.tooling.tool_context import ToolContext
 from spar.backoff import Backoff
 from spar.clock import Clock, Timer
-from spar.data.json_safe import plain
+from spar.data.json_safe import NotJsonError, plain, whole
+from spar.data.paths import ValueTooLargeError
 from spar.errors import InDoubtError
 from spar.events import CallProgressed, CallStarted
-from spar.types import Call, CallResult, Fault
+from spar.types import Call, CallResult, CallStatus, Fault, Message
 
 BACKOFF = Backoff()
 _LARGEST_PROGRESS = 1 << 16  # bytes of what a tool tells of its progress, which is shown and computed from by nobody
@@ -60,11 +61,31 @@ class Attempt(Struct):
         """Return the effect of this call, by its parameters if the tool can tell."""
         return self.entry.effect_of(self.params)  # the values, where the call itself holds references
 
-    def result(self, clock: Clock, ended: AttemptOutcome) -> CallResult:
-        """The result of this call."""
+    def result(
+        self, clock: Clock, status: CallStatus, value: Any = None, why: Fault | None = None, met: bool | None = None
+    ) -> CallResult:
+        """The result of this call, which has come to this now."""
         duration = clock.monotonic() - self.began if self.number else 0.0
-        return CallResult(self.call, ended.status, "", ended.value, ended.fault, self.number, self.started_at,
-                          duration, ended.verified)  # fmt: skip
+        return CallResult(self.call, status, "", value, why, self.number, self.started_at, duration, met)
+
+    def returned(self, runtime: Runtime, value: Any) -> CallResult:
+        """The result when the tool has returned this: a value fit to keep, if it is what was promised and expected."""
+        call, entry, clock, limit = self.call, self.entry, runtime.clock, runtime.limits.largest_result
+        if value is not None:
+            try:
+                value = fit(value, limit) if type(value) is Message else whole(value, limit)
+            except (ValueTooLargeError, NotJsonError) as error:
+                return self.result(clock, "failed", why=unfit(error, value, entry.name, limit))
+        if entry.output is None and not call.meta:
+            duration = clock.monotonic() - self.began
+            return CallResult(self.call, "ok", "", value, None, self.number, self.started_at, duration)
+        why, met = judged(value, call, entry)
+        return self.result(clock, "ok", value, met=met) if why is None else self.result(clock, "failed", None, why, met)
+
+    def failed(self, clock: Clock, error: BaseException) -> CallResult:
+        """The result when the tool has raised."""
+        status: CallStatus = "in_doubt" if isinstance(error, InDoubtError) else "failed"
+        return self.result(clock, status, why=fault_of(error, self.entry.name))
 
 
 class _AttemptDeadline(Deadline):
@@ -123,8 +144,8 @@ class _StartedCoroutine:
 
 
 async def finish(
-    runtime: Runtime, attempt: Attempt, ended: AttemptOutcome | None, leave: Callable[[Any], object], about: Any
-) -> AttemptOutcome | None:
+    runtime: Runtime, attempt: Attempt, ended: CallResult | None, leave: Callable[[Any], object], about: Any
+) -> CallResult | None:
     """Go on in `attempt.task` with what `begin` began, if `goes_on`; None when it was left behind (`leave(about)`).
 
     Raises: CancelledError when the task is cancelled from outside, and nothing else but what ends the process.
@@ -145,12 +166,12 @@ async def finish(
         ended = begin(runtime, attempt)
 
 
-def goes_on(attempt: Attempt, ended: AttemptOutcome | None) -> bool:
+def goes_on(attempt: Attempt, ended: CallResult | None) -> bool:
     """Return whether an attempt that came to this in its first step waits, or is to be made again."""
     return ended is None or (ended.fault is not None and _pause(attempt, ended) is not None)
 
 
-def begin(runtime: Runtime, attempt: Attempt) -> AttemptOutcome | None:
+def begin(runtime: Runtime, attempt: Attempt) -> CallResult | None:
     """Make the first step of an attempt in the current task; None when it waits (`attempt.started`).
 
     Raises: nothing but what ends the process.
@@ -180,13 +201,13 @@ def begin(runtime: Runtime, attempt: Attempt) -> AttemptOutcome | None:
         # A tool that never waits needs no timer: nothing could cancel it before it is done.
         waits_for = context.run(coroutine.send, None)
     except StopIteration as stop:
-        ended = normalize(stop.value, call, entry, runtime.limits.largest_result)
+        ended = attempt.returned(runtime, stop.value)
     except asyncio.CancelledError:
-        ended = _cancelled_itself(attempt)
+        ended = _cancelled_itself(runtime.clock, attempt)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        ended = _failed(entry, error)
+        ended = attempt.failed(runtime.clock, error)
     else:
         attempt.started = _StartedCoroutine(coroutine, waits_for, context)
         return None
@@ -229,25 +250,23 @@ def _tool_context(runtime: Runtime, attempt: Attempt) -> ToolContext:
     )
 
 
-async def _wait(
-    runtime: Runtime, attempt: Attempt, leave: Callable[[Any], object], about: Any
-) -> AttemptOutcome | None:
+async def _wait(runtime: Runtime, attempt: Attempt, leave: Callable[[Any], object], about: Any) -> CallResult | None:
     """The rest of an attempt, to its end or its deadline."""
     rest, attempt.started = attempt.started, None
-    entry, task = attempt.entry, attempt.task
+    task = attempt.task
     assert task is not None
     assert rest is not None
     limit = _AttemptDeadline(runtime, attempt, leave, about)
     try:
-        ended = normalize(await rest, attempt.call, entry, runtime.limits.largest_result)
+        ended = attempt.returned(runtime, await rest)
     except asyncio.CancelledError:
         if not attempt.is_late and task.cancelling():
             raise  # the run is being cancelled: it says what becomes of this call
-        ended = _cancelled_itself(attempt)
+        ended = _cancelled_itself(runtime.clock, attempt)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        ended = _failed(entry, error)
+        ended = attempt.failed(runtime.clock, error)
     finally:
         limit.close()
     if limit.is_left:
@@ -258,45 +277,40 @@ async def _wait(
     attempt.is_late = False
     if task.uncancel():
         raise asyncio.CancelledError  # late and cancelled from outside as well
-    return timed_out(attempt)
+    return timed_out(runtime.clock, attempt)
 
 
-def _failed(entry: BoundTool, error: BaseException) -> AttemptOutcome:
-    return AttemptOutcome(
-        "in_doubt" if isinstance(error, InDoubtError) else "failed", fault=fault_of(error, entry.name)
-    )
-
-
-def _cancelled_itself(attempt: Attempt) -> AttemptOutcome:
-    """Return the outcome of a call that cancelled itself: in doubt where it must not be repeated."""
+def _cancelled_itself(clock: Clock, attempt: Attempt) -> CallResult:
+    """Return the result of a call that cancelled itself: in doubt where it must not be repeated."""
     name = attempt.entry.name
     if attempt.effect == "once":
         message = f"tool {name!r} cancelled itself and may have had its effect: find out before repeating it"
-        return AttemptOutcome("in_doubt", fault=fault("in_doubt", message, name))
-    return AttemptOutcome("cancelled", fault=fault("cancelled", f"tool {name!r} cancelled itself", name))
+        return attempt.result(clock, "in_doubt", why=fault("in_doubt", message, name))
+    return attempt.result(clock, "cancelled", why=fault("cancelled", f"tool {name!r} cancelled itself", name))
 
 
-def timed_out(attempt: Attempt) -> AttemptOutcome:
-    """The end of a call that is late, whether it obeyed or was left behind."""
-    seconds = attempt.entry.terms.timeout
-    message = f"tool {attempt.entry.name!r} did not end within {seconds:g} s"
-    if attempt.effect == "once":
-        message = f"{message} and may have had its effect: find out before repeating it"
-        return AttemptOutcome(
-            "timeout", fault=Fault("timeout", message, attempt.entry.name, "act", False, {"in_doubt": True})
-        )
-    return AttemptOutcome("timeout", fault=Fault("timeout", message, attempt.entry.name, "act"))
+def timed_out(clock: Clock, attempt: Attempt) -> CallResult:
+    """The result of a call that is late, whether it obeyed or was left behind."""
+    name, message = (
+        attempt.entry.name,
+        f"tool {attempt.entry.name!r} did not end within {attempt.entry.terms.timeout:g} s",
+    )
+    if attempt.effect != "once":
+        return attempt.result(clock, "timeout", why=Fault("timeout", message, name, "act"))
+    message = f"{message} and may have had its effect: find out before repeating it"
+    return attempt.result(clock, "timeout", why=Fault("timeout", message, name, "act", False, {"in_doubt": True}))
 
 
-def cut(attempt: Attempt | None, tool: str = "") -> AttemptOutcome:
-    """The end of a call that was cancelled: in doubt if it may have had an effect that must not be repeated."""
-    if attempt is not None and attempt.is_in_flight and attempt.effect == "once":
-        message = f"tool {attempt.entry.name!r} was cut off and may have had its effect: find out before repeating it"
-        return AttemptOutcome("in_doubt", fault=fault("in_doubt", message, attempt.entry.name))
-    return AttemptOutcome("cancelled", fault=fault("cancelled", "the run was cancelled", tool))
+def cut(clock: Clock, attempt: Attempt) -> CallResult:
+    """The result of a call that was cancelled: in doubt if it may have had an effect that must not be repeated."""
+    if attempt.is_in_flight and attempt.effect == "once":
+        name = attempt.entry.name
+        message = f"tool {name!r} was cut off and may have had its effect: find out before repeating it"
+        return attempt.result(clock, "in_doubt", why=fault("in_doubt", message, name))
+    return attempt.result(clock, "cancelled", why=fault("cancelled", "the run was cancelled", attempt.call.tool))
 
 
-def _pause(attempt: Attempt, ended: AttemptOutcome) -> float | None:
+def _pause(attempt: Attempt, ended: CallResult) -> float | None:
     """Seconds until the next attempt; None when there is none.
 
     What is not to be repeated is not, nor what would fail again, nor what the other side wants left alone for long.

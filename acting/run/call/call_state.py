@@ -38,9 +38,10 @@ from spar.data.paths import (
     resolve,
 )
 from spar.ports.budgets import CallReservation
-from spar.types import Call, CallResult, Fault, replace, without_service_keys
+from spar.types import SERVICE_KEYS, Call, CallResult, Fault, replace, without_service_keys
 
 _SHORT, _LARGE = 256, 1 << 63
+_NAMES = 1024  # characters of all names of a call together that need no cutting
 
 
 def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
@@ -105,7 +106,7 @@ class Step(Node):
     arguments: dict[str, Any]
 
     def __init__(self, call: Call) -> None:
-        Node.__init__(self, call.id)
+        self.id, self.at, self.ended, self.why = call.id, 0, False, ""  # as a node; the rest is the graph's
         self.call, self.params = call, call.params
         self.target: Expression | None = None
         self.found: Mapping[str, tuple[Expression, ...]] = NOBODY
@@ -127,6 +128,15 @@ class Step(Node):
     def has_started(self) -> bool:
         """Return whether its first attempt has begun."""
         return self.attempt is not None
+
+    def wire(self) -> dict[str, Any]:
+        """Return the call as an object that tells of it (`wire_of`)."""
+        call = self.call
+        if self.is_small and not call.meta:
+            names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
+            if len(names) <= _NAMES and names.isprintable():  # a lone surrogate is not
+                return call.to_wire()
+        return wire_of(call)
 
     def shown(self) -> Call:
         """A copy to show, its references resolved."""
@@ -188,7 +198,7 @@ class Step(Node):
                 self.target = parse_write(call.output_path)
             if entry is None:
                 return (), fault("unknown_tool", catalog.unknown(call.tool), call.tool)
-            if call.meta or entry.rules is not None:
+            if entry.rules is not None or not SERVICE_KEYS.issuperset(call.meta):
                 self.call, entry = call, _ = prescribed(call, entry, catalog)
                 if call.output_path is not None:
                     self.target = parse_write(call.output_path)
@@ -257,7 +267,6 @@ class Step(Node):
         """The result when it is cancelled: the one that it already has, or that it was cut off."""
         if self.draft is not None:
             return self.draft
-        ended = cut(self.attempt, self.call.tool)
         if self.attempt is None:
-            return CallResult(self.call, ended.status, fault=ended.fault)
-        return self.attempt.result(runtime.clock, ended)
+            return CallResult(self.call, "cancelled", fault=fault("cancelled", "the run was cancelled", self.call.tool))
+        return cut(runtime.clock, self.attempt)

@@ -1,4 +1,4 @@
-"""Normalizes what tools return: fit to keep, of the promised shape, and held against what the call expects.
+"""Judges what tools return: fit to keep, of the promised shape, and what the call expects.
 
 Finished and verified are different.
 `_expect` is a value that the result must contain: equal to it, or, of an object, with each of its entries contained
@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from acting.calls import MESSAGE_LIMIT
 from acting.tooling.bound_tool import BoundTool
@@ -21,7 +20,7 @@ from spar.checks import shorten
 from spar.data.json_safe import MAX_OUTPUT, NotJsonError, is_bounded, plain, shortened, text, whole
 from spar.data.json_schema import Output
 from spar.data.paths import ValueTooLargeError
-from spar.types import Call, CallStatus, Fault, Message
+from spar.types import Call, Fault, Message
 
 _LONGEST_KIND = 200  # characters of the kind of a message
 
@@ -44,35 +43,21 @@ _DESCRIBING: Final = frozenset({
 })  # fmt: skip
 
 
-class AttemptOutcome(Struct, frozen=True):
-    """The outcome of the attempts; `value` is what the tool returned, fit to keep."""
+def judged(value: Any, call: Call, entry: BoundTool) -> tuple[Fault | None, bool | None]:
+    """Return the fault of a value that is fit to keep and not what was promised or expected, None if it is.
 
-    status: CallStatus
-    value: Any = None
-    fault: Fault | None = None
-    verified: bool | None = None
-
-
-def normalize(value: Any, call: Call, entry: BoundTool, limit: int) -> AttemptOutcome:
-    """Return what a tool returned, fit to keep, if it has the promised shape and is as expected.
-
-    Args: limit: bytes that it may take as JSON.
+    Returns: beside it, whether the value is what the call expects; None where it expects nothing.
     """
-    try:
-        value = fit(value, limit) if type(value) is Message else whole(value, limit)
-    except (ValueTooLargeError, NotJsonError) as error:
-        return AttemptOutcome("failed", fault=unfit(error, value, entry.name, limit))
     if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
         message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"
-        return AttemptOutcome("failed", fault=Fault("bad_output", message, entry.name, "act", False, _beginning(value)))
+        return Fault("bad_output", message, entry.name, "act", False, _beginning(value)), None
     if not (call.meta and (VALUE in call.meta or SCHEMA in call.meta)):
-        return AttemptOutcome("ok", value)
+        return None, None
     found = value.data if type(value) is Message else value
     if wrong := unmet(call.meta, found):
         message = f"it finished, but its result is not what was expected: {wrong}"
-        return AttemptOutcome("failed", fault=Fault("unverified", message, entry.name, "act", True, _beginning(found)),
-                     verified=False)  # fmt: skip
-    return AttemptOutcome("ok", value, verified=True)
+        return Fault("unverified", message, entry.name, "act", True, _beginning(found)), False
+    return None, True
 
 
 def fit(value: Any, limit: int) -> Any:
