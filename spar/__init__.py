@@ -4,11 +4,11 @@ The house, in the order in which to read it. The vocabulary, which phases may im
 
     types/        the values that flow: Perception, Action, Call, ActionResult, Reflection, Experience
     protocols/    the ports that sensors, planners, tools, reflectors and stores fill; `@tool`
+    events/       the classes of events
     ports/        the optional ports of parts, and the port of a store
     records/      the values that are kept: journal, approvals, transcripts
     net/          the judged HTTP exchange of tools and sensors
     data/         pure functions over values: references, blackboard, JSON, patterns
-    events        the classes of events
     hooks         the points at which plug-ins decide
     errors        the classes of errors, how any exception becomes a `Fault`, and what ends more than its work
     clock         the wall clock, the monotonic clock, waits and timers

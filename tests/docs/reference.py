@@ -61,9 +61,10 @@ def difference(name: str, text: str) -> str:
 
 
 def event_classes() -> list[type[events.Event]]:
-    """Return every class of `spar.events`, in the order in which they stand there."""
-    classes = [each for each in vars(events).values() if isinstance(each, type) and each.__module__ == events.__name__]
-    return list(dict.fromkeys(each for each in classes if issubclass(each, events.Event)))
+    """Return every class of `spar.events`: its modules as its tour names them, the classes as they stand there."""
+    tour = [line.split()[0] for line in (events.__doc__ or "").splitlines() if "  " in line]
+    found = [each for name in tour for each in vars(getattr(events, name)).values() if isinstance(each, type)]
+    return list(dict.fromkeys(each for each in found if issubclass(each, events.Event)))
 
 
 def events_page() -> str:

@@ -1,0 +1,35 @@
+"""Events of budgets."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from spar.events.event import Event
+
+
+class BudgetEvent(Event):
+    """The base of events about budgets. `budget` is the name (`hour.tokens`); `used` and `limit` are counts, of money
+    in millionths of its unit."""
+
+    budget: str
+    used: int = 0
+    limit: int = 0
+    ends_at: datetime | None = None
+
+
+class BudgetWarned(BudgetEvent):
+    """A budget is used so far that the agent is held back: `measure` is `slow degrade ask pause`."""
+
+    measure: str = ""
+
+
+class BudgetExceeded(BudgetEvent):
+    """A budget had not enough left for the amount `asked` (None: unknown) by `what`, a tool or a model."""
+
+    asked: int | None = None
+    what: str = ""
+    cycle_id: str = ""
+
+
+class BudgetRenewed(BudgetEvent):
+    """A budget is free again, because a new window has begun or the limit was raised."""

@@ -1,0 +1,87 @@
+"""Events of calls, and of the approvals that they wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spar.events.event import Event
+from spar.types import Call, CallResult
+
+
+class CallEvent(Event):
+    """The base of events about one call."""
+
+    call: Call
+    cycle_id: str = ""
+    run_id: str | None = None
+
+
+class CallProposed(CallEvent):
+    """A plan contains this call."""
+
+
+class CallStarted(CallEvent):
+    """An attempt at a call has begun; `attempt` counts from 1."""
+
+    attempt: int = 1
+
+
+class CallProgressed(CallEvent):
+    """A tool has reported how far its call is."""
+
+    progress: Any = None
+
+
+class CallCompleted(CallEvent, kw_only=True):
+    """A call has ended well."""
+
+    result: CallResult
+
+
+class CallFailed(CallEvent, kw_only=True):
+    """A call has failed, timed out, or is in doubt; `result` has the status and the fault."""
+
+    result: CallResult
+
+
+class CallSkipped(CallEvent, kw_only=True):
+    """A call will not run: it was skipped, denied or cancelled; `result` has the status and the reason."""
+
+    result: CallResult
+
+
+class CallInDoubt(CallEvent):
+    """Nobody knows whether this call had its effect; `doubt` is its id for `spar calls resolve`."""
+
+    doubt: str = ""
+    why: str = ""
+
+
+class DoubtResolved(CallEvent):
+    """A person has answered a call in doubt: `done`, `failed` or `again`."""
+
+    doubt: str = ""
+    answer: str = ""
+    by: str = ""
+
+
+class ApprovalRequested(CallEvent):
+    """A call waits for the decision of a person."""
+
+
+class ApprovalResolved(CallEvent):
+    """A person, a rule or a grant has decided about a call."""
+
+    decision: str = ""
+    reason: str = ""
+
+
+class ApprovalExpired(CallEvent):
+    """Nobody has decided about a call in time; it is denied."""
+
+
+class WriteConflict(Event):
+    """Two calls wrote to one path without an order between them."""
+
+    path: str
+    calls: tuple[str, ...]

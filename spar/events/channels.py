@@ -1,0 +1,60 @@
+"""Events of channels and of those who write there."""
+
+from __future__ import annotations
+
+from spar.events.event import Event
+
+
+class SenderMet(Event):
+    """Somebody has written on a channel who is not let in: `unknown` or `denied`; `messages` counts its own."""
+
+    sender: str
+    verdict: str
+    messages: int = 0
+
+
+class SenderDecided(Event):
+    """A person has let a sender in (`allowed`), or has shut it out (`denied`)."""
+
+    sender: str
+    status: str
+    person: str = ""
+    trust: str = "untrusted"
+    by: str = ""
+
+
+class MessageDelivered(Event):
+    """A message was sent on a channel, after so many `attempts`."""
+
+    channel: str
+    message_id: str
+    address: str
+    run_id: str = ""
+    session: str = ""
+    attempts: int = 1
+
+
+class MessageUndeliverable(Event):
+    """A message could not be sent on a channel and was put aside, until somebody has it tried again or drops it."""
+
+    channel: str
+    message_id: str
+    address: str
+    reason: str
+    run_id: str = ""
+    session: str = ""
+
+
+class ChannelQuarantined(Event):
+    """A channel failed too often at its `part` (`receive` or `send`), which is left alone until it is tried again."""
+
+    channel: str
+    part: str
+    reason: str
+
+
+class ChannelRestored(Event):
+    """A part of a channel has left quarantine."""
+
+    channel: str
+    part: str

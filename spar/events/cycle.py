@@ -1,0 +1,74 @@
+"""Events of a cycle and its phases."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import field
+
+from spar.events.event import Event
+from spar.types import CycleRecord, Fault, Phase
+
+
+class LoopStarted(Event):
+    """A cycle has begun; all events of the cycle carry its `cycle_id`."""
+
+    cycle_id: str
+    started_at: datetime
+    session: str = "main"
+
+
+class PhaseStarted(Event):
+    """A phase has begun; `input` is the value that the phase was given."""
+
+    cycle_id: str
+    phase: Phase
+    input: Any = None
+    session: str = "main"
+
+
+class PhaseCompleted(Event):
+    """A phase has ended well; `output` is the value that it returned, `duration` its seconds."""
+
+    cycle_id: str
+    phase: Phase
+    output: Any = None
+    duration: float = 0.0
+    session: str = "main"
+
+
+class LoopCompleted(Event):
+    """A cycle has ended. `outcome` is `acted idle skipped degraded failed interrupted`; `calls` counts its calls that
+    were `ok`, `failed` and `skipped`. `deferred` is the reason if its plan was put off; then nothing was decided."""
+
+    cycle_id: str
+    completed_at: datetime
+    duration: float
+    outcome: str
+    session: str = "main"
+    calls: dict[str, int] = field(default_factory=dict)
+    deferred: str = ""
+
+
+class CycleRecorded(Event):
+    """A cycle has ended that left something behind; `record` is all that is kept of it."""
+
+    record: CycleRecord
+    run_id: str = ""
+
+
+class ErrorOccurred(Event):
+    """A phase has failed. `error` is the failure as data, `exception` the exception itself, `policy` the consequence.
+    `session` is "" for an error that belongs to no session."""
+
+    cycle_id: str
+    phase: str
+    error: Fault
+    policy: str = ""
+    exception: BaseException | None = None
+    session: str = ""
+
+
+LoopPhaseStarted = PhaseStarted
+LoopPhaseCompleted = PhaseCompleted

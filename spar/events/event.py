@@ -1,0 +1,21 @@
+"""The base of all events."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+
+class Event(Struct, kw_only=True):
+    """A fact. `agent`, `seq` (strictly increasing per agent) and `at` (UTC) are stamped when it is published."""
+
+    agent: str = ""
+    seq: int = 0
+    at: datetime | None = None
+
+
+class Gap(Event):
+    """A slow reader has lost `missed` events; a stream delivers this in their place."""
+
+    missed: int

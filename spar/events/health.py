@@ -1,0 +1,92 @@
+"""Events of an agent's state, its alerts and its recovery."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from spar.events.event import Event
+
+
+class StateChanged(Event):
+    """The agent has gone from the state `old` to the state `new`."""
+
+    old: str
+    new: str
+
+
+class ConfigReloaded(Event):
+    """The configuration was read again; `changed` keys are in force, `needs_restart` keys wait for the next start."""
+
+    changed: tuple[str, ...]
+    needs_restart: tuple[str, ...] = ()
+
+
+class HealthAlert(Event):
+    """A health alert is open. `kind` is `stuck slow failing stalled blocked memory disk budget provider prompt
+    sensor channel approval`; `since` is when the trouble began; `session` is the session concerned ("": the whole
+    agent), `what` tells alerts of one kind apart."""
+
+    kind: str
+    severity: Literal["warning", "critical"]
+    message: str
+    since: datetime | None = None
+    cycle_id: str = ""
+    alert_id: str = ""
+    session: str = ""
+    what: str = ""
+
+
+class HealthRecovered(Event):
+    """A health alert is closed; `duration` is the seconds for which it was open."""
+
+    kind: str
+    alert_id: str
+    duration: float
+    session: str = ""
+
+
+class RecoveryStep(Event):
+    """One step of recovery was taken: `back_off cancel abandon restart degrade restore pause quarantine shed drain`."""
+
+    step: str
+    part: str
+    reason: str
+    alert_id: str = ""
+    session: str = ""
+
+
+class NotifierFailed(Event):
+    """A notifier could not tell people of an alert, and is tried again; `waiting` notices wait for it."""
+
+    notifier: str
+    reason: str
+    waiting: int = 0
+
+
+class NotifierRestored(Event):
+    """A notifier that failed works again."""
+
+    notifier: str
+
+
+class Recovered(Event):
+    """The start took up work of an earlier process or attempt: `cycles` go on, `items` are handed out again."""
+
+    cycles: int
+    items: int
+
+
+class DeadLettered(Event):
+    """Work that was cut off or failed too often was put aside; `item` is its id for `spar dead retry`."""
+
+    item: str
+    reason: str
+    attempts: int = 0
+
+
+class ContractViolation(Event):
+    """A part, a server or a message has broken its contract."""
+
+    part: str
+    message: str
