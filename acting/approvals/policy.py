@@ -59,7 +59,7 @@ class Policy:
     Args: untrusted: what happens to calls that follow from untrusted text; rules: in order, each a mapping.
     """
 
-    __slots__ = ("_rules", "_untrusted", "revision")
+    __slots__ = ("_untrusted", "revision", "rules")
 
     def __init__(self, untrusted: Approval = "ask", rules: Sequence[Mapping[str, Any]] = ()) -> None:
         if untrusted not in DECISIONS:
@@ -67,12 +67,12 @@ class Policy:
         if isinstance(rules, (str, Mapping)) or not isinstance(rules, Sequence):
             raise ConfigError(f"rules must be a list of tables, found {shorten(rules)}", path=("rules",))
         self._untrusted = untrusted
-        self._rules = tuple(_rule(index, each) for index, each in enumerate(rules))
-        self.revision = fingerprint({"untrusted": untrusted, "rules": [rule.text for rule in self._rules]})
+        self.rules = tuple(_rule(index, each) for index, each in enumerate(rules))
+        self.revision = fingerprint({"untrusted": untrusted, "rules": [rule.text for rule in self.rules]})
 
     def lets(self, terms: ToolTerms, trust: Trust) -> bool:
         """Return whether any call of this tool runs, whatever its parameters are; most do, and asking is cheap."""
-        return not self._rules and terms.approval == "auto" and (trust == "trusted" or terms.safe_with_untrusted)
+        return not self.rules and terms.approval == "auto" and (trust == "trusted" or terms.safe_with_untrusted)
 
     def decide(self, terms: ToolTerms, effect: Effect, call: Call, params: Any, trust: Trust, session: str) -> Ruling:
         """The decision on a call of a tool with these terms; `params` resolved. Never raises."""
@@ -81,9 +81,9 @@ class Policy:
         names_trust, ruling = False, Ruling(terms.approval)
         if terms.approval == "ask":
             ruling = Ruling("ask", f"tool {terms.name!r} is always asked about")
-        if self._rules:
+        if self.rules:
             about = {"tool": call.tool, "effect": effect, "trust": trust, "session": session, "params": params}
-            for index, rule in enumerate(self._rules, 1):
+            for index, rule in enumerate(self.rules, 1):
                 if rule.matches(about):
                     names_trust = rule.names_trust
                     said = {"auto": "lets it run", "ask": "asks about it", "deny": "forbids it"}[rule.decision]

@@ -26,12 +26,12 @@ _EVERYTHING: Final[Path] = ()  # leads to every path
 
 
 class Taint:
-    """The tainted paths of the runs of one executor."""
+    """The tainted paths of the `runs` of one executor; none while nothing has come from outside."""
 
-    __slots__ = ("_runs",)
+    __slots__ = ("runs",)
 
     def __init__(self) -> None:
-        self._runs: BoundedDict[str, PathIndex[bool]] = BoundedDict(MOST)
+        self.runs: BoundedDict[str, PathIndex[bool]] = BoundedDict(MOST)
 
     def of_plan(self, stated: Trust | None, found: Trust, run_id: str | None) -> Trust:
         """Return the trust in the plan of one cycle: as the planner says, else as what it was made from.
@@ -42,7 +42,7 @@ class Taint:
             return found
         if found == "untrusted":
             self._taint(run_id, [_EVERYTHING])
-        tainted = self._runs.get(run_id)
+        tainted = self.runs.get(run_id)
         return "untrusted" if tainted is not None and tainted.at(_EVERYTHING) else found
 
     def recall(self, run_id: str, earlier: Iterable[ActionResult], find: Callable[[str], BoundTool | None]) -> None:
@@ -59,23 +59,23 @@ class Taint:
 
     def judge(self, call: Call, entry: BoundTool | None, trust: Trust, scope: Scope) -> Trust:
         """Return the trust in a call, given its trust apart from what it reads; note what it writes."""
-        if trust == "trusted" and self._runs and self.reads(call, scope):
+        if trust == "trusted" and self.runs and self.reads(call, scope):
             trust = "untrusted"
         if trust == "untrusted" or (entry is not None and entry.terms.brings_untrusted):
             self._taint(_key(scope), _written(call))
         return trust
 
     def _taint(self, key: str, paths: Iterable[Path]) -> None:
-        tainted = self._runs.get(key)
+        tainted = self.runs.get(key)
         if tainted is None:
             tainted = PathIndex(_either)
-        self._runs[key] = tainted
+        self.runs[key] = tainted
         for path in paths:
             tainted.add(path, True)
 
     def reads(self, call: Call, scope: Scope) -> bool:
         """Return whether it is given anything that is tainted."""
-        tainted = self._runs.get(_key(scope))
+        tainted = self.runs.get(_key(scope))
         if tainted is None:
             return False
         read = [path for found in references(call.params).values() for each in found for paths in each.alternatives
@@ -87,7 +87,7 @@ class Taint:
     def close(self, scope: Scope) -> None:
         """One batch is over: what belongs to no run is read by nobody any more."""
         if scope.run_id is None:
-            self._runs.pop(scope.key, None)
+            self.runs.pop(scope.key, None)
 
 
 def _either(one: bool, other: bool) -> bool:

@@ -36,14 +36,18 @@ def is_authorized(runtime: Runtime, step: Step, scope: Scope) -> bool:
     if (hooks is not None and "before_call" in hooks.used) or ASKED in step.call.meta:
         return False
     is_let = step.entry.terms.approval == "auto" if approvals is None else _is_let(runtime, approvals, step, scope)
-    return is_let and (spending is None or spending.admits(step, scope))
+    return is_let and (spending is None or not spending.budgets.limits_calls or spending.admits(step, scope))
 
 
 def _is_let(runtime: Runtime, approvals: ApprovalService, step: Step, scope: Scope) -> bool:
     """Return whether the policy lets it run without anybody being asked."""
     if approvals.parked.known and approvals.parked.of(step.call) is not None:
         return False
-    trust = approvals.taint.judge(step.call, step.entry, trust_in(step.call, scope.trust), scope)
+    taint, entry, trust = approvals.taint, step.entry, scope.trust
+    if trust == "untrusted" or taint.runs or entry.terms.brings_untrusted or "_trust" in step.call.meta:
+        trust = taint.judge(step.call, entry, trust_in(step.call, trust), scope)
+    if entry.is_let and trust == "trusted" and not approvals.policy.rules:
+        return True
     return approvals.policy.lets(step.entry.terms, trust) or _ruling(runtime, step, trust, scope).decision == "auto"
 
 

@@ -29,22 +29,22 @@ class Spending:
     """Reservations for calls in the budgets of an agent; one for each executor of such an agent."""
 
     def __init__(self, budgets: CallBudgets[Any]) -> None:
-        self._budgets = budgets
+        self.budgets = budgets
 
     def admits(self, payer: Payer, scope: Scope) -> bool:
         """Reserve what a call takes; False, and nobody is told, when there is not enough left."""
-        if not self._budgets.limits_calls:
+        if not self.budgets.limits_calls:
             return True
         if payer.reservation is None:
-            payer.reservation = self._budgets.admit(_cycle(scope), is_effect=self._is_effect(payer.entry, payer.params))
+            payer.reservation = self.budgets.admit(_cycle(scope), is_effect=self._is_effect(payer.entry, payer.params))
         return payer.reservation is not None
 
     def against(self, payer: Payer, scope: Scope) -> str:
         """Reserve what a call takes; else tell everybody, and return what stands against it."""
-        if payer.reservation is not None or not self._budgets.limits_calls:
+        if payer.reservation is not None or not self.budgets.limits_calls:
             return ""
         is_effect = self._is_effect(payer.entry, payer.params)
-        found = self._budgets.demand(_cycle(scope), is_effect=is_effect, what=payer.entry.name)
+        found = self.budgets.demand(_cycle(scope), is_effect=is_effect, what=payer.entry.name)
         if isinstance(found, BudgetRefusal):
             return found.sentence
         payer.reservation = found
@@ -55,7 +55,7 @@ class Spending:
 
         One that people let run, or put in the place of what was asked for, takes what it takes, whatever is left.
         """
-        if not self._budgets.limits_calls:
+        if not self.budgets.limits_calls:
             return
         reservation = payer.reservation
         if reservation is None or (
@@ -63,27 +63,27 @@ class Spending:
         ):
             self.release(payer)
             is_effect = self._is_effect(payer.entry, payer.params)
-            reservation = self._budgets.insist(_cycle(scope), is_effect=is_effect)
+            reservation = self.budgets.insist(_cycle(scope), is_effect=is_effect)
         payer.reservation = None
-        self._budgets.use(reservation)
+        self.budgets.use(reservation)
 
     def again(self, entry: BoundTool, params: dict[str, Any], scope: Scope) -> bool:
         """Take what a further attempt needs, which starts now; False when there is not enough left for one."""
         is_effect = self._is_effect(entry, params)
-        found = self._budgets.demand(_cycle(scope), is_effect=is_effect, what=entry.name)
+        found = self.budgets.demand(_cycle(scope), is_effect=is_effect, what=entry.name)
         if isinstance(found, BudgetRefusal):
             return False
-        self._budgets.use(found)
+        self.budgets.use(found)
         return True
 
     def release(self, payer: Payer) -> None:
         """Give back what was reserved for a call that did not start."""
         reservation, payer.reservation = payer.reservation, None
         if reservation is not None:
-            self._budgets.release(reservation)
+            self.budgets.release(reservation)
 
     def _is_effect(self, entry: BoundTool, params: dict[str, object]) -> bool:
-        return self._budgets.limits_effects and entry.effect_of(params) != "read"
+        return self.budgets.limits_effects and entry.effect_of(params) != "read"
 
 
 def refused(call: Call, why: str) -> CallResult:

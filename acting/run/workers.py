@@ -135,8 +135,9 @@ class WorkerPool:
 
     def _is_to_be_written(self, step: Step) -> bool:
         """Take what it reserved and tell that it starts; return whether that must be on disk before it does."""
-        if self._runtime.spending is not None:
-            self._runtime.spending.begin(step, self._scope)
+        spending = self._runtime.spending
+        if spending is not None and spending.budgets.limits_calls:
+            spending.begin(step, self._scope)
         return self._writer is not None and self._writer.start(step)
 
     async def _is_written(self, step: Step) -> bool:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spar.data.json_safe import NotJsonError, copied, plain, shortened, whole
-from spar.data.json_safe.copier import Copier
+from spar.data.json_safe.copier import Copier, ShowingCopier
+from spar.data.json_safe.copies import _shortened, shown
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(min_size=250, max_size=300)
@@ -110,3 +111,22 @@ def typed(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: typed(item) for key, item in value.items()}
     return [typed(item) for item in value] if isinstance(value, list) else (type(value).__name__, repr(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"number": 2, "name": "a", "is_so": True, "none": None},
+        {"url": "data:image/png;base64," + "A" * 100},
+        {"type": "image", "mimeType": "image/png", "data": "AAAA"},
+        {"type": "resource", "blob": "AAAA"},
+        {"type": "image", "text": "no data"},
+        {"text": "x" * 65, "half": "\ud800", "large": 1 << 300, "real": float("nan")},
+        {7: "seven", "list": [1]},
+    ],
+)
+def test_a_brief_object_is_shown_as_the_long_way_shows_it(value: dict[Any, Any]) -> None:
+    found, is_cut = shown(value, 8_000)
+    assert (found, is_cut) == _shortened(value, 8_000, ShowingCopier)
+    assert found is not value

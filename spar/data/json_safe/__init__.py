@@ -6,14 +6,14 @@ is computed from: it copies all of it, or raises. `plain` and `shortened` copy a
 large keeps its head and tail with a mark between them; they never raise. What has been through one of these only
 needs `copied`.
 
-copies    copies a value: small values of JSON in a short way, others in the long one
+copies    copies a value: small values of JSON in a short way, others in the long one; says how large one is
 copier    copies a value of any kind, item by item
-bounds    judges sizes, and replaces lone surrogates
+bounds    judges whether a value is small or bounded, and replaces lone surrogates
 """
 
-from spar.data.json_safe.bounds import is_bounded, is_flat, size_of, text
+from spar.data.json_safe.bounds import is_bounded, is_flat, text
 from spar.data.json_safe.copier import NotJsonError
-from spar.data.json_safe.copies import MAX_OUTPUT, UNBOUNDED, copied, plain, shortened, shown, sized, whole
+from spar.data.json_safe.copies import MAX_OUTPUT, UNBOUNDED, copied, plain, shortened, shown, size_of, sized, whole
 
 __all__ = [
     "MAX_OUTPUT",

@@ -1,4 +1,4 @@
-"""Texts and sizes: whether a value is small, how large it is."""
+"""Texts and bounds: whether a value is small, or bounded at all."""
 
 from __future__ import annotations
 
@@ -12,23 +12,6 @@ _FEW, SHORT = 16, 256  # entries of an object, characters of a key or bits of an
 
 
 LARGE: Final = 1 << SHORT
-
-
-def size_of(value: Any) -> int:
-    """Return about how many bytes a plain value takes."""
-    size, rest = 0, [value]
-    for item in rest:  # which grows while containers are met
-        if isinstance(item, str):
-            size += len(item) + 50
-        elif isinstance(item, dict):
-            size += 60 + sum(map(len, item))
-            rest += item.values()
-        elif isinstance(item, list):
-            size += 60
-            rest += item
-        else:
-            size += 30
-    return size
 
 
 def text(value: str) -> str:

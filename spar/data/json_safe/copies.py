@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from spar.checks import SCALARS
-from spar.data.json_safe.bounds import LARGE, SHORT, is_bounded, size_of, text
+from spar.data.json_safe.bounds import LARGE, SHORT, is_bounded, text
 from spar.data.json_safe.copier import Copier, NotJsonError, ShowingCopier, TooMuchError, WholeCopier
 from spar.data.media import medium_of
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
@@ -19,6 +19,7 @@ _ROOM: Final = 1 << 20  # characters that may have been copied in vain
 _LEAST: Final = (
     32  # characters that an item takes besides its text and its key: a number is not longer, at four bytes each
 )
+_FEW, _WORD, _BRIEF = 16, 64, 4096  # entries of a brief object, characters of one, and bytes in which all have room
 _MANY: Final = 1 << 11  # items; of more than these the encoder makes a copy faster
 _DEEPEST: Final = 16  # levels
 
@@ -39,7 +40,28 @@ def shown(value: Any, cap: int) -> tuple[Any, bool]:
     """Return `value` as people are shown it, as `shortened` does; images, sound and blobs are only named."""
     if type(value) in SCALARS and (type(value) is not str or medium_of(value) is None):
         return shortened(value, cap)
+    if type(value) is dict and cap >= _BRIEF and _is_brief(value):
+        return dict(value), False
     return _shortened(value, cap, ShowingCopier)
+
+
+def _is_brief(value: dict[Any, Any]) -> bool:
+    """Return whether an object is a few short scalars and no image, sound or blob: it is shown as it is."""
+    if len(value) > _FEW or "data" in value or "blob" in value:
+        return False
+    for key, item in value.items():
+        if type(key) is not str or len(key) > _WORD or not key.isascii():
+            return False
+        kind = type(item)
+        if kind is str:
+            if len(item) > _WORD or not item.isascii():  # a longer one may be the URL of a medium
+                return False
+        elif kind is int:
+            if not -LARGE < item < LARGE:
+                return False
+        elif item is not None and kind is not bool:
+            return False
+    return True
 
 
 def _shortened(value: Any, cap: int, copier_type: type[Copier]) -> tuple[Any, bool]:
@@ -113,6 +135,23 @@ def copied(value: Any) -> Any:
     """A copy of what is plain already; texts are shared. Nothing is judged: on anything else this may raise."""
     # Measured: a fifth of the cost of walking it in Python, a half of marshal or of a round trip through JSON.
     return value if type(value) in SCALARS else msgspec.to_builtins(value)
+
+
+def size_of(value: Any) -> int:
+    """Return about how many bytes a plain value takes."""
+    size, rest = 0, [value]
+    for item in rest:  # which grows while containers are met
+        if isinstance(item, str):
+            size += len(item) + 50
+        elif isinstance(item, dict):
+            size += 60 + sum(map(len, item))
+            rest += item.values()
+        elif isinstance(item, list):
+            size += 60
+            rest += item
+        else:
+            size += 30
+    return size
 
 
 def sized(value: Any, cap: int) -> tuple[Any, int]:
