@@ -26,8 +26,8 @@ NO_PARTS = {
     ("loop/module_adapter.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
     ("config/factory.py", "getattr(module, phase, module)"),
     ("protocols/sensors.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
-    ("ports/optional.py", "getattr(part, name, None)"),  # `offers` itself
-    ("ports/optional.py", "hasattr(part, name)"),
+    ("ports/optional/offers.py", "getattr(part, name, None)"),  # `offers` itself
+    ("ports/optional/offers.py", "hasattr(part, name)"),
     ("data/json_safe/copier.py", 'hasattr(value, "model_dump")'),
     ("data/json_schema.py", 'hasattr(error, "instance_path")'),  # of errors of the library that judges by schemas
     ("data/json_schema.py", 'getattr(error, "instance_path", ())'),
@@ -65,7 +65,7 @@ def test_no_part_of_the_core_guesses_what_a_part_has() -> None:
             else:
                 guesses.append(f"spar/{name}:{line}: {call}")
 
-    assert not guesses, "declare a Protocol (spar/ports/optional.py, spar/ports/store/) and ask by offers(part, Port)"
+    assert not guesses, "declare a Protocol (spar/ports/optional/, spar/ports/store/) and ask by offers(part, Port)"
     assert not unused, "these are asked no more"
 
 

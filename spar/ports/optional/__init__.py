@@ -1,0 +1,96 @@
+"""The optional ports of parts: one Protocol of one to three members for each thing that a part may offer besides its
+phase, and `offers`, by which the core asks for one.
+
+A part that lacks a port is not asked. A method may be a plain function where nothing else is said; what is awaited is
+declared `async`. The ports of a store are those of `spar.ports.store`.
+
+offers    asks whether a part has a port
+any_part  ports of any part
+sense     ports of a sense module
+plan      ports of a planner
+act       ports of an actor, of its approvals, and of a reflector
+tools     ports of tools and of what brings them
+"""
+
+from spar.ports.optional.act import (
+    Abandonable,
+    EndsConversations,
+    HasApprovals,
+    HasTools,
+    HearsFeedback,
+    HoldsCalls,
+    ListsAtOnce,
+    StatesEffect,
+    StatesJournal,
+    TakesOver,
+    TellsInterrupted,
+)
+from spar.ports.optional.any_part import Attachable, Named, Plugin, Sheddable, Watchable
+from spar.ports.optional.offers import offers
+from spar.ports.optional.plan import (
+    ClosableStream,
+    Degradable,
+    NamesModels,
+    Restorable,
+    ShowsPrompt,
+    StatesDegradation,
+    StatesRules,
+    TakesOptions,
+)
+from spar.ports.optional.sense import (
+    ChangesCycleRows,
+    ChangesRows,
+    Examines,
+    Hears,
+    IncidentsKept,
+    KeepsCursors,
+    KeepsIncidents,
+    Learns,
+    Perceives,
+    RestoresSensors,
+    Settles,
+)
+from spar.ports.optional.tools import AcceptsTools, BringsUntrusted, HasTerms, ToolSource
+
+__all__ = [
+    "Abandonable",
+    "AcceptsTools",
+    "Attachable",
+    "BringsUntrusted",
+    "ChangesCycleRows",
+    "ChangesRows",
+    "ClosableStream",
+    "Degradable",
+    "EndsConversations",
+    "Examines",
+    "HasApprovals",
+    "HasTerms",
+    "HasTools",
+    "Hears",
+    "HearsFeedback",
+    "HoldsCalls",
+    "IncidentsKept",
+    "KeepsCursors",
+    "KeepsIncidents",
+    "Learns",
+    "ListsAtOnce",
+    "Named",
+    "NamesModels",
+    "Perceives",
+    "Plugin",
+    "Restorable",
+    "RestoresSensors",
+    "Settles",
+    "Sheddable",
+    "ShowsPrompt",
+    "StatesDegradation",
+    "StatesEffect",
+    "StatesJournal",
+    "StatesRules",
+    "TakesOptions",
+    "TakesOver",
+    "TellsInterrupted",
+    "ToolSource",
+    "Watchable",
+    "offers",
+]
