@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from perception.incidents.entities import Entity
+from perception.incidents.settings import IncidentSettings
 from perception.incidents.things import Sighting
 from perception.stages import wording
 from spar.data.bounded import BoundedDict
@@ -123,6 +124,38 @@ class IncidentIndex:
     def _is_common(self, key: Key) -> bool:
         total = len(self._things)
         return key[1] in JUDGED and total >= ENOUGH and self._named.get(key, 0) > COMMON * total
+
+
+def incident_of(
+    sighting: Sighting, index: IncidentIndex, get: Callable[[str], Incident | None], settings: IncidentSettings
+) -> tuple[Incident | None, str]:
+    """Return the incident that something belongs to, open or closed of late, and why.
+
+    Args: get: returns the incident of an id, None for one that is not known any more.
+    """
+
+    def candidate(incident_id: str) -> Incident | None:
+        incident = get(incident_id)
+        return incident if incident is not None and _may_hold(incident, sighting, settings) else None
+
+    holder = index.of_thing(sighting.thing)
+    if holder is not None and (incident := candidate(holder)) is not None:
+        return incident, "it is the same thing again"
+    if sighting.state == "over" or sighting.rank == 0:
+        return None, ""  # an end ends only what it is of
+    return best(index, sighting, candidate) or (None, "")
+
+
+def _may_hold(incident: Incident, sighting: Sighting, settings: IncidentSettings) -> bool:
+    """Return whether an incident is near enough in time, and of the same session; no stranger opens one again that
+    trusted sensors speak for."""
+    perception = sighting.perception
+    if incident.session != perception.session or not (incident.is_open or incident.heeds(perception.trust)):
+        return False
+    if incident.is_open and (sighting.thing in incident.things or incident.is_firing):
+        return True
+    apart = abs((sighting.heard_at - (incident.closed_at or incident.last_at)).total_seconds())
+    return apart <= (settings.window if incident.is_open else settings.reopen)
 
 
 def best(

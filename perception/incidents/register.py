@@ -15,14 +15,13 @@ from itertools import islice
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, to_builtins
-from msgspec.structs import replace as changed
 
 from perception.incidents import evidence
 from perception.incidents.entities import named
-from perception.incidents.matching import IncidentIndex, best
+from perception.incidents.matching import IncidentIndex, incident_of
 from perception.incidents.notices import closing_of, linked, notice_of
 from perception.incidents.settings import IncidentSettings
-from perception.incidents.things import Sighting, seen, tells_nothing
+from perception.incidents.things import Sighting, placed, seen, tells_nothing
 from perception.stages.dedup import MESSAGE, Decision, StageResult
 from spar.ids import new_id
 from spar.records.perceived.incidents import LAST, SEVERITIES, Incident, number_of
@@ -108,10 +107,10 @@ class IncidentRegister:
         return of.kinds.fits(kind) and of.sensors.fits(perception.source)
 
     def _judge(self, sighting: Sighting) -> Perception | Decision:
-        sighting = self._placed(sighting)
+        sighting = placed(sighting, self._machine)
         self._let_go(sighting.heard_at)
         self.index.notice(sighting)
-        incident, why = self._incident_of(sighting)
+        incident, why = incident_of(sighting, self.index, self._get, self.settings)
         if incident is None:
             return self._opened(sighting) if self._may_open(sighting) else sighting.perception
         if sighting.state == "over" or sighting.rank == 0:
@@ -120,42 +119,8 @@ class IncidentRegister:
             return self._opened_again(incident, sighting, why)
         return self._grown(incident, sighting, why)
 
-    def _placed(self, sighting: Sighting) -> Sighting:
-        """Return a reading, or a line of a log, that names no host as one of this machine."""
-        found = sighting.found
-        is_ours = sighting.perception.kind.startswith(("host.", "log.")) and self._machine is not None
-        if not is_ours or any(kind == "host" for kind, _ in found.entities):
-            return sighting
-        assert self._machine is not None
-        return changed(sighting, found=changed(found, entities=(*found.entities, self._machine)), is_placed=True)
-
-    def _incident_of(self, sighting: Sighting) -> tuple[Incident | None, str]:
-        """Return the incident that it belongs to, open or closed of late, and why."""
-        holder = self.index.of_thing(sighting.thing)
-        if holder is not None and (incident := self._get(holder)) is not None and self._may_hold(incident, sighting):
-            return incident, "it is the same thing again"
-        if sighting.state == "over" or sighting.rank == 0:
-            return None, ""  # an end ends only what it is of
-        found = best(self.index, sighting, lambda each: self._candidate(each, sighting))
-        return found if found is not None else (None, "")
-
-    def _candidate(self, incident_id: str, sighting: Sighting) -> Incident | None:
-        incident = self._get(incident_id)
-        return incident if incident is not None and self._may_hold(incident, sighting) else None
-
     def _get(self, incident_id: str) -> Incident | None:
         return self.open.get(incident_id) or self.closed.get(incident_id)
-
-    def _may_hold(self, incident: Incident, sighting: Sighting) -> bool:
-        """Return whether an incident is near enough in time, and of the same session; no stranger opens one again that
-        trusted sensors speak for."""
-        perception = sighting.perception
-        if incident.session != perception.session or not (incident.is_open or incident.heeds(perception.trust)):
-            return False
-        if incident.is_open and (sighting.thing in incident.things or incident.is_firing):
-            return True
-        apart = abs((sighting.heard_at - (incident.closed_at or incident.last_at)).total_seconds())
-        return apart <= (self.settings.window if incident.is_open else self.settings.reopen)
 
     def _may_open(self, sighting: Sighting) -> bool:
         least = max(self._opens_at, _ERROR) if sighting.is_log else self._opens_at

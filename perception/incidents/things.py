@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from perception.incidents.entities import Found, found_in
+from perception.incidents.entities import Entity, Found, found_in
 from perception.stages import wording
 from perception.stages.dedup import count_of
 from spar.data.text import safe_line
@@ -76,6 +77,16 @@ class Sighting(Struct, frozen=True):
     def is_log(self) -> bool:
         """Return whether it is a line of a log, which tells what happened and ends nothing."""
         return self.perception.kind.startswith("log.")
+
+
+def placed(sighting: Sighting, machine: Entity | None) -> Sighting:
+    """Return a reading, or a line of a log, that names no host as one of this machine."""
+    found = sighting.found
+    if machine is None or not sighting.perception.kind.startswith(("host.", "log.")):
+        return sighting
+    if any(kind == "host" for kind, _ in found.entities):
+        return sighting
+    return replace(sighting, found=replace(found, entities=(*found.entities, machine)), is_placed=True)
 
 
 def tells_nothing(perception: Perception) -> bool:
