@@ -5,6 +5,7 @@ and runs the pipeline. Both are imported when first asked for, so importing the 
 
     sense       the standard module: keeps the sensors, runs the pipeline
     pipeline    templates, dedup, classify, intent, priority, fuse, incidents: ordered and bounded
+    pipeline_settings  reads the table `[perception]`, and says what of it cannot be used
     pipeline_rows  writes what the pipeline remembers with the cycle, and takes it up again
     examining   shows what the pipeline makes of perceptions
     processing  takes batches through the pipeline, large ones in a thread

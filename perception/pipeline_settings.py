@@ -1,0 +1,121 @@
+"""The settings of the pipeline: the table `[perception]`, and what is said of one that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from reprlib import repr as short
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from perception.incidents.settings import IncidentSettings
+from perception.learning.examples import LabelSettings, LearningSettings
+from perception.stages.anomaly.judge import AnomalySettings
+from perception.stages.classify import ClassifyRule, ClassifySettings, decode
+from perception.stages.dedup import DedupSettings
+from perception.stages.fuse import FuseSettings
+from perception.stages.intent import IntentRule, IntentSettings
+from perception.stages.priority import PriorityRule, PrioritySettings, PriorityWeights
+from perception.stages.templates.collapse import TemplateSettings
+from spar.checks import misfit
+from spar.errors import ConfigError
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[perception]`: at most `limit` perceptions come out of one batch."""
+
+    limit: Annotated[int, Meta(ge=1)] = 1_000
+    templates: TemplateSettings = TemplateSettings()
+    anomaly: AnomalySettings = AnomalySettings()
+    dedup: DedupSettings = DedupSettings()
+    classify: ClassifySettings = ClassifySettings()
+    intent: IntentSettings = IntentSettings()
+    priority: PrioritySettings = PrioritySettings()
+    fuse: FuseSettings = FuseSettings()
+    incidents: IncidentSettings = IncidentSettings()
+    learning: LearningSettings = LearningSettings()
+    intents: dict[str, LabelSettings] = {}
+    kinds: dict[str, LabelSettings] = {}
+
+
+#: The tables of the configuration, for naming what is known in them.
+TABLES: dict[str, type[Struct]] = {
+    "": Settings,
+    "templates": TemplateSettings,
+    "anomaly": AnomalySettings,
+    "dedup": DedupSettings,
+    "classify": ClassifySettings,
+    "classify.rules": ClassifyRule,
+    "intent": IntentSettings,
+    "intent.rules": IntentRule,
+    "priority": PrioritySettings,
+    "priority.rules": PriorityRule,
+    "priority.weights": PriorityWeights,
+    "fuse": FuseSettings,
+    "incidents": IncidentSettings,
+    "learning": LearningSettings,
+    "intents": LabelSettings,
+    "kinds": LabelSettings,
+}
+
+#: What msgspec calls things → what they are called in a configuration.
+WORDS = {
+    "object": "a table",
+    "array": "a list",
+    "str": "text",
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+}
+
+
+def read_settings(settings: Mapping[str, Any]) -> Settings:
+    """Return the settings as values. Raises: ConfigError with the path of what cannot be used."""
+    try:
+        return msgspec.convert(settings, Settings, dec_hook=decode)
+    except msgspec.ValidationError as error:
+        raise _explained(error, settings) from None
+
+
+def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
+    """Turn msgspec's error into a sentence with the value found and those known."""
+    wrong, found, path = misfit(error), settings, list[str | int]()
+    for step in wrong.steps:
+        path.append(_culprit(found, path) if step is ... else step)
+        found = found[path[-1]]
+    where = "perception" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    table = ".".join(step for step in wrong.steps if isinstance(step, str))
+    known = ", ".join(field.encode_name for field in msgspec.structs.fields(TABLES.get(table, Settings)))
+    if (key := wrong.unknown) is not None:
+        path.append(key)
+        sentence = f"{where} has no setting named {key!r}, found {short(found[key])}; known: {known}"
+    elif (key := wrong.missing) is not None:
+        path.append(key)
+        sentence = f"{where} needs {key!r}, found {short(found)}; known: {known}"
+    else:
+        fault = wrong.message
+        for name, word in WORDS.items():
+            fault = fault.replace(f"`{name}`", word)
+        sentence = f"{where}: {fault[:1].lower()}{fault[1:]}, found {short(found)}"
+    return ConfigError(sentence, path=("perception", *path))
+
+
+def _culprit(values: Mapping[str, Any], path: Sequence[str | int]) -> str:
+    """Return the key of the value in a table that is no table of a label, or no number in the range of them all."""
+    if path[:1] in (["intents"], ["kinds"]):
+        return next(key for key, value in values.items() if not _is_label(value))
+
+    def is_fine(value: object) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and -1 <= value <= 1
+
+    strange = [key for key, value in values.items() if not is_fine(value)]
+    return strange[0] if strange else next(key for key, value in values.items() if value < 0)
+
+
+def _is_label(value: object) -> bool:
+    try:
+        msgspec.convert(value, LabelSettings)
+    except msgspec.ValidationError:
+        return False
+    return True
