@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from acting.approvals.parking import Parking
 from acting.calls import Scope, fault, fault_of
@@ -194,7 +194,8 @@ class Batch:
 
     def _drain(self) -> None:
         """Act on what the graph says until it says nothing more, or others are to have their turn."""
-        graph, given_up = self._graph, 0
+        graph: Any = self._graph  # whose nodes are steps
+        given_up = 0
         while not self._is_aborted:
             while graph.doomed or graph.ready or self._order.due:
                 if self._order.due:
@@ -202,8 +203,8 @@ class Batch:
                         if step.result is None:
                             self._go(step)
                 while graph.doomed:
-                    self._pass_over(cast(Step, graph.doomed.pop()), "a call that it is to run after did not end well")
-                ready, graph.ready = cast(list[Step], graph.ready), []
+                    self._pass_over(graph.doomed.pop(), "a call that it is to run after did not end well")
+                ready, graph.ready = graph.ready, []
                 for step in ready:
                     if step.result is None:
                         self._start(step)
@@ -220,7 +221,7 @@ class Batch:
                 return
             given_up += len(stuck[0])
             for node in stuck[0]:
-                self._pass_over(cast(Step, node), stuck[2])
+                self._pass_over(node, stuck[2])
 
     def _pass_over(self, step: Step, sentence: str) -> None:
         """End a step that the graph has given up."""

@@ -62,7 +62,7 @@ def parse_read(text: str) -> Expression:
 
 def parse_write(text: str) -> Expression:
     """An output path. Raises: BadReferenceError, also for one value that goes twice to one place."""
-    expression = parse_read(text)
+    expression = _parse_cached(text) if len(text) <= _CACHED else _parse(text)
     if expression.only is None:
         for paths in expression.alternatives:
             ordered = sorted(paths)  # what leads to a path stands right before it or before others that it leads to
@@ -157,7 +157,8 @@ def references(params: Mapping[str, Any]) -> dict[str, tuple[Expression, ...]]:
 
 def distinct(expressions: Iterable[Expression]) -> Sequence[Expression]:
     """The expressions without those that say the same as an earlier one, in order."""
-    return tuple({each.alternatives: each for each in expressions}.values())
+    found = tuple(expressions)
+    return found if len(found) < 2 else tuple({each.alternatives: each for each in found}.values())
 
 
 def marked(value: Any) -> list[str]:

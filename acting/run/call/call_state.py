@@ -238,7 +238,11 @@ class Step(Node):
         look = board.look if call.instance is None else partial(board.look, instance=call.instance)
         try:
             self.params = {
-                name: look(found[name][0]) if type(value) is str and found.get(name) else resolve(value, look)
+                name: value
+                if name not in found and type(value) in SCALARS
+                else look(found[name][0])
+                if type(value) is str and found[name]
+                else resolve(value, look)
                 for name, value in call.params.items()
             }
             self.arguments = self.entry.parameters.validate(self.params)
