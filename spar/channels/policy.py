@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from spar.records.senders import Admission, AllowedSender, SenderRow, SenderRules, patterns_of, read_sender
 
 if TYPE_CHECKING:
-    from spar.config.tables.senders import SenderSettings  # an agent made by hand loads no pydantic
+    from spar.config.tables.senders import SenderSettings
 
 
 def rules_of(settings: SenderSettings) -> SenderRules:

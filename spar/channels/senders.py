@@ -27,7 +27,7 @@ from spar.records.senders import Admission, SenderRow, SenderRules, SenderStatus
 from spar.types import Trust, replace
 
 if TYPE_CHECKING:
-    from spar.config.tables.senders import SenderSettings  # an agent made by hand loads no pydantic
+    from spar.config.tables.senders import SenderSettings
 
 #: The kind of the rows in the store.
 KIND: Final = "sender"

@@ -1,8 +1,8 @@
 """The configuration: from the text of `config.toml` to settings and parts.
 
-model      all settings, table by table
-tables/    the tables of `config.toml`: each setting with its type, its default and the reason for it
-fields     the types of single values, and their errors in one sentence
+tables/    the tables of `config.toml`: each setting with its type, its default and the reason for it; plain values
+judge      the judgement of tables by pydantic, made from their annotations
+refusals   what pydantic refuses, in one sentence
 load       reads file, environment and command line, and shows the settings in effect
 sources    the order in which they count; pydantic-settings merges them
 given      reads settings that are given as text: environment variables and `--set`

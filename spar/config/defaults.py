@@ -1,20 +1,20 @@
 """Defaults of an agent made by hand, where nothing was given.
 
-The settings and the registry are loaded when they are first needed: who gives all four modules needs no registry.
+The registry is loaded when it is first needed, as is what judges settings: who gives all four modules and no settings
+needs neither.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from spar.config.tables.budgets import BudgetSettings
+from spar.config.tables.section import as_table
+from spar.config.tables.settings import Settings
 from spar.errors import ConfigError
-from spar.types import Action, ActionResult, Perception, Phase, Reflection
-
-if TYPE_CHECKING:
-    from spar.config.load import Settings
-
+from spar.types import Action, ActionResult, Perception, Phase, Reflection, replace
 
 #: Sections that describe parts, and the argument that brings the part itself.
 _OF_PARTS = {
@@ -51,30 +51,27 @@ def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
     """The settings that were given, validated; without any those that everything has. Raises: ConfigError."""
     if given is None:
         return _settings()
-    from spar.config.load import Settings, from_mapping
+    from spar.config.load import from_mapping
 
-    return given if isinstance(given, Settings) else _by_hand(from_mapping(given), given)
+    found = from_mapping(given)
+    return found if isinstance(given, Settings) else _by_hand(found, given)
 
 
 @functools.cache
 def _settings() -> Settings:
-    from spar.config.model import Settings
-
-    return _by_hand(Settings.model_construct(), {})
+    return _by_hand(Settings(), {})
 
 
 def _by_hand(made: Settings, given: Mapping[str, Any]) -> Settings:
     """Return the settings without the limits that only a service has, unless they were given."""
     if "calls" not in (given.get("runs") or {}):
-        made = made.model_copy(update={"runs": made.runs.model_copy(update={"calls": "off"})})
+        made = replace(made, runs=replace(made.runs, calls="off"))
     return made if "budgets" in given else without_budgets(made)
 
 
 def without_budgets(settings: Settings) -> Settings:
     """Return budgets without limits: the program that makes an agent says what it may use, or it may use all."""
-    from spar.config.tables.budgets import BudgetSettings
-
-    return settings.model_copy(update={"budgets": BudgetSettings.off()})
+    return replace(settings, budgets=BudgetSettings.off())
 
 
 def check_applicable(given: Mapping[str, Any] | Settings | None, act: Any) -> None:
@@ -99,7 +96,8 @@ def check_applicable(given: Mapping[str, Any] | Settings | None, act: Any) -> No
 def acting(settings: Settings) -> dict[str, Any]:
     """Return the settings that the built-in executor takes: the arguments `settings` and `approval_timeout`."""
     approval = settings.approval
-    given = {**settings.acting.model_dump(exclude={"workspace"}), "approval": approval.model_dump(exclude_none=True)}
+    given = {key: value for key, value in as_table(settings.acting).items() if key != "workspace"}
+    given["approval"] = as_table(approval, without_none=True)
     return {"settings": given, "approval_timeout": approval.expires}
 
 

@@ -14,6 +14,7 @@ from spar.config.load import Loaded, Settings
 from spar.config.registry import Registry, default_registry
 from spar.config.tables.parts import Part
 from spar.config.tables.secret import SecretReference, digests, references, with_secrets
+from spar.config.tables.section import settings_of
 from spar.config.tables.service import MemorySettings
 from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError, ContractError
@@ -45,7 +46,7 @@ def home_of(loaded: Loaded) -> Home:
 
 def options_of(settings: Settings) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
     """Yield the options of each part that the settings name, with their place."""
-    for name in Settings.model_fields:
+    for name in settings_of(Settings):
         section = getattr(settings, name)
         if isinstance(section, MemorySettings):
             yield (name,), section.options

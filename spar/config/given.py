@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, get_origin
 
 from msgspec import Struct
-from pydantic import BaseModel
 
-from spar.config.fields import did_you_mean, shown, unknown_key
 from spar.config.lines import Problem, dotted
-from spar.config.model import Settings
+from spar.config.refusals import did_you_mean, shown, unknown_key
+from spar.config.tables.section import Section, settings_of, unmarked
+from spar.config.tables.settings import Settings
 from spar.config.toml_lines import KeyPath
 
 PREFIX = "SPAR_"
@@ -93,18 +93,18 @@ def _parsed(label: str, path: KeyPath, text: str) -> Any:
 
 def _reader(label: str, path: KeyPath) -> Callable[[str], Any]:
     """Return the way to read the text for a key: as it is, as JSON for tables and lists, else as a part decides."""
-    if path[0] not in Settings.model_fields:
+    if path[0] not in settings_of(Settings):
         raise ValueError(_unknown_section(label, str(path[0])))
-    model: type[BaseModel] = Settings
+    table: type[Section] = Settings
     for index, key in enumerate(path):
-        if key not in model.model_fields:
-            if model.model_config.get("extra") == "allow":
+        if key not in (known := settings_of(table)):
+            if table.rest:
                 return _json_or_text
-            raise ValueError(unknown_key(str(key), tuple(model.model_fields)))
-        annotation = model.model_fields[str(key)].annotation
+            raise ValueError(unknown_key(str(key), tuple(known)))
+        annotation = unmarked(known[str(key)].type)
         is_last = index == len(path) - 1
-        if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, BaseModel):
-            model = annotation
+        if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, Section):
+            table = annotation
             continue
         if get_origin(annotation) is dict:
             return json.loads if is_last else _json_or_text
@@ -126,7 +126,7 @@ def _json_or_text(text: str) -> Any:
 
 
 def _unknown_section(label: str, name: str) -> str:
-    known = tuple(Settings.model_fields)
+    known = tuple(settings_of(Settings))
     if label.startswith(PREFIX):
         for section in known:
             if name.startswith(f"{section}_"):

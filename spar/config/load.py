@@ -1,26 +1,27 @@
 """Settings: `config.toml`, overridden by the environment, overridden by the command line.
 
 Everything that cannot be used is a `ConfigError` whose message is complete: file and line (or the variable, or the
-option), key, value, what is allowed; one line for each problem. The shapes are in `spar.config.model`.
+option), key, value, what is allowed; one line for each problem. The shapes are in `spar.config.tables`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import date, datetime, time
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 from pydantic import ValidationError
 
-from spar.config.fields import problems, shown
 from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, read_as_given
+from spar.config.judge import judged, model_of, schema_of
 from spar.config.lines import PACKAGED, ConfigFile, Problem, Refusal, Sources, dotted, find, read
-from spar.config.model import Settings
+from spar.config.refusals import problems, shown
+from spar.config.tables.section import Section, as_table
+from spar.config.tables.settings import Settings
 from spar.config.toml_lines import KeyPath
 from spar.data.scrub import MASK, is_secret_name, scrub
 from spar.errors import ConfigError
@@ -114,8 +115,8 @@ def load(
     options = read_as_given(from_command_line(overrides or {}))
     sources = Sources(file, {**variables.given, **options.given})
     wrong = [*variables.wrong, *options.wrong]
-    settings = _judged(partial(merged, options.table, variables.table, file), sources, wrong)
-    return Loaded(settings, sources)
+    given = merged(options.table, variables.table, file)
+    return Loaded(_judged(given, sources, wrong), sources)
 
 
 def load_only(
@@ -137,37 +138,32 @@ def load_only(
     file = _file(path, environ)
     table = {} if file is None else file.table
     try:
-        settings = Settings.model_construct(
-            **{
-                name: Settings.model_fields[name].annotation.model_validate(table[name])  # type: ignore[union-attr]
-                for name in dict.fromkeys(key.partition(".")[0] for key in keys)
-                if name in table
-            }
-        )
+        names = dict.fromkeys(key.partition(".")[0] for key in keys)
+        settings = judged(Settings, {name: table[name] for name in names if name in table})
     except ValidationError:
         return load(path, overrides=overrides, environ=environ)
     return Loaded(settings, Sources(file, {}))
 
 
-def from_mapping(mapping: Mapping[str, Any]) -> Settings:
-    """Settings from a table shaped like `config.toml`; environment and files are not looked at. Raises: ConfigError."""
-    if not isinstance(mapping, Mapping):
+def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
+    """Settings from a table shaped like `config.toml`, or made by hand, which are judged as well.
+
+    Environment and files are not looked at. Raises: ConfigError.
+    """
+    if not isinstance(mapping, (Mapping, Settings)):
         raise ConfigError(f"settings must be a table shaped like config.toml, found {shown(mapping)}")
-    return _judged(partial(Settings.model_validate, _copy(mapping)), Sources(), [])
+    return _judged(_copy(mapping), Sources(), [])
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema of `config.toml`."""
-    from spar.config.tables.descriptions import describe
-
-    describe(Settings)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Settings.model_json_schema()}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema_of(Settings)}
 
 
 def changed(old: Settings, new: Settings) -> tuple[str, ...]:
     """The dotted keys whose values differ; a list that differs anywhere is one key."""
     before, after = (
-        {path: value for path, value in leaves(settings.model_dump()) if value != {}} for settings in (old, new)
+        {path: value for path, value in leaves(as_table(settings)) if value != {}} for settings in (old, new)
     )
     missing = object()
     keys = dict.fromkeys([*before, *after])
@@ -199,12 +195,12 @@ def _overlap(given: str, key: str) -> bool:
     return f"{given}.".startswith(f"{key}.") or f"{key}.".startswith(f"{given}.")
 
 
-def _judged(make: Callable[[], Settings], sources: Sources, wrong: list[Problem]) -> Settings:
-    """Return the settings that are made. Raises: ConfigError that tells all that is wrong."""
+def _judged(given: Mapping[str, Any], sources: Sources, wrong: list[Problem]) -> Settings:
+    """Return the settings that were given. Raises: ConfigError that tells all that is wrong."""
     try:
-        settings = make()
+        settings = judged(Settings, given)
     except ValidationError as error:
-        wrong = [*wrong, *problems(error, Settings)]
+        wrong = [*wrong, *problems(error, model_of(Settings))]
     if wrong:
         raise Refusal(wrong, sources)
     return settings
@@ -212,9 +208,11 @@ def _judged(make: Callable[[], Settings], sources: Sources, wrong: list[Problem]
 
 def _copy(value: Any) -> Any:
     """Mappings as dicts with text for keys, so that later changes outside do not reach the settings."""
+    if isinstance(value, Section):
+        value = as_table(value)
     if isinstance(value, Mapping):
         return {str(key): _copy(inner) for key, inner in value.items()}
-    return [_copy(inner) for inner in value] if isinstance(value, list) else value
+    return [_copy(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 # -- showing
@@ -229,7 +227,7 @@ def show(loaded: Loaded, *, origins: bool = False, form: Literal["toml", "json"]
 
     With `origins` each line of TOML ends with where its value was set, and JSON becomes one object by dotted key.
     """
-    table = _masked(loaded.settings.model_dump(exclude_none=True), "")
+    table = _masked(as_table(loaded.settings, without_none=True), "")
     if form == "toml":
         return "\n".join(_table_lines(table, (), loaded if origins else None)).lstrip("\n") + "\n"
     if origins:

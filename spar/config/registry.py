@@ -16,8 +16,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from spar.config.fields import did_you_mean, shown
 from spar.config.lines import Problem, Refusal, refusal
+from spar.config.refusals import did_you_mean, shown
 from spar.config.signature import Signature
 from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PydanticUserError,
@@ -26,8 +25,10 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticOmit, SchemaError
 
-from spar.config.fields import Whole, not_a_flag, problems, seconds, shown
+from spar.config.judge import followed
 from spar.config.lines import Problem, Refusal
+from spar.config.refusals import problems, shown
+from spar.config.tables.fields import Before, Whole, not_a_flag, seconds
 from spar.config.toml_lines import KeyPath
 from spar.ports.programs import Programs
 from spar.protocols import Home
@@ -171,9 +172,10 @@ def _duration_or_number(value: Any) -> Any:
     return value if number is None else number
 
 
-_NUMBER = Annotated[
-    float, not_a_flag, BeforeValidator(_duration_or_number), WithJsonSchema({"type": ["number", "string"]})
-]
+_NUMBER = followed(
+    Annotated[float, not_a_flag, Before(_duration_or_number), WithJsonSchema({"type": ["number", "string"]})]
+)
+_WHOLE = followed(Whole)
 
 
 class _WhatAFileHolds(GenerateJsonSchema):
@@ -192,7 +194,7 @@ def _lenient(annotation: Any) -> Any:
     if annotation is float:
         return _NUMBER
     if annotation is int:
-        return Whole
+        return _WHOLE
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
         return Annotated[(_lenient(inner), *metadata)]

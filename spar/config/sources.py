@@ -1,8 +1,8 @@
-"""Sources of settings and their order: pydantic-settings merges them, and what none of them says has its default.
+"""Sources of settings and their order: pydantic-settings merges them, `spar.config.judge` judges the whole.
 
 Only who loads a configuration imports this: an agent made by hand looks nowhere. Texts of the command line and of the
 environment are read by `spar.config.given` first, which finds everything that is wrong with them, and what a key of a
-part's own means, of which no model knows.
+part's own means, of which no table knows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pydantic_settings import (
 )
 
 from spar.config.lines import ConfigFile
-from spar.config.model import Settings
 
 #: The reserved arguments that bring what lies below the command line.
 _ENVIRONMENT, _FILE = "_environment", "_file"
@@ -35,10 +34,10 @@ class FileSource(TomlConfigSettingsSource):
         return self._file.table  # read already, also where it is no regular file
 
 
-class LoadedSettings(BaseSettings, Settings):
-    """Settings as their sources say together."""
+class MergedSettings(BaseSettings):
+    """Values as their sources say together, not yet judged."""
 
-    model_config = SettingsConfigDict(defer_build=False)
+    model_config = SettingsConfigDict(extra="allow")
 
     @classmethod
     def settings_customise_sources(
@@ -56,9 +55,7 @@ class LoadedSettings(BaseSettings, Settings):
         return (init_settings, InitSettingsSource(settings_cls, environment), *below)
 
 
-def merged(command_line: dict[str, Any], environment: dict[str, Any], file: ConfigFile | None) -> Settings:
-    """Return the settings of these sources, each before the next. Raises: ValidationError."""
+def merged(command_line: dict[str, Any], environment: dict[str, Any], file: ConfigFile | None) -> dict[str, Any]:
+    """Return what these sources say together, each before the next."""
     given: Any = {**command_line, _ENVIRONMENT: environment, _FILE: file}
-    found = LoadedSettings(**given)
-    # As settings that are made by hand are, so that equal ones are equal; each value has been judged.
-    return Settings.model_construct(found.model_fields_set, **dict(found))
+    return MergedSettings(**given).model_extra or {}

@@ -16,6 +16,7 @@ from spar.agent.served import Served
 from spar.config.factory import BUILT_FROM, Parts, digests_of, judge_modules, makers
 from spar.config.lines import dotted
 from spar.config.load import RELOAD, Loaded, Settings, changed, load, reloads
+from spar.config.tables.section import as_table, settings_of
 from spar.config.toml_lines import KeyPath
 from spar.data.json_safe import shortened
 from spar.data.scrub import MASK, is_secret_name, masked
@@ -31,7 +32,7 @@ from spar.service.live.feed import Feed
 from spar.service.metrics import Metrics
 from spar.service.tokens import Tokens
 from spar.threads import Threads
-from spar.types import Fault, Phase
+from spar.types import Fault, Phase, replace
 
 if TYPE_CHECKING:
     from spar.notices.notices import Notices
@@ -229,7 +230,7 @@ class Service:
 
 def difference(old: Settings, new: Settings, keys: Iterable[str]) -> dict[str, list[Any]]:
     """Return what each of these keys was and is, secrets masked, large values cut."""
-    tables = [settings.model_dump(mode="json") for settings in (old, new)]
+    tables = [as_table(settings) for settings in (old, new)]
     return {key: [_shown(table, key) for table in tables] for key in keys}
 
 
@@ -244,13 +245,13 @@ def _shown(table: Any, key: str) -> Any:
 def in_force(old: Settings, new: Settings) -> Settings:
     """The new settings as far as they are applied to a running service; what needs a restart stays as it was."""
     sections = {}
-    for name in Settings.model_fields:
+    for name in settings_of(Settings):
         rest, exceptions = (old, new) if reloads(name) == "restart" else (new, old)
         section = getattr(rest, name)
         fields = [key.removeprefix(f"{name}.") for key in RELOAD if key.startswith(f"{name}.")]
         swapped = {field: getattr(getattr(exceptions, name), field) for field in fields}
-        sections[name] = section.model_copy(update=swapped) if swapped else section
-    return new.model_copy(update=sections)
+        sections[name] = replace(section, **swapped) if swapped else section
+    return replace(new, **sections)
 
 
 def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from spar.agent.served import Served
 from spar.config.factory import Parts, home_of
 from spar.config.lines import explain
 from spar.config.load import Loaded, Settings
+from spar.config.tables.section import settings_of
 from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError, SparError
 from spar.failpoints import arm
@@ -281,9 +282,8 @@ class Process:
             if not self._terms:
                 raise
         except ConfigError as error:
-            if (
-                error.path and error.path[0] not in Settings.model_fields
-            ):  # an option of the store, which stands in [memory]
+            if error.path and error.path[0] not in settings_of(Settings):
+                # An option of the store, which stands in [memory].
                 raise ConfigError(str(error), path=("memory", *error.path)) from error
             raise
         except Exception as error:

@@ -11,6 +11,8 @@ import pytest
 
 from spar import Action, Agent, Call, ConfigError, ContractError, Perception
 from spar.config.load import from_mapping
+from spar.config.tables.agent import AgentSettings
+from spar.config.tables.settings import Settings
 from spar.testing import RecordingStore, ScriptedPlanner, ScriptedSense, VirtualClock
 from spar.types import PHASES
 
@@ -269,3 +271,14 @@ def test_an_unknown_durability_is_refused_where_the_agent_is_made() -> None:
         Agent(settings={"memory": {"durability": "maybe"}})
     assert Agent(settings={"memory": {"durability": "process"}}).state == "created"
     assert Agent(settings={"memory": {"use": "mine:Store", "durability": "maybe"}}).state == "created"
+
+
+def test_settings_made_by_hand_are_judged_as_those_of_a_file_are() -> None:
+    made: Any = AgentSettings(loop_interval="5m", busy_count=0)  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match=r"agent\.busy_count = 0: must be >= 1"):
+        Agent(settings=Settings(agent=made))
+    with pytest.raises(ConfigError, match=r"agent\.busy_count = 0: must be >= 1"):
+        Agent(settings={"agent": made})
+    read: Any = AgentSettings(loop_interval="5m")  # type: ignore[arg-type]
+    assert Agent(settings=Settings(agent=read)).loop_interval == 300.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spar.budgets.enforcement import Enforcement
-from spar.config.model import Settings
+from spar.config.tables.settings import Settings
 from spar.events import RunEnded
 from spar.health.alerts import Alert
 from spar.health.health import Health

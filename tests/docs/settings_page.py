@@ -12,15 +12,16 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Len
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo
 
-from spar.config.fields import Duration
 from spar.config.load import Settings, reloads
 from spar.config.registry import Registry
 from spar.config.signature import Signature
 from spar.config.tables.budgets import Capped, CountField, Paid
 from spar.config.tables.descriptions import describe
+from spar.config.tables.fields import Duration
+from spar.config.tables.section import Section, default_of, settings_of, unmarked
 from tests.docs.page_parts import begin, code, one_line, table
 
 ROOT = Path(__file__).parents[2]
@@ -28,41 +29,41 @@ ROOT = Path(__file__).parents[2]
 
 def settings() -> str:
     """Return the page of all settings and of the options of built-in parts."""
-    describe(Settings)
-    lines = begin("settings")
-    for name, field in Settings.model_fields.items():
-        lines += list(_section(name, field))
+    lines, meanings = begin("settings"), describe(Settings)
+    for name, field in settings_of(Settings).items():
+        lines += list(_section(name, field, meanings[name]))
     lines += list(_options_of_parts())
     return "\n".join(lines) + "\n"
 
 
-def _section(path: str, field: FieldInfo) -> Iterator[str]:
+def _section(path: str, field: FieldInfo, meaning: str) -> Iterator[str]:
     """Yield a table of the configuration, then the tables inside it."""
-    model = _model_in(field.annotation)
-    if model is None:
-        yield from (f"## `{path}`", "", one_line(field.description), "")
+    table_of = _table_in(field.type)
+    if table_of is None:
+        yield from (f"## `{path}`", "", one_line(meaning), "")
         yield from table(("type", "default", "change"), [(_type(field), _default(field), reloads(path))])
         yield ""
         return
-    is_list = model is not field.annotation
-    yield from (f"## `[[{path}]]`" if is_list else f"## `[{path}]`", "", one_line(field.description), "")
+    is_list, meanings = table_of is not field.type, describe(table_of)
+    yield from (f"## `[[{path}]]`" if is_list else f"## `[{path}]`", "", one_line(meaning), "")
     plain, inner = [], []
-    for name, each in model.model_fields.items():
-        (plain if _model_in(each.annotation) is None else inner).append((name, each))
+    for name, each in settings_of(table_of).items():
+        (plain if _table_in(each.type) is None else inner).append((name, each))
     if plain:
-        rows = [(code(name), _type(each), _default(each), one_line(each.description), reloads(f"{path}.{name}"))
+        rows = [(code(name), _type(each), _default(each), one_line(meanings[name]), reloads(f"{path}.{name}"))
                 for name, each in plain]  # fmt: skip
         yield from table(("key", "type", "default", "meaning", "change"), rows)
         yield ""
     for name, each in inner:
-        yield from _section(f"{path}.{name}", each)
+        yield from _section(f"{path}.{name}", each, meanings[name])
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _table_in(annotation: Any) -> type[Section] | None:
+    annotation = unmarked(annotation)
     if isinstance(annotation, type) and get_origin(annotation) is None:
-        return annotation if issubclass(annotation, BaseModel) else None
+        return annotation if issubclass(annotation, Section) else None
     inner = get_args(annotation)[0] if get_origin(annotation) is tuple else None
-    return _model_in(inner) if inner is not None else None
+    return _table_in(inner) if inner is not None else None
 
 
 #: Types as a person who writes TOML calls them.
@@ -71,7 +72,8 @@ NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number
 
 def _type(field: FieldInfo) -> str:
     """Return the type of a setting in words, with its bounds."""
-    for mark in field.metadata:
+    marks = getattr(field.type, "__metadata__", ())
+    for mark in marks:
         if isinstance(mark, Duration):
             words = [*mark.words, *(["off"] if mark.off_is_zero else [])]
             return " or ".join(["seconds above 0" if mark.above_zero else "seconds", *(code(f'"{w}"') for w in words)])
@@ -81,7 +83,7 @@ def _type(field: FieldInfo) -> str:
             return 'amount of money or `"off"`'
         if isinstance(mark, CountField):
             return 'whole number or `"off"`'
-    return _in_words(field.annotation) + _bounds(field.metadata)
+    return _in_words(unmarked(field.type)) + _bounds(marks)
 
 
 def _bounds(marks: Iterable[Any]) -> str:
@@ -116,7 +118,7 @@ def _in_words(annotation: Any) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    return "required" if field.is_required() else code(_toml(field.get_default(call_default_factory=True)))
+    return "required" if default_of(field) is NODEFAULT else code(_toml(default_of(field)))
 
 
 def _toml(value: Any) -> str:

@@ -22,6 +22,7 @@ from spar.cli.main import COMMANDS
 from spar.config.load import from_mapping, load
 from spar.config.load import leaves as leaves_of
 from spar.config.registry import Registry
+from spar.config.tables.section import as_table
 from spar.data.reducers import METHODS
 from spar.events import CallEvent, ContractViolation, RepetitionNoticed, WriteConflict
 from spar.hooks import POINTS
@@ -209,7 +210,7 @@ def test_the_options_of_the_tools_in_the_box_are_theirs() -> None:
 
 def test_config_toml_says_the_defaults_aloud() -> None:
     said = tomllib.loads((ROOT / "config.toml").read_text())
-    leaves = dict(leaves_of(from_mapping({}).model_dump()))
+    leaves = dict(leaves_of(as_table(from_mapping({}))))
     defaults = {path: list(value) if isinstance(value, tuple) else value for path, value in leaves.items()}
     lists = ("sensors", "rules", "tools", "memory", "perception")
 

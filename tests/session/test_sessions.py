@@ -221,9 +221,10 @@ async def test_a_hook_that_ignores_its_cancellation_counts_as_left_behind(clock:
         assert agent.left_behind == 0
 
 
-def test_importing_the_agent_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize("made", ["None", "Agent()", "Agent(sense=lambda: [], loop_interval='off')"])
+def test_importing_the_agent_and_making_one_without_settings_loads_nothing_heavy(made: str) -> None:
     heavy = ("pydantic", "spar.config.registry", "spar.config.load", "importlib.metadata", "apsw", "httpx", "loguru")
-    code = f"import sys; from spar import Agent; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys; from spar import Agent; {made}; print([name for name in {heavy} if name in sys.modules])"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 

@@ -5,40 +5,38 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
-from pydantic import field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from spar.clock import time_of_day, zone_named
-from spar.config.fields import AutoSeconds, Interval, Limit, Positive, Seconds, Whole
 from spar.config.tables.budgets import Cap, Count, Money
+from spar.config.tables.fields import After, AutoSeconds, Before, Interval, Limit, Positive, Seconds, Whole
 from spar.config.tables.section import Name, Options, Section, Text, refuse
 from spar.records.approvals import GRANTABLE
 from spar.types import QueueMode, Reasoning
 
 
-class ErrorPolicies(Section):
+def _only_act_is_reflected_on(value: Any) -> Any:
+    if value == "reflect":
+        raise ValueError("must be 'skip', 'continue', 'retry', 'pause' or 'stop'; 'reflect' is for act only")
+    return value
+
+
+_Policy = Annotated[Literal["skip", "continue", "retry", "pause", "stop"], Before(_only_act_is_reflected_on)]
+
+
+class ErrorPolicies(Section, frozen=True, kw_only=True):
     """The consequence of an error in a phase."""
 
-    sense: Literal["skip", "continue", "retry", "pause", "stop"] = "skip"
+    sense: _Policy = "skip"
     """Skip the cycle: the next one senses anew."""
-    plan: Literal["skip", "continue", "retry", "pause", "stop"] = "skip"
+    plan: _Policy = "skip"
     """Skip the cycle; calls that a streamed plan had already begun still finish and are reflected on."""
     act: Literal["skip", "reflect", "continue", "retry", "pause", "stop"] = "reflect"
     """Let Reflect analyse the failure: a failed action is what there is most to learn from."""
-    reflect: Literal["skip", "continue", "retry", "pause", "stop"] = "continue"
+    reflect: _Policy = "continue"
     """Go on: the action is done, and its outcome is remembered without a reflection."""
 
-    @field_validator("sense", "plan", "reflect", mode="before")
-    @classmethod
-    def _only_act_is_reflected_on(cls, value: Any) -> Any:
-        if value == "reflect":
-            raise PydanticCustomError(
-                "allowed", "must be 'skip', 'continue', 'retry', 'pause' or 'stop'; 'reflect' is for act only"
-            )
-        return value
 
-
-class PhaseLimits(Section):
+class PhaseLimits(Section, frozen=True, kw_only=True):
     """Limits of one phase: its time, and its attempts within a cycle."""
 
     timeout: Limit = 0.0
@@ -54,48 +52,48 @@ class PhaseLimits(Section):
     takes."""
 
 
-class SenseLimits(PhaseLimits):
+class SenseLimits(PhaseLimits, frozen=True, kw_only=True):
     """The limits of Sense."""
 
     timeout: Limit = 30.0
     """Seconds; polling sensors is quick, and each sensor has a timeout of its own."""
 
 
-class PlanLimits(PhaseLimits):
+class PlanLimits(PhaseLimits, frozen=True, kw_only=True):
     """The limits of Plan."""
 
     timeout: Limit = 300.0
     """Seconds; a slow model's long answer, after a conversation had to be summed up."""
 
 
-class ActLimits(PhaseLimits):
+class ActLimits(PhaseLimits, frozen=True, kw_only=True):
     """The limits of Act."""
 
     timeout: Limit = 600.0
     """Seconds; the same as a run's own limit, for calls have timeouts of their own."""
 
 
-class ReflectLimits(PhaseLimits):
+class ReflectLimits(PhaseLimits, frozen=True, kw_only=True):
     """The limits of Reflect."""
 
     timeout: Limit = 60.0
     """Seconds; it computes, and asks a model at most once."""
 
 
-class Phases(Section):
+class Phases(Section, frozen=True, kw_only=True):
     """The limits of each phase."""
 
-    sense: SenseLimits = SenseLimits.model_construct()
+    sense: SenseLimits = SenseLimits()
     """The limits of Sense."""
-    plan: PlanLimits = PlanLimits.model_construct()
+    plan: PlanLimits = PlanLimits()
     """The limits of Plan."""
-    act: ActLimits = ActLimits.model_construct()
+    act: ActLimits = ActLimits()
     """The limits of Act."""
-    reflect: ReflectLimits = ReflectLimits.model_construct()
+    reflect: ReflectLimits = ReflectLimits()
     """The limits of Reflect."""
 
 
-class AgentSettings(Section):
+class AgentSettings(Section, frozen=True, kw_only=True):
     """The loop: its name, its pace, its answer to errors."""
 
     name: Name = "main"
@@ -111,19 +109,17 @@ class AgentSettings(Section):
     """How many perceptions in one cycle count as busy."""
     plan_when_idle: bool = False
     """Whether to plan when nothing was noticed; off, because it makes an idle agent cost something."""
-    errors: ErrorPolicies = ErrorPolicies.model_construct()
+    errors: ErrorPolicies = ErrorPolicies()
     """The consequence of an error in a phase: skip, reflect, continue, retry, pause or stop."""
-    phases: Phases = Phases.model_construct()
+    phases: Phases = Phases()
     """Deadlines and attempts, by phase."""
 
-    @model_validator(mode="after")
-    def _least_is_not_above_most(self) -> AgentSettings:
+    def __post_init__(self) -> None:
         if self.min_interval > self.max_interval:
             refuse(("min_interval",), self.min_interval, f"must be <= agent.max_interval ({self.max_interval:g})")
-        return self
 
 
-class HealthSettings(Section):
+class HealthSettings(Section, frozen=True, kw_only=True):
     """Limits from which something counts as wrong, and the number of repairs."""
 
     failing_after: Annotated[Whole, Ge(1)] = 5
@@ -146,7 +142,7 @@ class HealthSettings(Section):
     """Seconds after which a call that waits for approval is an alert; 0: never."""
 
 
-class RunSettings(Section):
+class RunSettings(Section, frozen=True, kw_only=True):
     """Runs, and the place of a message that arrives during a run."""
 
     queue_mode: QueueMode = "followup"
@@ -193,45 +189,41 @@ class RunSettings(Section):
     block_max: Annotated[Whole, Ge(100), Le(100_000)] = 1_200
     """The most characters of a block; it ends before with a line, a sentence or a word, never inside a code fence."""
 
-    @model_validator(mode="after")
-    def _a_block_can_end(self) -> RunSettings:
+    def __post_init__(self) -> None:
         if self.block_min > self.block_max:
             refuse(("block_min",), self.block_min, f"must be <= runs.block_max ({self.block_max})")
-        return self
 
 
-class SessionSettings(Section):
+def _is_time_of_day(value: str) -> str:
+    if value != "off" and not (len(value) == 5 and time_of_day(value) is not None):
+        raise ValueError("must be a time of day like '04:00', or 'off'")
+    return value
+
+
+def _is_zone(value: str) -> str:
+    try:
+        zone_named(value)
+    except ValueError as error:
+        raise ValueError(f"must be a time zone: {error}") from None
+    return value
+
+
+class SessionSettings(Section, frozen=True, kw_only=True):
     """Sessions, and when one ends."""
 
     idle: Limit = 0.0
     """Seconds without a run after which a conversation is over: hooks at `session_end` are told, and the next message
     begins a new one. 0 or "off": never."""
-    reset_at: Text = "off"
+    reset_at: Annotated[Text, After(_is_time_of_day)] = "off"
     """The time of day ("04:00") at which conversations are over: the next message begins a new one. "off": never."""
-    timezone: Text = "local"
+    timezone: Annotated[Text, After(_is_zone)] = "local"
     """The time zone of `reset_at`: "local", "UTC", or a name like "Europe/Berlin"."""
     commands: bool = False
     """Whether trusted senders may say `/new`, `/reset`, `/stop`, `/status`, `/model` and `/feedback`, and what hooks at
     `command` add; else these are text like any other."""
 
-    @field_validator("reset_at")
-    @classmethod
-    def _is_time_of_day(cls, value: str) -> str:
-        if value != "off" and not (len(value) == 5 and time_of_day(value) is not None):
-            raise PydanticCustomError("allowed", "must be a time of day like '04:00', or 'off'")
-        return value
 
-    @field_validator("timezone")
-    @classmethod
-    def _is_known(cls, value: str) -> str:
-        try:
-            zone_named(value)
-        except ValueError as error:
-            raise PydanticCustomError("allowed", "{sentence}", {"sentence": f"must be a time zone: {error}"}) from None
-        return value
-
-
-class ActingSettings(Section):
+class ActingSettings(Section, frozen=True, kw_only=True):
     """Limits and order of calls."""
 
     max_parallel: Annotated[Whole, Ge(1)] = 64
@@ -246,7 +238,7 @@ class ActingSettings(Section):
     people are shown a short form."""
 
 
-class ApprovalRule(Section):
+class ApprovalRule(Section, frozen=True, kw_only=True):
     """One rule: the calls that it is about, by all that it names, and the decision. The first rule that matches counts.
 
     A text is a pattern over the whole value, upper and lower case told apart: `*` any characters, `?` one, `[ab]` one
@@ -268,7 +260,7 @@ class ApprovalRule(Section):
     """Run it, ask people about it, or refuse it. A tool's own "deny" stands in any case."""
 
 
-class ApprovalSettings(Section):
+class ApprovalSettings(Section, frozen=True, kw_only=True):
     """Questions to people about calls: their rules and their time."""
 
     hold: Seconds = 0.0

@@ -5,21 +5,24 @@ from __future__ import annotations
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
-
+from spar.config.tables.fields import Reading
 from spar.config.tables.section import Section
 from spar.ports.budgets import MOST, QUANTITIES, WINDOWS, Limits, in_micro
+from spar.types import replace
 
 #: Money is counted in millionths of a unit.
 _MICRO = 1_000_000
 
 
-class CountField:
+class CountField(Reading, frozen=True):
     """Annotates a number of something; 0: nothing may be used, "off": any number."""
 
-    allowed = f'a whole number from 0 to {MOST}, or "off" for any'
-    schema: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": MOST}
+    allowed: ClassVar[str] = f'a whole number from 0 to {MOST}, or "off" for any'
+    amount: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": MOST}
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self.amount, {"enum": ["off"]}]}
 
     def read(self, value: Any) -> Any:
         if value == "off":
@@ -27,21 +30,17 @@ class CountField:
         if type(value) is str and value.isascii() and value.isdigit() and len(value) <= len(str(MOST)):
             value = int(value)
         if type(value) is not int or not 0 <= value <= MOST:
-            raise PydanticCustomError("allowed", "must be {allowed}", {"allowed": self.allowed})
+            raise ValueError(f"must be {self.allowed}")
         return value
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.read)
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [self.schema, {"enum": ["off"]}]}
-
-
-class Paid(CountField):
+class Paid(CountField, frozen=True):
     """Annotates an amount of money, exact to a millionth: a number or decimal text; never kept as a float."""
 
-    allowed = f'an amount from 0 to {MOST // _MICRO} with at most 6 decimals, like 0.5 or "0.50", or "off" for any'
-    schema: ClassVar[dict[str, Any]] = {
+    allowed: ClassVar[str] = (
+        f'an amount from 0 to {MOST // _MICRO} with at most 6 decimals, like 0.5 or "0.50", or "off" for any'
+    )
+    amount: ClassVar[dict[str, Any]] = {
         "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^\d+(\.\d+)?$"}]
     }
 
@@ -54,27 +53,25 @@ class Paid(CountField):
         except InvalidOperation:
             amount = Decimal("nan")
         if not (amount.is_finite() and 0 <= amount <= MOST // _MICRO and amount * _MICRO == int(amount * _MICRO)):
-            raise PydanticCustomError("allowed", "must be {allowed}", {"allowed": self.allowed})
+            raise ValueError(f"must be {self.allowed}")
         return amount
 
 
-class Capped(CountField):
+class Capped(CountField, frozen=True):
     """Annotates how many of something there may be; at least one, or "auto"."""
 
-    allowed = f'a whole number from 1 to {MOST}, or "auto"'
-    schema: ClassVar[dict[str, Any]] = {
-        "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST}, {"enum": ["auto"]}]
-    }
+    allowed: ClassVar[str] = f'a whole number from 1 to {MOST}, or "auto"'
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST}, {"enum": ["auto"]}]}
 
     def read(self, value: Any) -> Any:
         if value == "auto":
             return value
-        if value == "off" or (found := super().read(value)) == 0:
-            raise PydanticCustomError("allowed", "must be {allowed}", {"allowed": self.allowed})
+        if value == "off" or (found := CountField.read(self, value)) == 0:
+            raise ValueError(f"must be {self.allowed}")
         return found
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return dict(self.schema)
 
 
 Cap = Annotated[int | Literal["auto"], Capped()]
@@ -82,7 +79,7 @@ Count = Annotated[int | Literal["off"], CountField()]
 Money = Annotated[Decimal | Literal["off"], Paid()]
 
 
-class WindowBudget(Section):
+class WindowBudget(Section, frozen=True, kw_only=True):
     """The amounts that may be used within one window. 0: nothing; "off": any amount."""
 
     calls: Count = "off"
@@ -97,7 +94,7 @@ class WindowBudget(Section):
     """The cost of models, in units of the currency that their prices are given in."""
 
 
-class CycleBudget(WindowBudget):
+class CycleBudget(WindowBudget, frozen=True, kw_only=True):
     """The amounts that one cycle may use; more is refused, and the next cycle has as much again."""
 
     calls: Count = 10_000
@@ -108,7 +105,7 @@ class CycleBudget(WindowBudget):
     """Half a unit: a tenth of a day's."""
 
 
-class HourBudget(WindowBudget):
+class HourBudget(WindowBudget, frozen=True, kw_only=True):
     """The amounts that an hour, by the clock and in UTC, may use."""
 
     effects: Count = 1_000
@@ -121,7 +118,7 @@ class HourBudget(WindowBudget):
     """The cost of models."""
 
 
-class DayBudget(WindowBudget):
+class DayBudget(WindowBudget, frozen=True, kw_only=True):
     """The amounts that a day (UTC) may use: less than its hours together."""
 
     effects: Count = 10_000
@@ -132,30 +129,30 @@ class DayBudget(WindowBudget):
     """The cost of models."""
 
 
-class MonthBudget(WindowBudget):
+class MonthBudget(WindowBudget, frozen=True, kw_only=True):
     """The amounts that a month (UTC) may use."""
 
     money: Money = Decimal(50)
     """The cost of models: ten days at their limit."""
 
 
-class BudgetSettings(Section):
+class BudgetSettings(Section, frozen=True, kw_only=True):
     """Budgets: the agent slows down at 80 % of one, does without or asks at 100 %, is paused at 120 %."""
 
-    cycle: CycleBudget = CycleBudget.model_construct()
+    cycle: CycleBudget = CycleBudget()
     """One cycle."""
-    hour: HourBudget = HourBudget.model_construct()
+    hour: HourBudget = HourBudget()
     """An hour."""
-    day: DayBudget = DayBudget.model_construct()
+    day: DayBudget = DayBudget()
     """A day."""
-    month: MonthBudget = MonthBudget.model_construct()
+    month: MonthBudget = MonthBudget()
     """A month."""
 
     @classmethod
     def off(cls) -> BudgetSettings:
         """No limit at all, as an agent has that is made by hand."""
-        none = dict.fromkeys(WindowBudget.model_fields, "off")
-        return cls.model_construct(**{name: budget.model_copy(update=none) for name, budget in cls.model_construct()})
+        usual, none = cls(), dict.fromkeys(QUANTITIES, "off")
+        return cls(**{window: replace(getattr(usual, window), **none) for window in WINDOWS})
 
     @property
     def limits(self) -> Limits:

@@ -1,7 +1,4 @@
-"""Descriptions of settings: the docstrings below them, read from the text of their modules when somebody shows them.
-
-pydantic would read them whenever a model is made, a fifth of the time in which a command reads its configuration.
-"""
+"""Descriptions of settings: the docstrings below them, read from the text of their modules when somebody shows them."""
 
 from __future__ import annotations
 
@@ -9,30 +6,18 @@ import ast
 import functools
 import inspect
 import sys
-from typing import Any, get_args
 
-from pydantic import BaseModel
-
-
-def describe(model: type[BaseModel]) -> None:
-    """Give the fields of a table, and of the tables inside it, their descriptions."""
-    for field in model.model_fields.values():
-        for inner in _models_in(field.annotation):
-            describe(inner)
-    told = {name: text for base in reversed(model.__mro__) for name, text in _docstrings(base).items()}
-    for name, field in model.model_fields.items():
-        field.description = field.description or told.get(name)
-    model.model_rebuild(force=True)
+from spar.config.tables.section import Section
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
-
-
-def _docstrings(model: type) -> dict[str, str]:
-    return _of_module(model.__module__).get(model.__qualname__, {}) if issubclass(model, BaseModel) else {}
+def describe(table: type[Section]) -> dict[str, str]:
+    """Return what a table says of its settings, by name."""
+    return {
+        name: text
+        for base in reversed(table.__mro__)
+        if issubclass(base, Section)
+        for name, text in _of_module(base.__module__).get(base.__qualname__, {}).items()
+    }
 
 
 @functools.cache

@@ -5,61 +5,61 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
-from pydantic import AfterValidator, Field
+from msgspec import field
 
-from spar.config.fields import Positive, Seconds, Whole
-from spar.config.tables.section import Name, Options, Section, Text
+from spar.config.tables.fields import After, Matching, Positive, Seconds, Whole
+from spar.config.tables.section import Name, Options, Section, Text, as_table
 from spar.ports.notifier import AlertKind, QuietHours
 from spar.types import QueueMode
 
 
-class Part(Section):
+class Part(Section, frozen=True, kw_only=True):
     """The part to use, and its options."""
 
     use: Text
     """The name of a part (`spar parts` lists them), or "package.module:Class"."""
-    options: Options = Field({})
+    options: Options = field(default_factory=dict)
     """The arguments of its constructor."""
 
 
-class SensePart(Part):
+class SensePart(Part, frozen=True, kw_only=True):
     """The module that senses."""
 
     use: Text = "standard"
     """The built-in module with sensors and pipeline."""
 
 
-class PlanPart(Part):
+class PlanPart(Part, frozen=True, kw_only=True):
     """The module that plans."""
 
     use: Text = "rules"
     """Rules need no model and no network."""
 
 
-class ActPart(Part):
+class ActPart(Part, frozen=True, kw_only=True):
     """The module that acts."""
 
     use: Text = "executor"
     """The built-in executor."""
 
 
-class ReflectPart(Part):
+class ReflectPart(Part, frozen=True, kw_only=True):
     """The module that reflects."""
 
     use: Text = "standard"
     """Successes, causes and abilities, computed without a model; "model": it also asks the planner's model."""
 
 
-class VectorsPart(Section):
+class VectorsPart(Section, frozen=True, kw_only=True):
     """The embedder: texts as vectors, near each other where they mean nearly the same."""
 
     use: Text | None = None
     """An embedder, as "minilm" (English; extra `vectors`); left out: texts are known by their words alone."""
-    options: Options = Field({})
+    options: Options = field(default_factory=dict)
     """The arguments of its constructor."""
 
 
-class SensorPart(Part):
+class SensorPart(Part, frozen=True, kw_only=True):
     """One sensor, with its limits."""
 
     name: Name | None = None
@@ -85,7 +85,7 @@ class SensorPart(Part):
         return self.name or self.use
 
 
-class ChannelPart(Part):
+class ChannelPart(Part, frozen=True, kw_only=True):
     """One channel, with its limits."""
 
     name: Name | None = None
@@ -120,7 +120,7 @@ def _hours(text: str) -> str:
     return text
 
 
-class NotifierPart(Part):
+class NotifierPart(Part, frozen=True, kw_only=True):
     """One notifier, which tells people of alerts."""
 
     name: Name | None = None
@@ -135,7 +135,7 @@ class NotifierPart(Part):
     """Seconds for one attempt."""
     give_up_after: Positive = 86_400.0
     """Seconds for which a notice is tried again until it is given up; a day."""
-    quiet: Annotated[str, AfterValidator(_hours)] = ""
+    quiet: Annotated[str, After(_hours)] = ""
     """Hours in the machine's zone in which it is told only of what is critical, such as `22:00-07:00`; the rest follows
     at their end as one notice. Left out: none."""
 
@@ -144,7 +144,7 @@ class NotifierPart(Part):
         return self.name or self.use
 
 
-class ToolPart(Part):
+class ToolPart(Part, frozen=True, kw_only=True):
     """One tool."""
 
     name: Name | None = None
@@ -155,7 +155,7 @@ class ToolPart(Part):
     """Further attempts at a call that may be repeated."""
     concurrency: Annotated[Whole, Ge(0)] | None = None
     """Calls at once; 0: any number."""
-    rate: Annotated[str, Field(pattern=r"^([1-9]\d{0,5}/(s|min|h|day))?$")] | None = None
+    rate: Annotated[str, Matching(r"^([1-9]\d{0,5}/(s|min|h|day))?$")] | None = None
     """How many may start in which time: "10/min", "2/s", "100/h", "1000/day"; "": any number."""
     resources: tuple[Text, ...] | None = None
     """Names; calls that share one never overlap, and start in the order of the plan."""
@@ -169,4 +169,5 @@ class ToolPart(Part):
     @property
     def terms(self) -> dict[str, Any]:
         """The terms of its calls, as far as the configuration says."""
-        return self.model_dump(exclude={"use", "options", "name"}, exclude_none=True)
+        said = as_table(self, without_none=True)
+        return {key: value for key, value in said.items() if key not in ("use", "options", "name")}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Len
-from pydantic import field_validator, model_validator
 
-from spar.config.fields import Positive, Whole
+from spar.config.tables.fields import After, Positive, Whole
 from spar.config.tables.section import Section, Text, refuse
 from spar.records.senders import read_sender
 
@@ -21,10 +20,10 @@ def _judge(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-class AllowedSenders(Section):
+class AllowedSenders(Section, frozen=True, kw_only=True):
     """Senders that are let in, one person or several."""
 
-    senders: Annotated[tuple[Text, ...], Len(1)]
+    senders: Annotated[tuple[Text, ...], Len(1), After(_judge)]
     """Each as `channel:address` (`mail:alice@example.org`); `mail:*@example.org` is everybody of a domain, `mail:*`
     everybody on a channel."""
     person: str = ""
@@ -33,20 +32,13 @@ class AllowedSenders(Section):
     """"trusted": their text may steer the agent, and their commands count; "untrusted": they are answered, but a call
     that follows from what they say needs approval."""
 
-    @field_validator("senders")
-    @classmethod
-    def _are_senders(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return _judge(names)
-
-    @model_validator(mode="after")
-    def _not_everybody_is_trusted(self) -> AllowedSenders:
+    def __post_init__(self) -> None:
         everybody = [name for name in self.senders if name.strip().endswith(":*")]
         if self.trust == "trusted" and everybody:
             refuse(("trust",), self.trust, f"must be 'untrusted': {everybody[0]} is everybody on that channel")
-        return self
 
 
-class SenderSettings(Section):
+class SenderSettings(Section, frozen=True, kw_only=True):
     """People who may talk with the agent on its channels; nobody else is listened to."""
 
     unknown: Literal["pair", "ignore"] = "pair"
@@ -58,10 +50,5 @@ class SenderSettings(Section):
     """Unknown senders that are listed at once; of more, those whose codes have expired go, and else nobody is added."""
     allow: tuple[AllowedSenders, ...] = ()
     """Senders that are let in; the most exact name of a sender counts."""
-    deny: tuple[Text, ...] = ()
+    deny: Annotated[tuple[Text, ...], After(_judge)] = ()
     """Senders that are never let in, written as under `allow`."""
-
-    @field_validator("deny")
-    @classmethod
-    def _are_senders(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return _judge(names)

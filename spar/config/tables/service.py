@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le
-from pydantic import BeforeValidator, ConfigDict, model_validator
+from msgspec import field
 
-from spar.config.fields import Seconds, Whole
+from spar.config.tables.fields import Before, Seconds, Whole
 from spar.config.tables.section import Options, Section, Text, refuse
 from spar.types import Learning
 
@@ -20,10 +20,10 @@ def _lower(value: Any) -> Any:
 DURABILITIES = ("power", "process", "off")
 
 
-class MemorySettings(Section):
+class MemorySettings(Section, frozen=True, kw_only=True):
     """The memory: the store for experiences and cycles. Keys beside `use` go to the store's constructor."""
 
-    model_config = ConfigDict(extra="allow")
+    rest: ClassVar[str] = "options"
 
     use: Text = "sqlite"
     """The store: a name, or "package.module:Class"; it checks its own keys (`url`, `durability`, …)."""
@@ -31,23 +31,19 @@ class MemorySettings(Section):
     """"on": decisions go by what was learnt; "observe": it is learnt and told, and no decision goes by it; "off":
     nothing is learnt. Experiences are kept in each case, as a log."""
 
-    @model_validator(mode="after")
-    def _durability_is_known(self) -> MemorySettings:
+    options: Options = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         """Judge the key of the built-in store that decides what is lost, also where no store is made."""
-        given = (self.model_extra or {}).get("durability", DURABILITIES[0])
+        given = self.options.get("durability", DURABILITIES[0])
         if self.use == "sqlite" and given not in DURABILITIES:
             refuse(("durability",), given, f"must be one of {', '.join(map(repr, DURABILITIES))}")
-        return self
-
-    @property
-    def options(self) -> Options:
-        return dict(self.model_extra or {})
 
 
 # -- [service], [log]
 
 
-class ServiceSettings(Section):
+class ServiceSettings(Section, frozen=True, kw_only=True):
     """The process."""
 
     state_dir: Text = "state"
@@ -77,10 +73,10 @@ class ServiceSettings(Section):
     whichever is less; 0: none."""
 
 
-class LogSettings(Section):
+class LogSettings(Section, frozen=True, kw_only=True):
     """The log: its level, its form, its file."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    level: Annotated[Literal["debug", "info", "warning", "error"], Before(_lower)] = "info"
     """The least important lines that are written."""
     format: Literal["auto", "json", "pretty"] = "auto"
     """"json": one object a line; "pretty": for people; "auto": pretty on a terminal, else json."""

@@ -19,7 +19,7 @@ from spar.config.tables.budgets import BudgetSettings
 from spar.testing.clock import START, VirtualClock
 from spar.testing.environments.adapter import EnvironmentAdapter
 from spar.testing.environments.environment import Environment, LivedEpisode
-from spar.types import Learning
+from spar.types import Learning, replace
 
 #: Virtual seconds without the end of an episode after which something is wrong with the agent or the environment.
 PATIENCE = 3600.0
@@ -72,7 +72,7 @@ def agent_in(adapter: EnvironmentAdapter, tables: Mapping[str, Any], clock: Cloc
     """
     settings = from_mapping(tables)
     if "budgets" not in tables:
-        settings = settings.model_copy(update={"budgets": BudgetSettings.off()})
+        settings = replace(settings, budgets=BudgetSettings.off())
     agent = build_agent(Loaded(settings, Sources()), clock=clock, registry=_Given(adapter))
     adapter.register(agent)
     return agent

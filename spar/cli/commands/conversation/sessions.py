@@ -150,7 +150,7 @@ def _value(name: str, text: str) -> Any:
     if not text:
         return None
     if name == "timeout":
-        from spar.config.fields import seconds
+        from spar.config.tables.fields import seconds
 
         number = seconds(text)
         return text if number is None else number

@@ -159,7 +159,7 @@ def _pretty() -> Callable[[bytes], None]:
 
 def _since(text: str) -> datetime:
     """Return the time that is meant. Ends the command for a text that is neither a time nor a duration."""
-    from spar.config.fields import seconds
+    from spar.config.tables.fields import seconds
 
     try:
         at = datetime.fromisoformat(text)

@@ -195,7 +195,7 @@ def _decide(options: Options, approval_id: str, decision: str, reason: str, is_s
 
 
 def _seconds(text: str) -> float:
-    from spar.config.fields import Duration, seconds
+    from spar.config.tables.fields import Duration, seconds
 
     if not (found := seconds(text)):
         fail(f"--for {text!r}: {Duration(above_zero=True).sentence(text)}", exits.USAGE)
