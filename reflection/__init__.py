@@ -10,7 +10,8 @@ ability      how well a tool does at a kind of task
 environment  what environments say of an episode
 threads      the calls that a later word may be about, step by step
 credit       what a later word says of each of these calls
-advice       the question to a model, and its answer as lessons
+question     the question to a model
+advice       the answer of a model, as far as it can be used
 """
 
 from reflection.reflect import Reflect

@@ -30,21 +30,9 @@ import msgspec
 from annotated_types import Ge, Gt, Le, Lt
 from msgspec import Struct
 
-from reflection.advice import (
-    INSTRUCTIONS,
-    Advice,
-    AdviceError,
-    Matter,
-    added,
-    apart,
-    mended,
-    open_calls,
-    question,
-    read,
-    schema,
-    trust_of,
-)
+from reflection.advice import Advice, AdviceError, added, apart, mended, read
 from reflection.lessons import task_of, tasks_of
+from reflection.question import INSTRUCTIONS, Matter, open_calls, question, schema, trust_of
 from reflection.reflect import Reflect, incident_of, key_of
 from spar.clock import Clock
 from spar.data.bounded import SharedDict

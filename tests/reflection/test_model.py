@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from reflection import Reflect
-from reflection.advice import LONGEST_LESSON, Matter, read
+from reflection.advice import read
 from reflection.model import HOLDS, HOUR, ModelReflect
+from reflection.question import LONGEST_LESSON, Matter
 from spar.errors import ContractError, PermanentError, TransientError
 from spar.protocols import Context, Lent, ModelQuestion
 from spar.protocols.tools import ToolTerms
