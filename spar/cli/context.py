@@ -86,7 +86,8 @@ class Options(Struct, frozen=True):
     def agent(self) -> Iterator[Any]:
         """Build an agent here and hold its state directory meanwhile. Ends the command when a service has that."""
         from spar.agent.agent import build_agent
-        from spar.service.process import CannotStartError, take_state_dir
+        from spar.service.process.refusal import CannotStartError
+        from spar.service.process.run import take_state_dir
 
         loaded = self.load()
         try:

@@ -1,11 +1,9 @@
 """The service: settings become agents in a supervised process.
 
 app             the composition root: builds parts, agents and the service from the settings
-process         the process in the foreground, from the first log line to the exit code
+process/        the process in the foreground, from the first log line to the exit code
 exit_codes      the exit codes of sysexits.h
-garbage         collects cycles of references at quiet moments
 unit            the systemd unit that runs it
-systemd         notifies systemd of readiness, progress and stop
 tokens          the table of tokens of programs that ask over the network
 token_rows      the row of a token, and its rights
 metrics         renders the page of metrics in the format of Prometheus

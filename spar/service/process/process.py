@@ -1,4 +1,4 @@
-"""The process: one service in the foreground, from the first log line to the exit code.
+"""The service while it runs in the foreground, and what the signals mean to it.
 
 SIGTERM and SIGINT drain, a second one cancels at once; SIGHUP reads the configuration again; SIGUSR1 writes state
 and stacks to the log, also while the event loop is blocked. Standard output stays empty; logs go to standard error.
@@ -8,28 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import faulthandler
 import os
 import signal
-import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spar.agent.agent import build_agent
-from spar.agent.measured import warnings_of
 from spar.agent.served import Served
 from spar.config.factory import Parts, home_of
-from spar.config.lines import explain
 from spar.config.load import Loaded, Settings
 from spar.config.tables.section import settings_of
-from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError, SparError
-from spar.failpoints import arm
-from spar.file_lock import STATE_LOCK, FileLock, LockHeldError
 from spar.health import relief
 from spar.health.resources import ResourceBounds
 from spar.health.watchdog import WATCHDOG, stack_of
@@ -37,7 +27,7 @@ from spar.health.watched import LOOK_EVERY
 from spar.notices.alerting import ApprovalAlerts, alert_quarantines
 from spar.notices.notices import OWNER, Notices
 from spar.observe.logs import get_logger
-from spar.observe.sink import Logs, configure
+from spar.observe.sink import Logs
 from spar.observe.stacks import stack_of_task
 from spar.ports.optional import Attachable, offers
 from spar.ports.small_rows import OwnRows, rows_of
@@ -45,30 +35,19 @@ from spar.ports.store import KeepsState
 from spar.protocols import Host
 from spar.records.audit import AuditDraft, auditing
 from spar.service import exit_codes as exits
-from spar.service import garbage
 from spar.service.app import Service, describe_session
-from spar.service.event_log import log_cycles, log_hooks, log_sensors, log_tools
-from spar.service.systemd import SystemdNotifier
-from spar.service.tracing import FLUSH_WITHIN, tell_traces, tracer_of
-from spar.threads import take_short_turns
+from spar.service.process import garbage
+from spar.service.process.refusal import CannotStartError, cannot
+from spar.service.process.systemd import SystemdNotifier
 
 if TYPE_CHECKING:
     from spar.observe.tracing.tracer import Tracer
 
 log = get_logger("spar.runner")
-
 #: The file of the state folder that says why the service gave up last; its time says when.
 GAVE_UP = "gave_up"
 #: Alerts during which the loop makes progress: a watchdog's restart would help nobody.
 HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider", "prompt", "sensor", "channel", "approval"}
-
-
-class CannotStartError(Exception):
-    """The service cannot start; `code` is what the process exits with."""
-
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class Listener(Protocol):
@@ -82,84 +61,6 @@ class Listener(Protocol):
 
 #: Makes the servers of a service, not yet open.
 Serve = Callable[[Service], Listener]
-
-
-def run(
-    loaded: Loaded,
-    serve: Serve,
-    *,
-    reload: Callable[[], Loaded] | None = None,
-    resume: bool = False,
-    on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None,
-) -> int:
-    """Run the service until it is stopped, and return the exit code.
-
-    Args: serve: makes the servers; resume: go on also if the former process ended while it was paused; on_started:
-        called with the addresses once it runs.
-    Raises: CannotStartError, ConfigError with one clear sentence, before anything runs.
-    """
-    arm(os.environ)
-    keep_to_oneself()
-    take_short_turns()
-    lock = take_state_dir(loaded)
-    try:
-        agent = build_agent(loaded)
-        log_sensors(agent.core, agent.reports, agent.modules["sense"].name)
-        log_hooks(agent.core, agent.reports)
-        log_tools(agent.core, agent.reports)
-        log_cycles(agent.core)
-        settings = loaded.settings.log
-        tracer = _tracer_of(loaded)
-        logs = configure(settings.level, settings.format, file=_log_file(loaded))
-        if tracer is not None:
-            logs.names = tracer.names
-            tell_traces(agent.core, tracer)
-            tracer.start()
-        for warning in warnings_of(agent):
-            log.warning("something configured cannot be used", agent=agent.core.name, reason=warning)
-        try:
-            process = Process(loaded, agent, logs, reload, serve, tracer, is_to_resume=resume)
-            process.on_started = on_started
-            return _run_in_loop(process)
-        finally:
-            if tracer is not None:
-                tracer.close(FLUSH_WITHIN)
-            logs.close()
-    finally:
-        lock.release()
-
-
-def keep_to_oneself() -> None:
-    """Let no other process of this user read our memory and environment, where secrets are; no core dumps either.
-
-    See PR_SET_DUMPABLE in prctl(2). Programs that tools start get the default back when they are executed.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
-
-
-def take_state_dir(loaded: Loaded) -> FileLock:
-    """Make the service's folders and lock them. Raises: CannotStartError."""
-    home = home_of(loaded)
-    for key, folder in (("state_dir", Path(home.state)), ("workspace", Path(home.workspace))):
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700 if key == "state_dir" else 0o777)
-            if not os.access(folder, os.W_OK | os.X_OK):
-                raise PermissionError(13, "Permission denied")
-        except OSError as error:
-            refusal = f"service.{key} = {str(folder)!r}: cannot be written: {error.strerror}"
-            sentence = f"{refusal}; choose another folder or change its owner"
-            raise _cannot(sentence, ("service", key), loaded, exits.CANNOT_CREATE) from None
-    lock = FileLock(Path(home.state, STATE_LOCK))
-    try:
-        lock.acquire()
-    except LockHeldError as error:
-        who = f"process {error.pid}" if error.pid else "another process"
-        sentence = f"{home.state}: {who} already runs on this data; use `spar status` and `spar stop`"
-        raise CannotStartError(f"{sentence}, or give this one a state_dir of its own", exits.CANNOT_CREATE) from None
-    except OSError as error:
-        raise CannotStartError(f"{home.state}: cannot be locked: {error.strerror}", exits.CANNOT_CREATE) from None
-    return lock
 
 
 class Process:
@@ -231,7 +132,7 @@ class Process:
             await agent.run()
         except ConfigError as error:
             code = exits.UNAVAILABLE if error.path == ("service", "port") else exits.CONFIG
-            raise _cannot(str(error), error.path, self.service.loaded, code) from error
+            raise cannot(str(error), error.path, self.service.loaded, code) from error
         except SparError as error:
             log.error("service failed", agent=agent.core.name, reason=str(error))
             with contextlib.suppress(OSError):  # the log has it
@@ -372,55 +273,6 @@ async def _collect(collections: garbage.Collections) -> None:
     while True:
         await asyncio.sleep(garbage.EVERY)
         collections.look()
-
-
-def _run_in_loop(process: Process) -> int:
-    """Run to the end in a loop of its own; what ignores its cancellation does not keep the process alive."""
-    faulthandler.enable(2)
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    try:
-        code = loop.run_until_complete(process.main())
-    finally:
-        survivors = _cancel_rest(loop)
-    if survivors or process.agent.left_behind:
-        log.error("work ignored its cancellation and ends with the process", tasks=survivors)
-        if process.tracer is not None:
-            process.tracer.close(FLUSH_WITHIN)
-        process.logs.close()
-        sys.stderr.flush()
-        os._exit(code)
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
-    return code
-
-
-def _cancel_rest(loop: asyncio.AbstractEventLoop, within: float = 1.0) -> int:
-    tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
-    for task in tasks:
-        task.cancel()
-    until = time.monotonic() + within
-    while any(not task.done() for task in tasks) and time.monotonic() < until:
-        loop.run_until_complete(asyncio.sleep(0.01))
-    return sum(not task.done() for task in tasks)
-
-
-def _log_file(loaded: Loaded) -> Path | None:
-    name = loaded.settings.log.file
-    return None if name is None else loaded.folder / name
-
-
-def _cannot(sentence: str, path: KeyPath, loaded: Loaded, code: int) -> CannotStartError:
-    """The refusal to start because of what stands at `path`, with file and line."""
-    return CannotStartError(str(explain(ConfigError(sentence, path=path), loaded)), code)
-
-
-def _tracer_of(loaded: Loaded) -> Tracer | None:
-    """Return the tracer that is wanted. Raises: CannotStartError."""
-    try:
-        return tracer_of(loaded)
-    except ConfigError as error:
-        raise _cannot(str(error), error.path, loaded, exits.CONFIG) from None
 
 
 def _notices_of(agent: Served, loaded: Loaded) -> Notices:

@@ -1,0 +1,157 @@
+"""The way of a process: it locks its folders, puts everything together, runs it, and comes to an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import faulthandler
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spar.agent.agent import build_agent
+from spar.agent.measured import warnings_of
+from spar.config.factory import home_of
+from spar.config.load import Loaded
+from spar.errors import ConfigError
+from spar.failpoints import arm
+from spar.file_lock import STATE_LOCK, FileLock, LockHeldError
+from spar.observe.logs import get_logger
+from spar.observe.sink import configure
+from spar.service import exit_codes as exits
+from spar.service.event_log import log_cycles, log_hooks, log_sensors, log_tools
+from spar.service.process.process import Process, Serve
+from spar.service.process.refusal import CannotStartError, cannot
+from spar.service.tracing import FLUSH_WITHIN, tell_traces, tracer_of
+from spar.threads import take_short_turns
+
+if TYPE_CHECKING:
+    from spar.observe.tracing.tracer import Tracer
+
+log = get_logger("spar.runner")
+
+
+def run(
+    loaded: Loaded,
+    serve: Serve,
+    *,
+    reload: Callable[[], Loaded] | None = None,
+    resume: bool = False,
+    on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None,
+) -> int:
+    """Run the service until it is stopped, and return the exit code.
+
+    Args: serve: makes the servers; resume: go on also if the former process ended while it was paused; on_started:
+        called with the addresses once it runs.
+    Raises: CannotStartError, ConfigError with one clear sentence, before anything runs.
+    """
+    arm(os.environ)
+    keep_to_oneself()
+    take_short_turns()
+    lock = take_state_dir(loaded)
+    try:
+        agent = build_agent(loaded)
+        log_sensors(agent.core, agent.reports, agent.modules["sense"].name)
+        log_hooks(agent.core, agent.reports)
+        log_tools(agent.core, agent.reports)
+        log_cycles(agent.core)
+        settings = loaded.settings.log
+        tracer = _tracer_of(loaded)
+        logs = configure(settings.level, settings.format, file=_log_file(loaded))
+        if tracer is not None:
+            logs.names = tracer.names
+            tell_traces(agent.core, tracer)
+            tracer.start()
+        for warning in warnings_of(agent):
+            log.warning("something configured cannot be used", agent=agent.core.name, reason=warning)
+        try:
+            process = Process(loaded, agent, logs, reload, serve, tracer, is_to_resume=resume)
+            process.on_started = on_started
+            return _run_in_loop(process)
+        finally:
+            if tracer is not None:
+                tracer.close(FLUSH_WITHIN)
+            logs.close()
+    finally:
+        lock.release()
+
+
+def keep_to_oneself() -> None:
+    """Let no other process of this user read our memory and environment, where secrets are; no core dumps either.
+
+    See PR_SET_DUMPABLE in prctl(2). Programs that tools start get the default back when they are executed.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+
+
+def take_state_dir(loaded: Loaded) -> FileLock:
+    """Make the service's folders and lock them. Raises: CannotStartError."""
+    home = home_of(loaded)
+    for key, folder in (("state_dir", Path(home.state)), ("workspace", Path(home.workspace))):
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700 if key == "state_dir" else 0o777)
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(13, "Permission denied")
+        except OSError as error:
+            refusal = f"service.{key} = {str(folder)!r}: cannot be written: {error.strerror}"
+            sentence = f"{refusal}; choose another folder or change its owner"
+            raise cannot(sentence, ("service", key), loaded, exits.CANNOT_CREATE) from None
+    lock = FileLock(Path(home.state, STATE_LOCK))
+    try:
+        lock.acquire()
+    except LockHeldError as error:
+        who = f"process {error.pid}" if error.pid else "another process"
+        sentence = f"{home.state}: {who} already runs on this data; use `spar status` and `spar stop`"
+        raise CannotStartError(f"{sentence}, or give this one a state_dir of its own", exits.CANNOT_CREATE) from None
+    except OSError as error:
+        raise CannotStartError(f"{home.state}: cannot be locked: {error.strerror}", exits.CANNOT_CREATE) from None
+    return lock
+
+
+def _run_in_loop(process: Process) -> int:
+    """Run to the end in a loop of its own; what ignores its cancellation does not keep the process alive."""
+    faulthandler.enable(2)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        code = loop.run_until_complete(process.main())
+    finally:
+        survivors = _cancel_rest(loop)
+    if survivors or process.agent.left_behind:
+        log.error("work ignored its cancellation and ends with the process", tasks=survivors)
+        if process.tracer is not None:
+            process.tracer.close(FLUSH_WITHIN)
+        process.logs.close()
+        sys.stderr.flush()
+        os._exit(code)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    return code
+
+
+def _cancel_rest(loop: asyncio.AbstractEventLoop, within: float = 1.0) -> int:
+    tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
+    for task in tasks:
+        task.cancel()
+    until = time.monotonic() + within
+    while any(not task.done() for task in tasks) and time.monotonic() < until:
+        loop.run_until_complete(asyncio.sleep(0.01))
+    return sum(not task.done() for task in tasks)
+
+
+def _log_file(loaded: Loaded) -> Path | None:
+    name = loaded.settings.log.file
+    return None if name is None else loaded.folder / name
+
+
+def _tracer_of(loaded: Loaded) -> Tracer | None:
+    """Return the tracer that is wanted. Raises: CannotStartError."""
+    try:
+        return tracer_of(loaded)
+    except ConfigError as error:
+        raise cannot(str(error), error.path, loaded, exits.CONFIG) from None
