@@ -1,4 +1,4 @@
-"""The house by its files: how many lie in a folder, which names stand twice, who names the agent, how texts begin.
+"""The house by its files: how long, how many in a folder, which names repeat, who names the agent, how texts begin.
 
 Read off the syntax tree; each finding is told with its file and line.
 """
@@ -17,6 +17,35 @@ import spar
 ROOT = Path(spar.__file__).parents[1]
 PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
 MOST_MODULES = 12
+MOST_LINES = 350
+TWO_SUBJECTS = "two subjects that are still to be cut apart"
+#: The modules that may have more lines, each with the reason.
+LONGER = {
+    "acting/approvals/queue.py": TWO_SUBJECTS,
+    "acting/executor.py": TWO_SUBJECTS,
+    "acting/graph/graph.py": TWO_SUBJECTS,
+    "acting/run/batch.py": TWO_SUBJECTS,
+    "acting/tools/files.py": TWO_SUBJECTS,
+    "memory/codec.py": TWO_SUBJECTS,
+    "memory/journal/journal.py": TWO_SUBJECTS,
+    "memory/sqlite/writer.py": TWO_SUBJECTS,
+    "memory/store.py": TWO_SUBJECTS,
+    "perception/sense.py": "the sensors of the module and its pipeline, still to be cut apart",
+    "planning/cases.py": TWO_SUBJECTS,
+    "planning/llm/provider/model.py": TWO_SUBJECTS,
+    "planning/llm/state.py": TWO_SUBJECTS,
+    "planning/rules/parse.py": TWO_SUBJECTS,
+    "planning/rules/planner.py": TWO_SUBJECTS,
+    "spar/agent/lifecycle.py": "one subject: the states of an agent and its ways between them",
+    "spar/agent/parts.py": "the parts put together and what they ask of each other, still to be cut apart",
+    "spar/channels/conversations.py": "what is received and what is told, still to be cut apart",
+    "spar/health/health.py": "the alerts and the ladder of recovery, still to be cut apart",
+    "spar/journal/recovery.py": TWO_SUBJECTS,
+    "spar/journal/state/agent_state.py": TWO_SUBJECTS,
+    "spar/runs/runs.py": TWO_SUBJECTS,
+    "spar/service/metrics.py": "the page of metrics and the table of those of an agent, still to be cut apart",
+    "spar/session/phases.py": TWO_SUBJECTS,
+}
 #: Files of a folder that are no modules of their own: its tour, and what `python -m` runs.
 UNCOUNTED = ("__init__.py", "__main__.py")
 #: The files that may name the class `Agent`: its folder, and the public face that passes it on.
@@ -37,6 +66,12 @@ def crowded(names: Iterable[str], most: int = MOST_MODULES) -> list[str]:
         folder, _, file = name.rpartition("/")
         folders[folder] += file not in UNCOUNTED
     return [f"{folder}: {number} modules" for folder, number in folders.items() if number > most]
+
+
+def long(files: Mapping[str, str], most: int = MOST_LINES, longer: Iterable[str] = LONGER) -> list[str]:
+    """Return the modules with more lines than allowed, but for those that may have more, each with their number."""
+    lines = {name: source.count("\n") for name, source in files.items() if name not in longer}
+    return [f"{name}: {number} lines" for name, number in lines.items() if number > most]
 
 
 def repeated(files: Mapping[str, str]) -> dict[str, list[str]]:
@@ -88,6 +123,10 @@ def test_no_folder_has_more_than_twelve_modules() -> None:
     assert crowded(sources()) == []
 
 
+def test_no_module_has_more_than_350_lines() -> None:
+    assert long(sources()) == [], "cut it where its second subject begins"
+
+
 def test_no_public_class_has_the_name_of_another_one_in_its_package() -> None:
     found = repeated(sources())
 
@@ -116,6 +155,12 @@ def test_a_folder_with_too_many_modules_is_found() -> None:
 
     assert crowded(names, 2) == []
     assert crowded([*names, "a/four.py"], 2) == ["a: 3 modules"]
+
+
+def test_a_module_with_too_many_lines_is_found() -> None:
+    files = {"a/one.py": "x\n" * 3, "a/two.py": "x\n" * 4, "a/three.py": "x\n" * 5}
+
+    assert long(files, 3, ["a/three.py"]) == ["a/two.py: 4 lines"]
 
 
 def test_a_class_that_stands_twice_in_a_package_is_found() -> None:
