@@ -7,6 +7,7 @@ unit            the systemd unit that runs it
 tokens          the table of tokens of programs that ask over the network
 token_rows      the row of a token, and its rights
 metrics         renders the page of metrics in the format of Prometheus
+agent_metrics   the metrics of an agent's work
 health_metrics  the metrics of health: progress, ages, queues, losses, memory and disk
 event_log       logs events of cycles, sensors and tools
 live            the live events, for who watches from outside

@@ -30,9 +30,10 @@ from spar.server.problems import STATUS_OF
 from spar.server.routes.control import control_routes
 from spar.server.routes.probes import probes
 from spar.service import exit_codes as exits
+from spar.service.agent_metrics import PER_AGENT
 from spar.service.app import Service
 from spar.service.health_metrics import HEALTH
-from spar.service.metrics import PER_AGENT, Metrics
+from spar.service.metrics import Metrics
 from tests.docs.live_events_part import live_events_part
 from tests.docs.page_parts import begin, code, one_line, table
 from tests.docs.settings_page import settings

@@ -11,9 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from spar import Agent, __version__
+from spar.health.alerts import KINDS
 from spar.health.health import STEPS
+from spar.service.agent_metrics import PER_AGENT
 from spar.service.health_metrics import HEALTH
-from spar.service.metrics import KINDS, PER_AGENT, Metrics
+from spar.service.metrics import Metrics
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "reference" / "bounds.md").read_text()

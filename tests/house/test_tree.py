@@ -43,7 +43,6 @@ LONGER = {
     "spar/journal/recovery.py": TWO_SUBJECTS,
     "spar/journal/state/agent_state.py": TWO_SUBJECTS,
     "spar/runs/runs.py": TWO_SUBJECTS,
-    "spar/service/metrics.py": "the page of metrics and the table of those of an agent, still to be cut apart",
     "spar/session/phases.py": TWO_SUBJECTS,
 }
 #: Files of a folder that are no modules of their own: its tour, and what `python -m` runs.

@@ -15,8 +15,9 @@ from spar.events import LoopCompleted
 from spar.health.resources import Pressure, ResourceBounds
 from spar.observe.stats import MOST_TOOLS
 from spar.protocols import SensorContext, SensorSpec
+from spar.service.agent_metrics import PER_AGENT
 from spar.service.health_metrics import HEALTH, PUSHED
-from spar.service.metrics import MOST_VALUES, OTHER, PER_AGENT, Metrics, bounded
+from spar.service.metrics import MOST_VALUES, OTHER, Metrics, bounded
 from spar.testing import ScriptedSense, VirtualClock
 from spar.types import Call, CallResult, Perception
 

@@ -1,0 +1,123 @@
+"""Metrics of an agent's work: its state, cycles, calls, messages, channels, sensors, and what it learns.
+
+What tells whether it is well is read by `spar.service.health_metrics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from spar.agent.measured import Measured
+from spar.health.alerts import KINDS
+from spar.loop.pacing import expected_interval
+from spar.service.health_metrics import Read, Rows, incidents, sensors
+
+STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "failed")
+SENSOR_STATES = ("ok", "backing_off", "quarantined")
+
+
+def _call_outcomes(agent: Measured) -> Rows:
+    agent.account.calls.fold()
+    tools = list(agent.account.calls.outcomes.items())
+    return [([tool, outcome], number) for tool, counts in tools for outcome, number in counts.items()]
+
+
+def _ratios(agent: Measured) -> Rows:
+    return [([quantity, window], ratio) for quantity, window, ratio in agent.budgets.ratios()]
+
+
+def _refusals(agent: Measured) -> Rows:
+    return [([quantity], number) for quantity, number in agent.budgets.refusals().items()]
+
+
+def _open_kinds(agent: Measured) -> Collection[str]:
+    """Return the kinds of alerts that are open. While the event loop is blocked none can be opened on it: the watchdog
+    says so."""
+    kinds = agent.health.kinds
+    return kinds if agent.blocked_since is None else {*kinds, "blocked"}
+
+
+def _interval(agent: Measured) -> float:
+    interval = expected_interval(agent.setup.pace)
+    return float("inf") if interval is None else interval
+
+
+#: (kind of metric, name, help, labels, how to read it off an agent as (label values beyond the agent, number)).
+PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
+    ("gauge", "spar_agent_state", "1 for the state that the agent is in", ["agent", "state"],
+     lambda a: [([state], float(a.core.state == state)) for state in STATES]),
+    ("gauge", "spar_agent_gave_up_timestamp_seconds", "When the agent last gave up, restarts included (0: never)",
+     ["agent"], lambda a: [([], a.gave_up_at)]),
+    ("counter", "spar_cycles_total", "Cycles by outcome", ["agent", "outcome"],
+     lambda a: [([outcome], number) for outcome, number in a.account.outcomes.items()]),
+    ("counter", "spar_phase_errors_total", "Phases that failed for good", ["agent", "phase"],
+     lambda a: [([phase], number) for phase, number in a.account.errors_by_phase.items()]),
+    ("counter", "spar_calls_total", "Calls by how they ended", ["agent", "tool", "outcome"], _call_outcomes),
+    ("gauge", "spar_cycle_last_completed_timestamp_seconds", "When a cycle was last completed (0: not yet)", ["agent"],
+     lambda a: [([], a.last_completed_at)]),
+    ("gauge", "spar_cycle_interval_target_seconds", "The longest regular wait between cycles (+Inf: off)", ["agent"],
+     lambda a: [([], _interval(a))]),
+    ("gauge", "spar_consecutive_failures", "Cycles in a row that failed", ["agent"],
+     lambda a: [([], a.account.consecutive_failures)]),
+    ("gauge", "spar_alerts_active", "Open health alerts", ["agent", "kind"],
+     lambda a: [([kind], float(kind in open_kinds)) for open_kinds in [_open_kinds(a)] for kind in KINDS]),
+    ("gauge", "spar_lanes", "Open sessions", ["agent"], lambda a: [([], len(a.sessions.by_key))]),
+    ("gauge", "spar_inbox_waiting", "Perceptions and messages that wait for their cycle", ["agent"],
+     lambda a: [([], sum(session.inbox.waiting for session in list(a.sessions.by_key.values())))]),
+    ("gauge", "spar_left_behind", "Phases and threads that ignored their cancellation and still run", ["agent"],
+     lambda a: [([], a.left_behind)]),
+    ("counter", "spar_handler_errors_total", "Event handlers that raised", ["agent"],
+     lambda a: [([], a.core.events.handler_errors)]),
+    ("counter", "spar_events_dropped_total", "Events that slow subscribers lost", ["agent"],
+     lambda a: [([], a.core.events.dropped + sum(s.dropped for s in a.core.events.subscriptions))]),
+    ("counter", "spar_memory_writes_total", "Experiences and cycles handed to the store", ["agent", "disposition"],
+     lambda a: [(["stored"], a.kept["stored"]), (["lost"], a.kept["lost"])]),
+    ("gauge", "spar_memory_waiting", "Experiences and cycles that wait for the store", ["agent"],
+     lambda a: [([], a.kept["waiting"])]),
+    ("gauge", "spar_budget_used_ratio", "Share of a budget that is used; above 1 what people approved beyond it",
+     ["agent", "budget", "window"], _ratios),
+    ("counter", "spar_budget_refused_total", "How often there was not enough of a budget left", ["agent", "budget"],
+     _refusals),
+    ("gauge", "spar_senders_waiting", "Unknown senders that wait for a person's decision", ["agent"],
+     lambda a: [([], a.senders.waiting)]),
+    ("counter", "spar_messages_unheard_total", "Messages on channels that were not taken, by channel and reason",
+     ["agent", "channel", "reason"],
+     lambda a: [([channel, reason], number) for (channel, reason), number in list(a.senders.refused.items())]),
+    ("counter", "spar_channel_messages_total", "Messages on channels: accepted, known, refused, sent, failed",
+     ["agent", "channel", "outcome"],
+     lambda a: [([name, outcome], number) for name, each in list(a.channels.supervisors.items())
+                for outcome, number in list(each.counts.items())]),
+    ("counter", "spar_channel_passed_over_total", "Messages that a channel did not hand over, by its reason",
+     ["agent", "channel", "reason"],
+     lambda a: [([name, reason], number) for name, shown in a.channels.snapshot().items()
+                for reason, number in shown.get("passed_over", {}).items()]),
+    ("gauge", "spar_channel_waiting", "Messages that wait to be sent", ["agent", "channel"],
+     lambda a: [([name], len(each.deliveries.items)) for name, each in list(a.channels.supervisors.items())]),
+    ("gauge", "spar_channel_undelivered", "Messages that could not be sent and were put aside", ["agent", "channel"],
+     lambda a: [([name], len(each.deliveries.failed)) for name, each in list(a.channels.supervisors.items())]),
+    ("gauge", "spar_channel_up", "1 while a channel receives, or sends, without failing", ["agent", "channel", "part"],
+     lambda a: [([name, part], float(trouble.state == "ok"))
+                for name, each in list(a.channels.supervisors.items())
+                for part, trouble in (("receive", each.receiving), ("send", each.sending))]),
+    ("gauge", "spar_sensor_state", "1 for the state that a configured sensor is in", ["agent", "sensor", "state"],
+     lambda a: [([name, state], float(sensor.get("state") == state))
+                for name, sensor in sensors(a).items() for state in SENSOR_STATES]),
+    ("gauge", "spar_abilities", "Abilities of tools in situations that are known", ["agent"],
+     lambda a: [([], len(a.abilities))]),
+    ("counter", "spar_learning_trials_total", "Calls from which the ability of a tool was learnt", ["agent"],
+     lambda a: [([], a.learnt.trials)]),
+    ("counter", "spar_call_failures_total", "Calls that did not end well, by the kind of the cause", ["agent", "kind"],
+     lambda a: [([kind], number) for kind, number in list(a.learnt.failures.items())]),
+    ("counter", "spar_feedback_total", "Later words on how things went, by who said them: person, verify, environment",
+     ["agent", "source", "verdict"],
+     lambda a: [([source, verdict], number) for (source, verdict), number in list(a.learnt.feedback.items())]),
+    ("counter", "spar_reflection_requests_total",
+     "Questions of the reflector to a model, by what came of them: added, nothing, malformed, late, unanswered, "
+     "failed, limited", ["agent", "result"],
+     lambda a: [([came], number) for came, number in list(a.learnt.advised.items())]),
+    ("gauge", "spar_incidents_open", "Open incidents", ["agent", "severity"], lambda a: incidents(a, "open")),
+    ("counter", "spar_incidents_opened_total", "Incidents that were opened, or opened again", ["agent", "severity"],
+     lambda a: incidents(a, "opened")),
+    ("counter", "spar_incidents_closed_total", "Incidents that were closed, by how: resolved, quiet, person, room",
+     ["agent", "ending"], lambda a: incidents(a, "closed")),
+)  # fmt: skip
