@@ -136,7 +136,7 @@ class Submission:
             item = Item(run.id, perception, "run", session, key, run.accepted_at,
                         options=None if options.is_empty else options,
                         defaults=None if run.defaults.is_empty else run.defaults)  # fmt: skip
-            kept, is_new = await self._recovery.accept(item, use)
+            kept, is_new = await self._recovery.work.accept(item, use)
             if not is_new:
                 return Receipt(kept.id, kept.at)
         elif use.reset is not None:
@@ -163,7 +163,7 @@ class Submission:
         run = self._runs.made(message, key)
         if self._recovery.work.journal is not None:
             item = Item(run.id, message, "run", message.session, key, run.accepted_at)
-            kept, is_new = await self._recovery.accept(item)
+            kept, is_new = await self._recovery.work.accept(item)
             if not is_new:
                 return Receipt(kept.id, kept.at)
         self._runs.accept(run, key)
@@ -238,7 +238,9 @@ class Submission:
         self._coming[place] += 1  # at once with the look for room: others come while this one is written
         try:
             at = self._core.clock.now()
-            _, is_new = await self._recovery.accept(Item(perception.id, perception, session=perception.session, at=at))
+            _, is_new = await self._recovery.work.accept(
+                Item(perception.id, perception, session=perception.session, at=at)
+            )
         finally:
             self._coming[place] -= 1
             if not self._coming[place]:
@@ -271,7 +273,7 @@ class Submission:
             return self._requests.in_loop(lambda: self.push(perception))
         if self._recovery.work.journal is not None:
             item = Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
-            if not self._recovery.take_in(item):
+            if not self._recovery.work.take_in(item):
                 return True
         self._hand_over(perception)
         return True

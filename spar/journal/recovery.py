@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from spar.clock import Timer
-from spar.data.bounded import BoundedDict
 from spar.errors import NotReadyError, SparError
 from spar.events import Recovered
 from spar.failpoints import crashpoint
@@ -32,7 +31,6 @@ from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Interrupted, Item, Unfinished
 from spar.records.run_options import NO_OPTIONS
-from spar.records.session import SessionUse
 from spar.runs.commands import is_command
 from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
@@ -44,8 +42,6 @@ log = get_logger("spar.recovery")
 EVERY = 60.0
 #: Seconds after which whoever met a closed door may ask again: a start takes less, as a rule.
 STARTS_WITHIN = 1.0
-#: Ids of accepted work by which a repetition is known that is pushed, not awaited.
-REMEMBERED = 10_000
 
 
 class Intake(Protocol):
@@ -61,20 +57,18 @@ class Recovery:
     Args: intake: hands a perception to its session as if it had just come.
     """
 
-    __slots__ = ("_agent_state", "_core", "_counted", "_intake", "_recent", "_requests", "_runs", "_sessions",
-                 "_timer", "cut", "doubts", "ends", "has_begun", "letters", "repeated", "resumed", "retries",
+    __slots__ = ("_agent_state", "_core", "_counted", "_intake", "_requests", "_runs", "_sessions",
+                 "_timer", "cut", "doubts", "ends", "has_begun", "letters", "resumed", "retries",
                  "suspects", "work")  # fmt: skip
-
-    _recent: BoundedDict[str, None]  # while there is a journal
 
     def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
                  intake: Intake) -> None:  # fmt: skip
         self._core, self._agent_state, self._requests = core, agent_state, requests
         self._runs, self._sessions, self._intake = runs, sessions, intake
-        self.work = work = Work()
+        self.work = work = Work(core.name)
         #: Whether what an earlier process left is known.
         self.has_begun = False
-        self.repeated = self.resumed = 0
+        self.resumed = 0
         self._counted: Any = None  # the journal whose former process's attempts have been counted
         self.doubts = InDoubtCalls(core, work, self)
         self.ends = RunEnds(core, work, lambda: agent_state.journal)
@@ -121,9 +115,7 @@ class Recovery:
             self.has_begun = True
             return
         journal.claim(name, self)
-        self._recent = BoundedDict(REMEMBERED)
-        for item_id in await journal.recent_ids(name, REMEMBERED):
-            self._recent[item_id] = None
+        await self.work.open(journal, keeps_sessions=agent_state.sessions is not None)
         items, cycles = await journal.items(name), await journal.unfinished(name)
         held = await self._held(cycles)
         crashpoint("recover.scan")
@@ -306,29 +298,6 @@ class Recovery:
 
     # -- what comes in
 
-    async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Keep new work durably, and that it uses its session; the item that counts, and whether it is new."""
-        given = (item,) if use is None or self._agent_state.sessions is None else (item, use)
-        kept, is_new = await self.journal.accept(self._core.name, *given)
-        if is_new:
-            self._note(item)
-        else:
-            self.repeated += 1
-        return kept, is_new
-
-    def take_in(self, item: Item) -> bool:
-        """Keep new work without waiting until that is durable; False when it was accepted before."""
-        if item.id in self._recent:
-            self.repeated += 1
-            return False
-        self._note(item)
-        self.journal.keep(self._core.name, item)
-        return True
-
-    def _note(self, item: Item) -> None:
-        self.work.in_hand[item.id] = item
-        self._recent[item.id] = None
-
     def sift(self, polled: list[Perception], session: str, cycle_id: str, sense: Module) -> list[Perception]:
         """Return what was polled; nothing, if some was in hand when the process died: then all of it becomes accepted
         work, each piece with a cycle of its own, and the sensors' cursors go on with that."""
@@ -368,7 +337,7 @@ class Recovery:
             "in_hand": len(self.work.in_hand),
             "to_be_retried": len(self.retries),
             "resumed": self.resumed,
-            "repeated": self.repeated,
+            "repeated": self.work.repeated,
             "shed": self.retries.shed,
         }
 

@@ -4,24 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from spar.data.bounded import BoundedDict
 from spar.errors import SparError
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.store import Journal
-from spar.records.journal import Item
+from spar.records.journal import Item, demanded
+from spar.records.session import SessionUse
 from spar.runs.run import End, Run, RunStatus
 
 log = get_logger("spar.recovery")
 
+#: Ids of accepted work by which a repetition is known that is pushed, not awaited.
+REMEMBERED = 10_000
+
 
 class Work:
-    """The work in hand, by id, and the journal while it is open; None where none is kept."""
+    """The work of one agent in hand, by id, and the journal while it is open; None where none is kept.
 
-    __slots__ = ("in_hand", "journal")
+    `repeated` counts what was accepted before.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_keeps_sessions", "_name", "_recent", "in_hand", "journal", "repeated")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.journal: Journal | None = None
         self.in_hand: dict[str, Item] = {}
+        self.repeated = 0
+        self._recent: BoundedDict[str, None] | None = None  # while there is a journal
+        self._keeps_sessions = False
+
+    async def open(self, journal: Journal, *, keeps_sessions: bool) -> None:
+        """Keep work in this journal from now on.
+
+        Args: keeps_sessions: whether it keeps that work uses its session, too.
+        """
+        self._keeps_sessions = keeps_sessions
+        recent = self._recent = BoundedDict(REMEMBERED)
+        for item_id in await journal.recent_ids(self._name, REMEMBERED):
+            recent[item_id] = None
+
+    async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
+        """Keep new work durably, and that it uses its session; the item that counts, and whether it is new."""
+        given = (item, use) if use is not None and self._keeps_sessions else (item,)
+        kept, is_new = await demanded(self.journal).accept(self._name, *given)
+        if is_new:
+            self._note(item)
+        else:
+            self.repeated += 1
+        return kept, is_new
+
+    def take_in(self, item: Item) -> bool:
+        """Keep new work without waiting until that is durable; False when it was accepted before."""
+        if self._recent is not None and item.id in self._recent:
+            self.repeated += 1
+            return False
+        self._note(item)
+        demanded(self.journal).keep(self._name, item)
+        return True
+
+    def _note(self, item: Item) -> None:
+        self.in_hand[item.id] = item
+        if self._recent is not None:
+            self._recent[item.id] = None
 
 
 class RunEnds:

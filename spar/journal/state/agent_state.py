@@ -68,7 +68,7 @@ _NO_ERRORS: Mapping[str, int] = dict.fromkeys(PHASES, 0)
 class AgentState:
     """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept.
 
-    Args: agent: is had to give up when another process has taken the memory over.
+    Args: agent: gives up when another process has taken the memory over.
     """
 
     __slots__ = (
