@@ -11,6 +11,7 @@ and runs the pipeline. Both are imported when first asked for, so importing the 
     processing  takes batches through the pipeline, large ones in a thread
 
     incidents/    what belongs to one trouble, across batches
+    learning/     what is learnt from examples: classifiers, parts of texts
     stages/       the stages of the pipeline; pure
     supervision/  the supervision of single sensors
     sensors/      the built-in sensors

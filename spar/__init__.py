@@ -30,6 +30,8 @@ The core, from the inside out:
     health/       alerts, repair, the watchdog
     review/       approvals and calls in doubt as people read them
     runs/         runs, their inbox, their answers
+    channels/     channels on which people talk with the agent
+    notices/      alerts out of the process, to people
     session/      one loop for each session
     journal/      recovery, calls in doubt, dead letters
     agent/        start, stop, pause, resume, step

@@ -7,4 +7,5 @@ sensor_state       loads and saves the cursor of one sensor, and what it missed
 buffer             the perceptions of one sensor that no cycle has taken yet
 missed             counts missed triggers by reason
 sensor_rows        the durable rows of one sensor
+sharing            the order in which the perceptions of all sensors are taken
 """

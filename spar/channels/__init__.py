@@ -10,4 +10,5 @@ pieces         cuts a text that is longer than one message; pure
 policy         the verdict on a sender: a person and a trust, or nobody; pure
 codes          pairing codes: made at random, kept as digests, compared in constant time
 senders        the table of senders: met, paired, allowed, denied, forgotten; durable rows
+mail/          mail as a channel
 """

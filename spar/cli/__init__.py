@@ -5,6 +5,7 @@ client   asks the running service over its Unix socket
 context  loads the configuration, reads the store and prints for every command
 records  lists, shows and makes sure for the records that wait for people
 complete completes words that only the running service knows
+doctor   one page on the state of an installation
 top      draws live what the agent does
 templates  the files that `spar new` writes
 lazy     a group of commands that imports a command when it is called

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from spar.checks import json_problem
@@ -188,3 +188,26 @@ class OpenPlan:
         self._news.set()
         if self._tell is not None:
             self._tell(self.action, error)
+
+
+def joined(first: Action, then: Action | OpenPlan | None) -> Action:
+    """One action of what goes on and what was planned."""
+    return replace(_going_on(then), calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
+
+
+def _going_on(action: Action) -> Action:
+    """The action without being put off: calls of its run go on in this cycle, and the next one is planned from them."""
+    return replace(action, deferred="", next_look=None) if action.deferred else action
+
+
+async def led(calls: Sequence[Call], rest: Any) -> AsyncGenerator[Any]:
+    """Yield these calls, then what a planner streams."""
+    source = rest.__aiter__()
+    try:
+        for call in calls:
+            yield call
+        async for item in source:
+            yield _going_on(item) if isinstance(item, Action) else item
+    finally:
+        if offers(source, ClosableStream):
+            await source.aclose()

@@ -1,9 +1,12 @@
 """The values that are kept, and the ports of their stores.
 
 journal     the values of the journal and its port
+counts      the counts of an agent's cycles and phases
 approvals   the values of approvals, their legal transitions, and the port of the approver
 transcript  the values of a transcript and its port
 compaction  the plan of a compaction, as hooks may change it
+prompt      the parts of a prompt that hooks are shown
+skills      skills in the Agent Skills format; pure
 run_options the options of runs and of sessions
 session     the values of a session, of its use by a message, and of its reset
 senders     the names of senders of messages, and the row of one

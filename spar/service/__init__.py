@@ -10,5 +10,6 @@ metrics         renders the page of metrics in the format of Prometheus
 agent_metrics   the metrics of an agent's work
 health_metrics  the metrics of health: progress, ages, queues, losses, memory and disk
 event_log       logs events of cycles, sensors and tools
+tracing         wires traces as `[tracing]` wants them
 live            the live events, for who watches from outside
 """

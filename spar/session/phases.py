@@ -8,7 +8,7 @@ goes on, and the journal, which is told before anything is done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
 from spar.errors import ENDS_PROCESS, SparError, is_closing
@@ -18,9 +18,9 @@ from spar.loop.cycle import Cycle
 from spar.loop.loop import Loop, PhaseCall
 from spar.loop.module_adapter import Module, action_of, perceptions_of
 from spar.loop.phase_runner import PhaseRunner
-from spar.loop.plan_stream import OpenPlan
+from spar.loop.plan_stream import OpenPlan, joined, led
 from spar.observe.logs import get_logger
-from spar.ports.optional import Abandonable, ClosableStream, StatesJournal, offers
+from spar.ports.optional import Abandonable, StatesJournal, offers
 from spar.protocols import Context, Resumable, Steerable, StreamingActor
 from spar.records.abilities import AgedAbilities, ReadAbilities
 from spar.records.journal import Interrupted, Item
@@ -28,7 +28,7 @@ from spar.runs.inbox import Inbox
 from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import Run
 from spar.session.parts import SessionParts
-from spar.types import Action, ActionResult, Call, Fault, Perception, Phase, replace
+from spar.types import Action, ActionResult, Fault, Perception, Phase
 
 log = get_logger("spar.lane")
 
@@ -243,7 +243,7 @@ class SessionPhases:
         if type(product) is Action or not hasattr(product, "__aiter__"):
             return product if first is None else joined(first, action_of(product, module.name, perceptions))
         step = self.session.loop.steps["plan"]
-        source = product.__aiter__() if first is None else _led(first.calls, product)
+        source = product.__aiter__() if first is None else led(first.calls, product)
         plan = OpenPlan(source, perceptions or (), module.name, self.core.clock, self.session.runner.leave)
         return await plan.begin(step.timeout, step.grace, at_once=self._can_stream(self.session.modules["act"], cycle))
 
@@ -327,26 +327,3 @@ def ends_episode(perception: Perception) -> bool:
 def tells_calls(actor: Any) -> bool:
     """Return whether an actor writes its calls down itself."""
     return offers(actor, StatesJournal) and actor.keeps_journal
-
-
-def joined(first: Action, then: Action | OpenPlan | None) -> Action:
-    """One action of what goes on and what was planned."""
-    return replace(_going_on(then), calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
-
-
-def _going_on(action: Action) -> Action:
-    """The action without being put off: calls of its run go on in this cycle, and the next one is planned from them."""
-    return replace(action, deferred="", next_look=None) if action.deferred else action
-
-
-async def _led(calls: Sequence[Call], rest: Any) -> AsyncGenerator[Any]:
-    """Yield these calls, then what a planner streams."""
-    source = rest.__aiter__()
-    try:
-        for call in calls:
-            yield call
-        async for item in source:
-            yield _going_on(item) if isinstance(item, Action) else item
-    finally:
-        if offers(source, ClosableStream):
-            await source.aclose()

@@ -9,6 +9,10 @@
     check_journal, check_process_death, check_retention     what a store owes that keeps a journal
     environments                    an agent as it is lives in an environment: what does learning bring?
 
+By module: `clock`, `script` and `scripted` stand in for time and modules, `recording` remembers; `contracts` names the
+checks, which are in `phase_contracts`, `channel_contract`, `journal_contract` (with `journal_rows` and `journal_work`)
+and `process_contract`; `duties` is what all checks share.
+
 Needs no test framework: a contract that is broken is an `AssertionError`. It is no part of the running service.
 """
 

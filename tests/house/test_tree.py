@@ -6,6 +6,7 @@ Read off the syntax tree; each finding is told with its file and line.
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -40,10 +41,7 @@ LONGER = {
     "spar/agent/parts.py": "the parts put together and what they ask of each other, still to be cut apart",
     "spar/channels/conversations.py": "what is received and what is told, still to be cut apart",
     "spar/health/health.py": "the alerts and the ladder of recovery, still to be cut apart",
-    "spar/journal/recovery.py": TWO_SUBJECTS,
-    "spar/journal/state/agent_state.py": TWO_SUBJECTS,
     "spar/runs/runs.py": TWO_SUBJECTS,
-    "spar/session/phases.py": TWO_SUBJECTS,
 }
 #: Files of a folder that are no modules of their own: its tour, and what `python -m` runs.
 UNCOUNTED = ("__init__.py", "__main__.py")
@@ -71,6 +69,25 @@ def long(files: Mapping[str, str], most: int = MOST_LINES, longer: Iterable[str]
     """Return the modules with more lines than allowed, but for those that may have more, each with their number."""
     lines = {name: source.count("\n") for name, source in files.items() if name not in longer}
     return [f"{name}: {number} lines" for name, number in lines.items() if number > most]
+
+
+def untoured(files: Mapping[str, str]) -> list[str]:
+    """Return the modules and folders that the docstring of their folder does not name."""
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    for name in files:
+        folder, _, file = name.rpartition("/")
+        if file not in UNCOUNTED:
+            names[folder].add(file.removesuffix(".py"))
+        elif file == "__init__.py" and "/" in folder:
+            names[folder.rpartition("/")[0]].add(folder.rpartition("/")[2])
+    tours = {folder: ast.get_docstring(ast.parse(files.get(f"{folder}/__init__.py", ""))) or "" for folder in names}
+    return sorted(
+        f"{folder}/{name}"
+        for folder, inside in names.items()
+        if f"{folder}/__init__.py" in files
+        for name in inside
+        if not re.search(rf"\b{name}\b", tours[folder])
+    )
 
 
 def repeated(files: Mapping[str, str]) -> dict[str, list[str]]:
@@ -120,6 +137,17 @@ def _is_type(text: str, name: str) -> bool:
 
 def test_no_folder_has_more_than_twelve_modules() -> None:
     assert crowded(sources()) == []
+
+
+def test_the_tour_of_each_folder_names_all_that_is_in_it() -> None:
+    assert untoured(sources()) == []
+
+
+def test_what_a_tour_leaves_out_is_found() -> None:
+    files = {"a/__init__.py": '"""A.\n\none  first\nin_it/  more\n"""', "a/one.py": "", "a/two.py": ""}
+    files |= {"a/in_it/__init__.py": '"""Nothing."""', "a/in_it/three.py": "", "a/out/__init__.py": ""}
+
+    assert untoured(files) == ["a/in_it/three", "a/out", "a/two"]
 
 
 def test_no_module_has_more_than_350_lines() -> None:

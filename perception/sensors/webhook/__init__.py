@@ -6,4 +6,5 @@ formats     chooses the reader of a format; the generic one
 alerts      reads what an Alertmanager posts: one perception for each alert
 repository  reads what GitHub posts: one perception for each delivery
 body        reads JSON within bounds, and any bytes as text
+terms      what readers of formats find
 """

@@ -1,6 +1,7 @@
 """Mail as a channel: read over IMAP, sent over SMTP. Needs the extra `mail`.
 
 channel    the channel: which mail is handed over, acknowledged, refused, passed over
+notifier   sends notices by mail
 message    the message of a person in a mail, and its conversation; pure
 content    the content of a mail: parsed, its HTML as text, its quotes left out, its attachments saved
 origin     was it sent by the address in its From? what the own server says; pure

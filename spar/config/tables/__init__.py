@@ -6,6 +6,7 @@ budgets  `[budgets]`, and the type of its amounts: a count, money, or "off"
 service  `[memory]`, `[service]` and `[log]`
 parts    the tables that name a part and its options
 senders  `[senders]`
+tracing  `[tracing]`
 secret   a secret that stands in a file, the environment or a credential of systemd
 section  a table in general
 fields   the types of single values: durations, whole numbers

@@ -71,23 +71,8 @@ class AgentState:
     Args: agent: gives up when another process has taken the memory over.
     """
 
-    __slots__ = (
-        "_agent",
-        "_besides",
-        "_core",
-        "_paused_since",
-        "_reports",
-        "_requests",
-        "_reserved",
-        "_rows",
-        "_stats",
-        "_told_errors",
-        "abilities",
-        "has_loaded",
-        "has_pause",
-        "memory",
-        "writer",
-    )  # fmt: skip
+    __slots__ = ("_agent", "_besides", "_core", "_paused_since", "_reports", "_requests", "_reserved", "_rows",
+                 "_stats", "_told_errors", "abilities", "has_loaded", "has_pause", "memory", "writer")  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: ErrorReporter,
                  agent: AgentControl) -> None:  # fmt: skip

@@ -9,6 +9,7 @@ log_file     reads the lines of a log file over its rotation
 top          shows it live, and takes answers
 step         runs one phase without a running service
 maintenance  copies, restores and verifies the store, and prints one page on its state
+notify       shows notifiers, and tries one
 observe      prints alert rules and a dashboard
 unit         has systemd run the service
 """
