@@ -6,19 +6,18 @@
         await memory.store(Experience("disk full on web-1", action="rotate logs", success=True))
         await memory.recall("disk full")
 
-    store             the face: experiences, cycles and small state in one file
-    transcript_store  the transcripts of the open file
-    session_store     the sessions of the open file
-    retention         deletes by age, number and size, the oldest first
-    pieces            texts and objects that many cycles share, stored once
-    transcripts       the statements of transcripts, which are append-only
-    records           small versioned rows by kind and id, changed by compare-and-set
-    own_rows          small rows by owner and key
-    audit             the audit log: who changed what, a chain of entries
-    events            the events of the journal and the statements on its tables
-    codec             encodes any value as ASCII JSON, and back
-    inserts           inserts many rows with few statements
+    store        the face: one file, opened, tended and closed
+    retention    deletes by age, number and size, the oldest first
+    pieces       texts and objects that many cycles share, stored once
+    transcripts  the statements of transcripts, which are append-only
+    records      small versioned rows by kind and id, changed by compare-and-set
+    own_rows     small rows by owner and key
+    audit        the audit log: who changed what, a chain of entries
+    events       the events of the journal and the statements on its tables
+    codec        encodes any value as ASCII JSON, and back
+    inserts      inserts many rows with few statements
 
+    stores/       what may be asked of it, kind by kind
     care/         opening, copies, checks, repair
     cycle_log/    the cycles as rows: list by summary, read in full
     journal/      the journal in the database

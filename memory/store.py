@@ -2,68 +2,53 @@
 
 Nothing here blocks the event loop: what is written is encoded at once and queued for the writer's thread
 (`sqlite/writer`), what is read is read in a worker thread (`sqlite/readers`). What was stored is found by the next
-recall. It opens nothing until it is entered, and an idle memory writes nothing.
+recall. It opens nothing until it is entered, and an idle memory writes nothing. Here it is made, opened, tended and
+closed; what may be asked of it stands in `stores`, kind by kind.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
-from functools import partial
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import anyio
 from annotated_types import Ge, Gt
 from msgspec import structs
 
-from memory import audit, cycle_log, events, own_rows, pieces, records, retention
+from memory import audit, events, pieces, retention
 from memory.care import losses, repair
 from memory.care.doctor import Doctor
 from memory.care.opening import open_file
-from memory.codec import decode, encode, exactly, safe, sealed
-from memory.experiences import credit, inspect, jsonl, search
-from memory.experiences import rows as experiences
 from memory.experiences.embedding import Embedding
-from memory.experiences.inspect import ExperienceDetail
-from memory.experiences.rows import ExperienceFilter
-from memory.experiences.search import Recalled
-from memory.journal import budgets, counts, orphans, replay
+from memory.journal import budgets, counts, orphans
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
-from memory.session_store import SessionRows
 from memory.sqlite import database
 from memory.sqlite.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.sqlite.session import DatabaseSession
-from memory.transcript_store import Transcripts
-from spar.clock import Clock, SystemClock
-from spar.errors import ConfigError, ConflictError, SparError, TransientError
+from memory.stores.cycles import CycleStore
+from memory.stores.experiences import ExperienceStore
+from memory.stores.sessions import SessionRows
+from memory.stores.state import StateStore
+from memory.stores.transcripts import Transcripts
+from spar.errors import ConfigError, SparError, TransientError
 from spar.ports.embedder import Embedder
-from spar.protocols import Home, Host, Record
-from spar.records.audit import STATE
-from spar.records.journal import DeadLetter, Doubt, RowChange
-from spar.threads import Threads
-from spar.types import Credit, CycleRecord, Experience, Fault, Feedback, Trust, replace
+from spar.protocols import Home, Host
+from spar.types import Fault
 
 if TYPE_CHECKING:
     from apsw import Connection
 
     from spar.ports.store import DurableStore
 
-R = TypeVar("R")
-
 #: Kinds of faults by which something that was kept, or was to be, is lost.
 _LOSSES = ("damaged", "permanent")
 
-_MOST = 10_000  # rows of one answer: more is an export
 _MOST_CASES = 50  # of one decision that are shown
-_EXPORT_BATCH = 500  # rows of one short read
-_EXPORT_WAIT = 60.0  # seconds for one batch
 
 
-class Memory:
+class Memory(ExperienceStore, CycleStore, StateStore):
     """Experiences, cycles and state in one file; `async with Memory.open(url) as memory`.
 
     Args:
@@ -155,24 +140,20 @@ class Memory:
             max_bytes,
         )
         self._audit_days = keep_audit_days
-        #: What embeds in idle time; None without an embedder.
-        self.embedding = None if embedder is None else self._made(embedder)
+        super().__init__()
+        if embedder is not None:
+            self.embedding = Embedding(embedder, lambda: self._clock, lambda: self._file, self._told)
         self.on_fault: Callable[[Fault | None], None] = _ignore
-        self._clock: Clock = SystemClock()
         self._opening, self._openings = anyio.Lock(), 0
-        self._opened: DatabaseSession | None = None
         self._opened_mono = 0.0
         self._opened_at = 0.0  # wall time of the monotonic clock's beginning, as it was when the file was opened
-        self._journal: Journal | None = None
         #: What was said and done in each session.
         self.transcripts = Transcripts(lambda: self._file, lambda: self._journal, self._told)
         #: The keys under which they were said, with their titles and defaults.
         self.sessions = SessionRows(lambda: self._file, lambda: self._journal, self._told, lambda: self._clock)
         #: Who changed what.
         self.audit = audit.AuditRows(lambda: self._file, lambda: self._clock, lambda work: self._read(work))
-        self._unsaved: dict[str, str] = {}
         self._last: dict[str, Any] = {}
-        self._unreadable = 0
 
     @classmethod
     def open(cls, url: str = "sqlite:///memory.db", **options: Any) -> Memory:
@@ -222,14 +203,6 @@ class Memory:
         """The maintenance of the file: copy it, restore a copy, verify it."""
         return Doctor(self.path, self._ballast)
 
-    @property
-    def journal(self) -> Journal:
-        """The journal of an agent's work, so that the next process goes on with it. Raises: SparError when the memory
-        is not open, or read-only."""
-        if self._journal is None:
-            raise SparError("the journal is there while the memory is open, and can be written")
-        return self._journal
-
     async def __aexit__(self, *exc: object) -> None:
         self._openings -= 1
         if self._openings <= 0:
@@ -261,83 +234,6 @@ class Memory:
         if journal is not None:
             journal.hand.close()
 
-    # -- experiences -------------------------------------------------------------------------------------------
-
-    async def store(self, experience: Experience) -> None:
-        """Accept an experience; waits only while the queue is full. One whose id is known changes nothing.
-
-        Raises: ContractError when it cannot be an experience; SparError when closed or read-only.
-        """
-        row = experiences.row(experience)
-        self._file.demand_room()
-        await self._file.put(lambda connection: experiences.insert(connection, (row,)), row.size)
-
-    async def recall(
-        self,
-        query: str = "",
-        k: int = 5,
-        *,
-        session: str | None = None,
-        task: str | None = None,
-        success: bool | None = None,
-        since: datetime | None = None,
-        **more: Any,
-    ) -> list[Experience]:
-        """Return the `k` experiences that fit best, as `search` finds them.
-
-        Args: query, k, session, task, success, since, more: as of `search`.
-        Raises: TransientError when the file cannot be read now.
-        """
-        found = await self.search(query, k, session=session, task=task, success=success, since=since, **more)
-        return [each.experience for each in found]
-
-    async def search(
-        self,
-        query: str = "",
-        k: int = 5,
-        *,
-        session: str | None = None,
-        task: str | None = None,
-        key: str | None = None,
-        success: bool | None = None,
-        since: datetime | None = None,
-        before: datetime | None = None,
-        as_of: datetime | None = None,
-        trust: Trust | None = None,
-        situation: str | None = None,
-    ) -> list[Recalled]:
-        """Return the `k` experiences that fit best, the best first, each with how well it fits and why: by their words,
-        by their meaning where there is an embedder, and by what stands beside them in their session; of equals the more
-        useful one comes first, then the newer.
-
-        Any text is a legal query; one without words asks for the most recent. `k` is at most 10,000.
-
-        Args: session, task, key, success, trust: must be equal; since, before: when it was made last; as_of: only what
-            was known then; situation: the name of the one that is decided on: the words of situations count
-            alone, nothing comes along, and where there is an embedder, what was lived there last is looked through by
-            its meaning alone, too.
-        Raises: TransientError when the file cannot be read now.
-        """
-        where = ExperienceFilter(None, session, task, success, since, before, key, trust, as_of)
-        number = max(0, min(k, _MOST))
-        near = None
-        if self.embedding is not None and query.strip() and number:
-            near = await self.embedding.nearness(query)
-        found, unreadable = await self._read(lambda c: search.search(c, query, number, where, near, situation))
-        self._unreadable += unreadable
-        return found
-
-    async def detail(self, id: str) -> ExperienceDetail | None:
-        """Return an experience in full, by its id or a unique beginning of one; None where there is none.
-
-        Raises: LookupError when several begin so.
-        """
-        return await self._read(lambda connection: inspect.detail(connection, id))
-
-    async def figures(self) -> Mapping[str, Any]:
-        """Return how many experiences there are, and how many were merged, used, are useless or of strangers."""
-        return await self._read(inspect.figures)
-
     async def why(self, cycle_id: str) -> list[dict[str, Any]] | None:
         """Return the decisions of a cycle that memory changed, or would have, each with the experiences that it went
         by, as far as they are kept; None for a cycle that is not on the tape. Raises: LookupError."""
@@ -356,219 +252,6 @@ class Memory:
         except LookupError:
             found = None
         return {"id": id, "experience": None if found is None else found.experience}
-
-    async def apply(self, credits: Iterable[Credit] = (), feedback: Iterable[Feedback] = ()) -> int:
-        """Count what helped and what harmed, and take later words on how something went; safe when this returns.
-
-        What a cycle has of this comes with its end, through the journal.
-        Returns: how many experiences the words changed.
-        """
-        given, words = credit.checked(credits), credit.checked(feedback)
-
-        def apply(connection: Connection) -> int:
-            credit.count(connection, given)
-            return credit.take(connection, words)
-
-        return await self._file.commit(audit.audited(apply, "experience", self._clock))
-
-    async def forget(
-        self,
-        id: str | None = None,
-        *,
-        session: str | None = None,
-        task: str | None = None,
-        success: bool | None = None,
-        since: datetime | None = None,
-        before: datetime | None = None,
-    ) -> int:
-        """Delete the experiences that fit all that is given; returns how many, once that is safe.
-
-        Raises: ValueError when nothing is given: all of them is never meant by accident.
-        """
-        where = ExperienceFilter(id, session, task, success, since, before)
-        if where == ExperienceFilter():
-            raise ValueError("forget needs an id or a filter; known: session, task, success, since, before")
-
-        def delete(connection: Connection) -> int:
-            return experiences.delete(connection, where)
-
-        return await self._file.commit(audit.audited(delete, "experience", self._clock))
-
-    async def export(self, target: str | os.PathLike[str] | IO[str]) -> int:
-        """Write all experiences as JSON lines, in order of arrival, to a path or an open text file; returns how many.
-
-        Raises: OSError; TransientError when the memory cannot be read now.
-        """
-        loop = asyncio.get_running_loop()
-
-        def bodies() -> Iterator[str]:
-            seq, batch = 0, [(0, "")]
-            while batch:
-                read = self._read(partial(experiences.after, seq=seq, limit=_EXPORT_BATCH))
-                batch = asyncio.run_coroutine_threadsafe(read, loop).result(_EXPORT_WAIT)
-                yield from (body for _, body in batch)
-                seq = batch[-1][0] if batch else seq
-
-        return await Threads("memory export", self._clock, limit=1).run(jsonl.write_lines, target, bodies())
-
-    async def import_(self, source: str | os.PathLike[str] | IO[Any], *, trust: bool = False) -> int:
-        """Keep the experiences of a JSON lines file, all or none; returns how many were new. None that is here is
-        changed.
-
-        Args: trust: believe what the file claims of their trust, and of how often they were made and helped; else they
-            are untrusted, and counted apart from what was lived.
-        Raises: SparError naming each bad line; OSError.
-        """
-        _ = self._file.writer  # refuses at once when read-only
-        self._file.demand_room()
-        rows = await Threads("memory import", self._clock, limit=1).run(partial(jsonl.read_lines, trust=trust), source)
-
-        def insert(connection: Connection) -> int:
-            return experiences.insert(connection, rows)
-
-        work = audit.audited(insert, "experience", self._clock)
-        return await self._file.commit(work, sum(row.size for row in rows))
-
-    # -- the tape ----------------------------------------------------------------------------------------------
-
-    async def record(self, cycle: CycleRecord) -> None:
-        """Accept a cycle for the tape; waits only while the queue is full. One with a known id replaces it.
-
-        Raises: ContractError when it is no cycle; SparError when closed or read-only.
-        """
-        row = cycle_log.row(cycle)
-        self._file.demand_room()
-        await self._file.put(lambda connection: cycle_log.insert(connection, row), cycle_log.size_of(row))
-
-    async def cycles(
-        self,
-        limit: int = 20,
-        before: str | datetime | None = None,
-        outcome: str | None = None,
-        session: str | None = None,
-        failed: bool = False,
-    ) -> list[dict[str, Any]]:
-        """Summaries, the newest first; `before` a time, or the id of the last one that was seen; `failed`: only cycles
-        that failed or of whose calls one did."""
-        most = max(0, min(limit, _MOST))
-        return await self._read(
-            lambda connection: cycle_log.summaries(connection, most, before, outcome, session, is_failed=failed)
-        )
-
-    async def cycle(self, cycle_id: str) -> CycleRecord | None:
-        """Return the cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
-        found = await self._read(lambda connection: cycle_log.find(connection, cycle_id))
-        if found is not None:
-            self._unreadable += sum(fault.kind == "unreadable" for fault in found.faults)
-        return found
-
-    # -- what was cut off --------------------------------------------------------------------------------------
-
-    async def left(self, agent: str) -> tuple[list[Doubt], list[DeadLetter]]:
-        """Return what recovery has left to people, also when read-only: the calls of an agent that are or were in
-        doubt, and what was put aside; the oldest first."""
-
-        missed: list[str] = []
-
-        def look(connection: Connection) -> tuple[list[Doubt], list[DeadLetter]]:
-            doubts = replay.doubts(connection, agent, missed, is_open=False)
-            started = [replace(doubt, call=replay.call(connection, doubt)) for doubt in doubts]
-            return started, replay.dead_letters(connection, agent, missed)
-
-        found = await self._read(look)
-        self._unreadable += len(missed)
-        return found
-
-    # -- state -------------------------------------------------------------------------------------------------
-
-    async def save(self, key: str, value: Any) -> None:
-        """Accept a small JSON-able value under a key; the next `load` sees it.
-
-        Raises: TooLargeError for more than a megabyte; ValueError for what is not JSON-able.
-        """
-        name, text = _own(key), sealed(exactly(value, f"state {key!r:.100}"))
-
-        def write(connection: Connection) -> None:
-            connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (name, text))
-
-        self._file.demand_room()
-        if self._journal is not None:  # what was told before must not come after it
-            self._journal.hand_over()
-        probe = ("SELECT value FROM state WHERE key = ?", (name,))
-        work = audit.audited(write, STATE + key.partition(":")[0], self._clock, probe)
-        if work is write:
-            await self._file.put(write, len(text))
-        else:  # somebody wants this: row and entry are safe together when it is answered
-            await self._file.commit(work, len(text))
-        self._unsaved[name] = text  # a load finds it here while a failing disk holds it up
-
-    async def load(self, key: str) -> Any:
-        """Return the value that was last saved under a key, or None."""
-        name = _own(key)
-        if not self._file.pending:
-            self._unsaved.clear()
-        if (unsaved := self._unsaved.get(name)) is not None:
-            return decode(unsaved, object)
-
-        def read(connection: Connection) -> Any:
-            text = connection.execute("SELECT value FROM state WHERE key = ?", (name,)).get
-            return None if text is None else decode(str(text), object)
-
-        return await self._read(read)
-
-    async def rows(self, owner: str) -> dict[str, Any]:
-        """Return the values of all small rows of an owner, by key."""
-        return await self._read(lambda connection: own_rows.all_of(connection, owner))
-
-    async def change(self, changes: Iterable[RowChange]) -> None:
-        """Accept changes of small rows, all or none; the next `rows` sees them.
-
-        Raises: TooLargeError for a value of more than a megabyte; ValueError for one that is not JSON-able.
-        """
-        self._file.demand_room()
-        self.journal.change(changes)
-
-    # -- records -----------------------------------------------------------------------------------------------
-
-    async def records(self, kind: str) -> list[Record]:
-        """Return all rows of a kind, by id."""
-        return await self._read(lambda connection: records.all_of(connection, safe(kind)))
-
-    async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
-        """Write a row and return its new version; on disk as `durability` says when this returns, in one transaction
-        with what the journal was told before.
-
-        `expect` is the version that it must have now, 0 that it must not exist. Cancelling stops the waiting, not the
-        writing. Raises: ConflictError when it has another one; ValueError when the value is not JSON-able or larger
-        than a megabyte.
-        """
-        text, at = sealed(encode(value, exact=True)), self._clock.now().timestamp()
-        self._file.demand_room()
-        told = self._journal.taken() if self._journal is not None else _nothing
-
-        def write(connection: Connection) -> int | ConflictError:
-            try:
-                return records.keep(connection, safe(kind), safe(id), text, expect, at)
-            except ConflictError as error:  # what was told before is true all the same
-                return error
-            finally:
-                told(connection)
-
-        probe = "SELECT value FROM record WHERE kind = ? AND id = ?", (safe(kind), safe(id))
-        found = await self._file.commit(audit.audited(write, kind, self._clock, probe), len(text))
-        if isinstance(found, ConflictError):
-            raise found
-        return found
-
-    async def drop(self, kind: str, id: str) -> bool:
-        """Delete a row, on disk as `durability` says when this returns; False if there was none."""
-        at = self._clock.now().timestamp()
-        probe = "SELECT value FROM record WHERE kind = ? AND id = ?", (safe(kind), safe(id))
-
-        def drop(connection: Connection) -> bool:
-            return records.drop(connection, safe(kind), safe(id), at)
-
-        return await self._file.commit(audit.audited(drop, kind, self._clock, probe))
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -610,15 +293,6 @@ class Memory:
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    @property
-    def _file(self) -> DatabaseSession:
-        if self._opened is None:
-            raise SparError("the memory is not open; use 'async with Memory.open(url) as memory'")
-        return self._opened
-
-    def _made(self, embedder: Embedder) -> Embedding:
-        return Embedding(embedder, lambda: self._clock, lambda: self._file, self._told)
-
     def _note_loss(self, opened: DatabaseSession, message: str) -> None:
         """Have the writer's thread note it beside the file: the event loop waits for no disk."""
 
@@ -628,12 +302,6 @@ class Memory:
 
         with suppress(SparError):  # it is being closed, or read-only
             opened.writer.offer(note, len(message))
-
-    async def _read(self, work: Callable[[Connection], R]) -> R:
-        """Do the work on the file with all rows told before, and return its result."""
-        if self._journal is not None:
-            self._journal.hand_over()
-        return await self._file.read(work)
 
     def _tend(self, connection: Connection) -> bool:
         # A wall clock that has jumped ahead since the opening makes nothing old.
@@ -665,17 +333,6 @@ class Memory:
             self.on_fault(fault)
         except Exception:  # who listens badly must not disturb the writing
             self.on_fault = _ignore
-
-
-def _own(key: str) -> str:
-    """Return the key as a column takes it. Raises: ValueError for one that the file keeps for itself."""
-    if key in database.OWN_KEYS:
-        raise ValueError(f"the key {key!r} is the memory's own; use another one")
-    return safe(key)
-
-
-def _nothing(connection: Connection) -> None:
-    return None
 
 
 def _ignore(fault: Fault | None) -> None:

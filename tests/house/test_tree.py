@@ -30,7 +30,6 @@ LONGER = {
     "memory/codec.py": TWO_SUBJECTS,
     "memory/journal/journal.py": TWO_SUBJECTS,
     "memory/sqlite/writer.py": TWO_SUBJECTS,
-    "memory/store.py": TWO_SUBJECTS,
     "perception/sense.py": "the sensors of the module and its pipeline, still to be cut apart",
     "planning/cases.py": TWO_SUBJECTS,
     "planning/llm/provider/model.py": TWO_SUBJECTS,

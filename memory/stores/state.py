@@ -1,0 +1,124 @@
+"""Small state of a memory that is open: values by key, small rows by owner, versioned records by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from memory import audit, own_rows, records
+from memory.codec import decode, encode, exactly, safe, sealed
+from memory.sqlite import database
+from memory.stores.open_memory import OpenMemory
+from spar.errors import ConflictError
+from spar.protocols import Record
+from spar.records.audit import STATE
+from spar.records.journal import RowChange
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+
+class StateStore(OpenMemory):
+    """The small state of a memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unsaved: dict[str, str] = {}
+
+    async def save(self, key: str, value: Any) -> None:
+        """Accept a small JSON-able value under a key; the next `load` sees it.
+
+        Raises: TooLargeError for more than a megabyte; ValueError for what is not JSON-able.
+        """
+        name, text = _own(key), sealed(exactly(value, f"state {key!r:.100}"))
+
+        def write(connection: Connection) -> None:
+            connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (name, text))
+
+        self._file.demand_room()
+        if self._journal is not None:  # what was told before must not come after it
+            self._journal.hand_over()
+        probe = ("SELECT value FROM state WHERE key = ?", (name,))
+        work = audit.audited(write, STATE + key.partition(":")[0], self._clock, probe)
+        if work is write:
+            await self._file.put(write, len(text))
+        else:  # somebody wants this: row and entry are safe together when it is answered
+            await self._file.commit(work, len(text))
+        self._unsaved[name] = text  # a load finds it here while a failing disk holds it up
+
+    async def load(self, key: str) -> Any:
+        """Return the value that was last saved under a key, or None."""
+        name = _own(key)
+        if not self._file.pending:
+            self._unsaved.clear()
+        if (unsaved := self._unsaved.get(name)) is not None:
+            return decode(unsaved, object)
+
+        def read(connection: Connection) -> Any:
+            text = connection.execute("SELECT value FROM state WHERE key = ?", (name,)).get
+            return None if text is None else decode(str(text), object)
+
+        return await self._read(read)
+
+    async def rows(self, owner: str) -> dict[str, Any]:
+        """Return the values of all small rows of an owner, by key."""
+        return await self._read(lambda connection: own_rows.all_of(connection, owner))
+
+    async def change(self, changes: Iterable[RowChange]) -> None:
+        """Accept changes of small rows, all or none; the next `rows` sees them.
+
+        Raises: TooLargeError for a value of more than a megabyte; ValueError for one that is not JSON-able.
+        """
+        self._file.demand_room()
+        self.journal.change(changes)
+
+    async def records(self, kind: str) -> list[Record]:
+        """Return all rows of a kind, by id."""
+        return await self._read(lambda connection: records.all_of(connection, safe(kind)))
+
+    async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
+        """Write a row and return its new version; on disk as `durability` says when this returns, in one transaction
+        with what the journal was told before.
+
+        `expect` is the version that it must have now, 0 that it must not exist. Cancelling stops the waiting, not the
+        writing. Raises: ConflictError when it has another one; ValueError when the value is not JSON-able or larger
+        than a megabyte.
+        """
+        text, at = sealed(encode(value, exact=True)), self._clock.now().timestamp()
+        self._file.demand_room()
+        told = self._journal.taken() if self._journal is not None else _nothing
+
+        def write(connection: Connection) -> int | ConflictError:
+            try:
+                return records.keep(connection, safe(kind), safe(id), text, expect, at)
+            except ConflictError as error:  # what was told before is true all the same
+                return error
+            finally:
+                told(connection)
+
+        probe = "SELECT value FROM record WHERE kind = ? AND id = ?", (safe(kind), safe(id))
+        found = await self._file.commit(audit.audited(write, kind, self._clock, probe), len(text))
+        if isinstance(found, ConflictError):
+            raise found
+        return found
+
+    async def drop(self, kind: str, id: str) -> bool:
+        """Delete a row, on disk as `durability` says when this returns; False if there was none."""
+        at = self._clock.now().timestamp()
+        probe = "SELECT value FROM record WHERE kind = ? AND id = ?", (safe(kind), safe(id))
+
+        def drop(connection: Connection) -> bool:
+            return records.drop(connection, safe(kind), safe(id), at)
+
+        return await self._file.commit(audit.audited(drop, kind, self._clock, probe))
+
+
+def _own(key: str) -> str:
+    """Return the key as a column takes it. Raises: ValueError for one that the file keeps for itself."""
+    if key in database.OWN_KEYS:
+        raise ValueError(f"the key {key!r} is the memory's own; use another one")
+    return safe(key)
+
+
+def _nothing(connection: Connection) -> None:
+    return None
