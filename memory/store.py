@@ -18,7 +18,6 @@ from msgspec import structs
 
 from memory import audit, events, pieces, retention
 from memory.care import losses, repair
-from memory.care.doctor import Doctor
 from memory.care.opening import open_file
 from memory.experiences.embedding import Embedding
 from memory.journal import budgets, counts, orphans
@@ -40,6 +39,7 @@ from spar.types import Fault
 if TYPE_CHECKING:
     from apsw import Connection
 
+    from memory.care.doctor import Doctor
     from spar.ports.store import DurableStore
 
 #: Kinds of faults by which something that was kept, or was to be, is lost.
@@ -201,6 +201,8 @@ class Memory(ExperienceStore, CycleStore, StateStore):
     @property
     def care(self) -> Doctor:
         """The maintenance of the file: copy it, restore a copy, verify it."""
+        from memory.care.doctor import Doctor  # most processes look after no file from outside
+
         return Doctor(self.path, self._ballast)
 
     async def __aexit__(self, *exc: object) -> None:

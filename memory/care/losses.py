@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 
 from memory.codec import encode
-from memory.experiences.jsonl import write_lines
 
 #: Appended to the name of the database.
 SUFFIX = ".losses"
@@ -68,4 +67,6 @@ def read(path: str) -> list[Loss]:
 
 
 def _write(path: str, losses: list[Loss]) -> None:
+    from memory.experiences.jsonl import write_lines  # most processes lose nothing
+
     write_lines(f"{path}{SUFFIX}", (encode(loss) for loss in losses[-MOST:]))

@@ -13,10 +13,9 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from memory import audit
-from memory.experiences import credit, inspect, jsonl, search
+from memory.experiences import credit, search
 from memory.experiences import rows as experiences
 from memory.experiences.embedding import Embedding
-from memory.experiences.inspect import ExperienceDetail
 from memory.experiences.rows import ExperienceFilter
 from memory.experiences.search import Recalled
 from memory.stores.open_memory import MOST_ROWS, OpenMemory
@@ -25,6 +24,8 @@ from spar.types import Credit, Experience, Feedback, Trust
 
 if TYPE_CHECKING:
     from apsw import Connection
+
+    from memory.experiences.inspect import ExperienceDetail
 
 _EXPORT_BATCH = 500  # rows of one short read
 _EXPORT_WAIT = 60.0  # seconds for one batch
@@ -107,10 +108,14 @@ class ExperienceStore(OpenMemory):
 
         Raises: LookupError when several begin so.
         """
+        from memory.experiences import inspect  # for who looks
+
         return await self._read(lambda connection: inspect.detail(connection, id))
 
     async def figures(self) -> Mapping[str, Any]:
         """Return how many experiences there are, and how many were merged, used, are useless or of strangers."""
+        from memory.experiences import inspect
+
         return await self._read(inspect.figures)
 
     async def apply(self, credits: Iterable[Credit] = (), feedback: Iterable[Feedback] = ()) -> int:
@@ -165,6 +170,8 @@ class ExperienceStore(OpenMemory):
                 yield from (body for _, body in batch)
                 seq = batch[-1][0] if batch else seq
 
+        from memory.experiences import jsonl  # few processes exchange experiences
+
         return await Threads("memory export", self._clock, limit=1).run(jsonl.write_lines, target, bodies())
 
     async def import_(self, source: str | os.PathLike[str] | IO[Any], *, trust: bool = False) -> int:
@@ -177,6 +184,8 @@ class ExperienceStore(OpenMemory):
         """
         _ = self._file.writer  # refuses at once when read-only
         self._file.demand_room()
+        from memory.experiences import jsonl
+
         rows = await Threads("memory import", self._clock, limit=1).run(partial(jsonl.read_lines, trust=trust), source)
 
         def insert(connection: Connection) -> int:

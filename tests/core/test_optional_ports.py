@@ -26,8 +26,8 @@ NO_PARTS = {
     ("loop/module_adapter.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
     ("config/factory.py", "getattr(module, phase, module)"),
     ("protocols/sensors.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
-    ("ports/optional/offers.py", "getattr(part, name, None)"),  # `offers` itself
-    ("ports/optional/offers.py", "hasattr(part, name)"),
+    ("ports/optional/any_part.py", "getattr(part, name, None)"),  # `offers` itself
+    ("ports/optional/any_part.py", "hasattr(part, name)"),
     ("data/json_safe/copier.py", 'hasattr(value, "model_dump")'),
     ("data/json_schema.py", 'hasattr(error, "instance_path")'),  # of errors of the library that judges by schemas
     ("data/json_schema.py", 'getattr(error, "instance_path", ())'),

@@ -4,18 +4,19 @@ phase, and `offers`, by which the core asks for one.
 A part that lacks a port is not asked. A method may be a plain function where nothing else is said; what is awaited is
 declared `async`. The ports of a store are those of `spar.ports.store`.
 
-offers    asks whether a part has a port
-any_part  ports of any part
+any_part  asks whether a part has a port; ports of any part
 sense     ports of a sense module
 plan      ports of a planner
-act       ports of an actor, of its approvals, and of a reflector
-tools     ports of tools and of what brings them
+act       ports of an actor, its approvals and its tools, and of a reflector
 """
 
 from spar.ports.optional.act import (
     Abandonable,
+    AcceptsTools,
+    BringsUntrusted,
     EndsConversations,
     HasApprovals,
+    HasTerms,
     HasTools,
     HearsFeedback,
     HoldsCalls,
@@ -24,9 +25,9 @@ from spar.ports.optional.act import (
     StatesJournal,
     TakesOver,
     TellsInterrupted,
+    ToolSource,
 )
-from spar.ports.optional.any_part import Attachable, Named, Plugin, Sheddable, Watchable
-from spar.ports.optional.offers import offers
+from spar.ports.optional.any_part import Attachable, Named, Plugin, Sheddable, Watchable, offers
 from spar.ports.optional.plan import (
     ClosableStream,
     Degradable,
@@ -50,7 +51,6 @@ from spar.ports.optional.sense import (
     RestoresSensors,
     Settles,
 )
-from spar.ports.optional.tools import AcceptsTools, BringsUntrusted, HasTerms, ToolSource
 
 __all__ = [
     "Abandonable",
