@@ -104,7 +104,7 @@ def test_a_stop_is_seen_and_no_watcher_holds_it_up(teller: Any, spar: Any) -> No
 
 def test_what_cannot_be_watched_is_refused_with_its_reason(teller: Any, spar: Any) -> None:
     for query, words in (
-        ("?type=Loop", "no event has this name; known: LoopStarted"),
+        ("?type=Loop", "no event has this name; known: ApprovalExpired, ApprovalRequested"),
         ("?after=x", "must be the seq of an event"),
         ("?types=RunEnded", "no parameter 'types'; known: type, session, after"),
     ):

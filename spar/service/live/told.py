@@ -55,7 +55,9 @@ def kinds_of(names: frozenset[str]) -> frozenset[type[Event]]:
     known = {each.__name__: each for each in classes if each is not Event}
     for name in sorted(names):
         if name not in known:
-            raise ValueError(f"type = {safe_line(name, 40)!r}: no event has this name; known: {', '.join(known)}")
+            raise ValueError(
+                f"type = {safe_line(name, 40)!r}: no event has this name; known: {', '.join(sorted(known))}"
+            )
     bases = tuple(known[name] for name in names)
     return frozenset(each for each in known.values() if issubclass(each, bases))
 
