@@ -11,12 +11,14 @@ import platform
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from benchmarks import duties, history, table
-from benchmarks.harness import QUICK, THOROUGH
+from benchmarks.harness import QUICK, THOROUGH, Effort
 from benchmarks.table import Line
 
 MEASURES = (
@@ -36,10 +38,8 @@ def main() -> None:
     given = arguments()
     logging.disable(logging.CRITICAL)
     effort = QUICK if given.quick else THOROUGH
-    began, lines = time.monotonic(), list[Line]()
-    for name in given.only:
-        print(f"{name} …", file=sys.stderr, flush=True)
-        lines += loop_of(given.uvloop)(importlib.import_module(f"benchmarks.{name}").measure(effort))
+    began = time.monotonic()
+    lines, broken = measured(given.only, lambda name: _measure(name, effort), loop_of(given.uvloop))
     about = machine(given.uvloop, quick=given.quick)
     print(table.rendered(lines))
     print(f"\n{table.missed(lines)}")
@@ -51,8 +51,33 @@ def main() -> None:
     )
     if given.json:
         history.append(given.json, {"about": about, "lines": table.as_data(lines)})
+    if broken:
+        sys.exit(f"not measured, for the reasons above the table: {', '.join(broken)}")
     if rows := table.without_limit(lines):
         sys.exit(f"no limit is measured beside: {', '.join(rows)}")
+
+
+def measured(
+    chosen: Sequence[str], measure: Callable[[str], Coroutine[Any, Any, Sequence[Line]]], run: Callable[..., Any]
+) -> tuple[list[Line], list[str]]:
+    """Return the lines of all measures, and the names of those that broke: what the others found is not lost with them.
+
+    Args: measure: begins one by its name; run: runs a coroutine to its end.
+    """
+    lines, broken = list[Line](), list[str]()
+    for name in chosen:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        try:
+            lines += run(measure(name))
+        except Exception:
+            traceback.print_exc()
+            broken.append(name)
+    return lines, broken
+
+
+def _measure(name: str, effort: Effort) -> Coroutine[Any, Any, Sequence[Line]]:
+    begun: Coroutine[Any, Any, Sequence[Line]] = importlib.import_module(f"benchmarks.{name}").measure(effort)
+    return begun
 
 
 def arguments() -> argparse.Namespace:

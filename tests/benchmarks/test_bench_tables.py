@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import call_peers, duties, history, profile, table
+from benchmarks.__main__ import measured
 from benchmarks.harness import Cost, Measured
 from benchmarks.table import Line
 
@@ -221,3 +223,18 @@ def test_each_step_is_of_files_that_exist() -> None:
     own = [beginning for beginning in profile.STEPS if "/" in beginning]
 
     assert [one for one in own if not (ROOT / one).is_dir() and not list(ROOT.glob(f"{one}*"))] == []
+
+
+# -- when a measure breaks
+
+
+def test_what_the_others_found_is_not_lost_with_a_measure_that_breaks(capsys: pytest.CaptureFixture[str]) -> None:
+    async def measure(name: str) -> list[Line]:
+        if name == "broken":
+            raise ModuleNotFoundError("No module named 'peer'")
+        return [table.amount(8, name, 9.0, "kB", owed=8, by="cpu")]
+
+    lines, broken = measured(("one", "broken", "two"), measure, asyncio.run)
+
+    assert ([line.measure for line in lines], broken) == (["one", "two"], ["broken"])
+    assert "No module named 'peer'" in capsys.readouterr().err
