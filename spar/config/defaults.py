@@ -1,20 +1,20 @@
 """Defaults of an agent made by hand, where nothing was given.
 
-The registry is loaded when it is first needed, as is what judges settings: who gives all four modules and no settings
-needs neither.
+The tables of settings and the registry are loaded when they are first needed, as is what judges settings: who imports
+the class of an agent needs none of them, and who gives all four modules and no settings only the tables.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spar.config.tables.budgets import BudgetSettings
-from spar.config.tables.section import as_table
-from spar.config.tables.settings import Settings
 from spar.errors import ConfigError
 from spar.types import Action, ActionResult, Perception, Phase, Reflection, replace
+
+if TYPE_CHECKING:
+    from spar.config.tables.settings import Settings
 
 #: Sections that describe parts, and the argument that brings the part itself.
 _OF_PARTS = {
@@ -52,6 +52,7 @@ def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
     if given is None:
         return _settings()
     from spar.config.load import from_mapping
+    from spar.config.tables.settings import Settings
 
     found = from_mapping(given)
     return found if isinstance(given, Settings) else _by_hand(found, given)
@@ -59,6 +60,8 @@ def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
 
 @functools.cache
 def _settings() -> Settings:
+    from spar.config.tables.settings import Settings
+
     return _by_hand(Settings(), {})
 
 
@@ -71,6 +74,8 @@ def _by_hand(made: Settings, given: Mapping[str, Any]) -> Settings:
 
 def without_budgets(settings: Settings) -> Settings:
     """Return budgets without limits: the program that makes an agent says what it may use, or it may use all."""
+    from spar.config.tables.budgets import BudgetSettings
+
     return replace(settings, budgets=BudgetSettings.off())
 
 
@@ -95,6 +100,8 @@ def check_applicable(given: Mapping[str, Any] | Settings | None, act: Any) -> No
 
 def acting(settings: Settings) -> dict[str, Any]:
     """Return the settings that the built-in executor takes: the arguments `settings` and `approval_timeout`."""
+    from spar.config.tables.section import as_table
+
     approval = settings.approval
     given = {key: value for key, value in as_table(settings.acting).items() if key != "workspace"}
     given["approval"] = as_table(approval, without_none=True)
