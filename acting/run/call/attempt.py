@@ -291,10 +291,8 @@ def _cancelled_itself(clock: Clock, attempt: Attempt) -> CallResult:
 
 def timed_out(clock: Clock, attempt: Attempt) -> CallResult:
     """The result of a call that is late, whether it obeyed or was left behind."""
-    name, message = (
-        attempt.entry.name,
-        f"tool {attempt.entry.name!r} did not end within {attempt.entry.terms.timeout:g} s",
-    )
+    name, limit = attempt.entry.name, attempt.entry.terms.timeout
+    message = f"tool {name!r} did not end within {limit:g} s"
     if attempt.effect != "once":
         return attempt.result(clock, "timeout", why=Fault("timeout", message, name, "act"))
     message = f"{message} and may have had its effect: find out before repeating it"
