@@ -70,10 +70,6 @@ class Policy:
         self.rules = tuple(_rule(index, each) for index, each in enumerate(rules))
         self.revision = fingerprint({"untrusted": untrusted, "rules": [rule.text for rule in self.rules]})
 
-    def lets(self, terms: ToolTerms, trust: Trust) -> bool:
-        """Return whether any call of this tool runs, whatever its parameters are; most do, and asking is cheap."""
-        return not self.rules and terms.approval == "auto" and (trust == "trusted" or terms.safe_with_untrusted)
-
     def decide(self, terms: ToolTerms, effect: Effect, call: Call, params: Any, trust: Trust, session: str) -> Ruling:
         """The decision on a call of a tool with these terms; `params` resolved. Never raises."""
         if terms.approval == "deny":

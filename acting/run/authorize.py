@@ -46,9 +46,9 @@ def _is_let(runtime: Runtime, approvals: ApprovalService, step: Step, scope: Sco
     taint, entry, trust = approvals.taint, step.entry, scope.trust
     if trust == "untrusted" or taint.runs or entry.terms.brings_untrusted or "_trust" in step.call.meta:
         trust = taint.judge(step.call, entry, trust_in(step.call, trust), scope)
-    if entry.is_let and trust == "trusted" and not approvals.policy.rules:
-        return True
-    return approvals.policy.lets(step.entry.terms, trust) or _ruling(runtime, step, trust, scope).decision == "auto"
+    if entry.is_let and not approvals.policy.rules and (trust == "trusted" or entry.terms.safe_with_untrusted):
+        return True  # as the policy would decide, whatever the parameters are
+    return _ruling(runtime, step, trust, scope).decision == "auto"
 
 
 async def authorize(
