@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
-from spar.data.json_safe import is_flat, plain, shortened
-from spar.types import ActionResult, Call, Fault, Trust, replace
+from spar.data.json_safe import plain, shortened
+from spar.types import ActionResult, Fault, Trust, replace
 
 MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
 _SHORT = 1024  # characters of all names of a call together that need no cutting
@@ -67,24 +66,3 @@ def fault_of(error: BaseException, tool: str) -> Fault:
 def fault(kind: str, message: str, tool: str = "") -> Fault:
     """A fault of the call itself: the same call would fail in the same way again."""
     return Fault(kind, plain(message, MESSAGE_LIMIT), tool, "act", retryable=False)
-
-
-def wire_of(call: Call) -> dict[str, Any]:
-    """Return the call as an object that tells of it, whatever its parameters are.
-
-    Of one that takes more than 1 MiB it is the short form, which says so (`_truncated`).
-    """
-    try:
-        # Of a program's own containers nobody knows whether they have an end.
-        is_own = type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple
-        wire = call.to_wire() if is_own else asdict(call)
-        if is_own and not call.meta and is_flat(call.params):
-            names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
-            if len(names) <= _SHORT and (names.isascii() or names.isprintable()):  # a lone surrogate is neither
-                return wire
-    except Exception:  # a program has put into its fields what does not belong there
-        wire = asdict(call)
-    found, is_cut = shortened(wire)
-    if not isinstance(found, dict):
-        found = {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
-    return {**found, "_truncated": True} if is_cut else found

@@ -15,9 +15,9 @@ from acting.approvals.deferred import Resumed
 from acting.approvals.parking import parked
 from acting.approvals.policy import Ruling, trust_in
 from acting.approvals.service import ApprovalService
-from acting.calls import Scope, fault, wire_of
+from acting.calls import Scope, fault
 from acting.run.budget import refused
-from acting.run.call.call_state import Step, objection_to
+from acting.run.call.call_state import Step, objection_to, wire_of
 from acting.run.confirm import Confirm, ask
 from acting.run.runtime import Runtime
 from acting.tooling.parameters import check_finite

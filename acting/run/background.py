@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from acting.calls import fault, wire_of
+from acting.calls import fault
 from acting.run.call.attempt import Attempt, begin, cut, finish, goes_on, timed_out
-from acting.run.call.call_state import Step
+from acting.run.call.call_state import Step, wire_of
 from acting.run.journal import CallJournalWriter
 from acting.run.runtime import Runtime
 from acting.tooling.limits import Permit, acquire

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from acting.calls import Scope, fault, wire_of
+from acting.calls import Scope, fault
 from acting.graph.graph import Graph
-from acting.run.call.call_state import Step
+from acting.run.call.call_state import Step, wire_of
 from acting.run.call.normalize import fit, unfit
 from acting.run.runtime import Runtime
 from spar.data.blackboard import Board, message_of, write_messages
@@ -178,7 +178,7 @@ class ResultCollector:
             else:
                 id = call.id if call.id.isascii() else text(call.id)
                 told = [message_of("result", {"call": id, "tool": call.tool, "output": value})]
-            wire = step.wire()
+            wire = wire_of(call, is_small=step.is_small)
             for message in told:
                 message["_call"], message["_date"] = wire, date
                 if method:

@@ -12,7 +12,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from acting.calls import fault, wire_of
+from msgspec.structs import asdict
+
+from acting.calls import fault
 from acting.graph.nodes import NOBODY, Node
 from acting.run.call.attempt import Attempt, cut
 from acting.run.call.prepare import BadCallError, decode, prescribed, rewritten
@@ -23,7 +25,7 @@ from acting.tooling.parameters import ParametersError, check_finite
 from acting.tooling.registry import Catalog
 from spar.checks import SCALARS
 from spar.data.blackboard import Board
-from spar.data.json_safe import plain
+from spar.data.json_safe import is_flat, plain, shortened
 from spar.data.paths import (
     MARK,
     BadReferenceError,
@@ -86,6 +88,27 @@ def fault_kind(error: Exception) -> str:
     return known.get(type(error), "bad_call")
 
 
+def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
+    """Return the call as an object that tells of it, whatever its parameters are (`is_small`: they are short scalars).
+
+    Of one that takes more than 1 MiB it is the short form, which says so (`_truncated`).
+    """
+    try:
+        # Of a program's own containers nobody knows whether they have an end.
+        is_own = is_small or (type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple)
+        wire = call.to_wire() if is_own else asdict(call)
+        if is_own and not call.meta and (is_small or is_flat(call.params)):
+            names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
+            if len(names) <= _NAMES and (names.isascii() or names.isprintable()):  # a lone surrogate is neither
+                return wire
+    except Exception:  # a program has put into its fields what does not belong there
+        wire = asdict(call)
+    found, is_cut = shortened(wire)
+    if not isinstance(found, dict):
+        found = {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
+    return {**found, "_truncated": True} if is_cut else found
+
+
 class Step(Node):
     """A call in the graph: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool.
 
@@ -128,15 +151,6 @@ class Step(Node):
     def has_started(self) -> bool:
         """Return whether its first attempt has begun."""
         return self.attempt is not None
-
-    def wire(self) -> dict[str, Any]:
-        """Return the call as an object that tells of it (`wire_of`)."""
-        call = self.call
-        if self.is_small and not call.meta:
-            names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
-            if len(names) <= _NAMES and names.isprintable():  # a lone surrogate is not
-                return call.to_wire()
-        return wire_of(call)
 
     def shown(self) -> Call:
         """A copy to show, its references resolved."""

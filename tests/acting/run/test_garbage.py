@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from acting.calls import wire_of
 from acting.executor import Executor
+from acting.run.call.call_state import wire_of
 from spar.types import ActionResult, Call, CallResult, Message
 from tests.effort import Effort, hang_guard
 from tests.forced import forced
