@@ -9,13 +9,12 @@ is an output: `await Requests(model, tools=[…]).run(context, output=schema)`.
     assistant     the planner `llm` of the configuration: models, then rules
     model_tables  the models that the configuration names, made and checked
     ports         the port between planners and models
-    cases         remembered calls vote on what to call in a situation like theirs; pure
-    recalled      asks the memory, bounded in number and time
     dataflow      reads and writes between the calls of a plan; pure
     output_check  resolves the references of a final output and validates it
     strict_json   parses JSON strictly: no double keys, no NaN, no number out of range
 
     rules/        planning by declarative rules
+    cases/        remembered calls: how they went in a situation, and what follows from that for the next one
     llm/          planning by a language model
     bootstrap/    what a model is told before anything of a request: instructions, files, skills
     prompt/       from a context to one request; pure. `prompt/plans/`: plans and their versions

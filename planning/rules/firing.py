@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from planning.cases import Case, KnownCall, Situation
+from planning.cases.evidence import Case
+from planning.cases.sequences import KnownCall
+from planning.cases.situations import Situation
 from planning.dataflow import can_be_read, reads_any
 from planning.rules.conditions import MESSAGE, MatchInput
 from planning.rules.parse import CallRule, Rule

@@ -26,9 +26,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from planning.cases import KnownSequence, Situation, cases_of, sequence_of, situation
+from planning.cases.evidence import cases_of
+from planning.cases.recalled import Recalled, recalled_at
+from planning.cases.sequences import KnownSequence, sequence_of
+from planning.cases.situations import Situation, situation
 from planning.dataflow import colliding
-from planning.recalled import Recalled, recalled_at
 from planning.rules.conditions import MatchInput, sights
 from planning.rules.firing import Firing, Remembered, facts_of, fire
 from planning.rules.parse import Rule, read_rules, rule_schema

@@ -23,16 +23,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from planning.cases import (
-    NO_EVIDENCE,
-    Case,
-    Evidence,
-    KnownFailure,
-    Situation,
-    evidence_of,
-    known_failure,
-    other_value,
-)
+from planning.cases.evidence import NO_EVIDENCE, Case, Evidence, evidence_of
+from planning.cases.failures import KnownFailure, known_failure, other_value
+from planning.cases.situations import Situation
 from spar.records.abilities import (
     ability_key,
     is_known,

@@ -31,7 +31,6 @@ LONGER = {
     "memory/journal/journal.py": TWO_SUBJECTS,
     "memory/sqlite/writer.py": TWO_SUBJECTS,
     "perception/sense.py": "the sensors of the module and its pipeline, still to be cut apart",
-    "planning/cases.py": TWO_SUBJECTS,
     "planning/llm/provider/model.py": TWO_SUBJECTS,
     "planning/llm/state.py": TWO_SUBJECTS,
     "planning/rules/parse.py": TWO_SUBJECTS,

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.cases import Situation, cases_of, evidence_of, is_same, known_failure, other_value, sequence_of, situation
+from planning.cases.evidence import cases_of, evidence_of
+from planning.cases.failures import known_failure, other_value
+from planning.cases.sequences import sequence_of
+from planning.cases.situations import Situation, is_same, situation
 from planning.rules.tool_choice import Question, decide
 from spar.types import Experience, Perception, Remedy, TriedCall, Trust, replace
 

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from planning.cases import RECALLED
 from spar.records.abilities import is_exact
 from spar.types import Experience, Fault
 
+#: How many experiences are recalled for a decision.
+RECALLED: Final = 30
 #: Seconds that a decision waits for the memory.
 WITHIN: Final = 2.0
 #: Characters of a text that are looked for.
