@@ -23,8 +23,8 @@ _limits = _shared(HealthLimits)
 def apply_settings(settings: Settings, budgets: Budgets, runs: Runs, health: Health) -> None:
     """Have budgets, runs and health keep to these settings from now on."""
     budgets.apply(settings.budgets.limits)
-    runs.limits = run_limits(settings.runs)
-    runs.inactivity = settings.runs.inactivity
+    runs.timers.limits = run_limits(settings.runs)
+    runs.timers.inactivity = settings.runs.inactivity
     runs.verify_output = settings.runs.verify_output
     runs.tell_errors = settings.runs.tell_errors
     runs.reasoning = settings.runs.reasoning

@@ -77,12 +77,12 @@ class Lifecycle:
     """
 
     __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_is_held_over", "_loop_watcher", "_pause_task",
-                 "_pause_wanted", "_requests", "_runs", "_session_hooks", "_sessions", "_stop_task", "_watched",
+                 "_pause_wanted", "_requests", "_run_timers", "_session_hooks", "_sessions", "_stop_task", "_watched",
                  "ends_pause", "failure", "gave_up_at", "has_stepped")  # fmt: skip
 
     def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watched: Watched,
                  actions: Actions) -> None:  # fmt: skip
-        self._core, self._requests, self._runs = parts.core, parts.requests, parts.runs
+        self._core, self._requests, self._run_timers = parts.core, parts.requests, parts.runs.timers
         self._agent_state, self._session_hooks = parts.agent_state, parts.session_hooks
         self._sessions, self._watched = sessions, watched
         self._deadline, self._actions = deadline, actions
@@ -107,10 +107,10 @@ class Lifecycle:
         core.state = state
         self._core.log.info("state changed", agent=self._core.name, old=old, new=state)
         if state == "running":
-            self._runs.resume()
+            self._run_timers.resume()
             self._begin_watch()
         elif state != "pausing":
-            self._runs.suspend()
+            self._run_timers.suspend()
             if state in ("stopped", "failed"):
                 self._end_watch()
         self._core.events.publish(StateChanged(old=old, new=state))

@@ -2,6 +2,7 @@
 
 run          the state of one run: its goal, its limits, its progress
 runs         starts and ends runs, and wakes the callers that wait for them
+timers       ends the runs that take too long or rest too long
 verdict      judges after each cycle whether a run is over, and what it answered; pure
 inbox        queues the perceptions and messages of one session
 interrupted  the interrupted work of one session

@@ -242,6 +242,12 @@ class Run:
         chosen = self.chosen.timeout
         return limits.timeout if chosen is None else chosen
 
+    def stop_timer(self) -> None:
+        """Cancel the timer that would look after it, if there is one."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
     @property
     def usage(self) -> RunUsage:
         """Return what it has taken in this process."""

@@ -1,14 +1,13 @@
 """Runs: what a message sets going, and who waits for it.
 
 Here runs are only accounted for: accepted at once, started when their session takes them, ended exactly once,
-asked after at any time. The session decides when one is over (`spar.runs.verdict`).
+asked after at any time. The session decides when one is over (`spar.runs.verdict`), or its timer (`spar.runs.timers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
@@ -16,25 +15,14 @@ from spar.bus.bus import Events
 from spar.clock import Clock
 from spar.data.json_safe import size_of
 from spar.data.reply import fallback
-from spar.events import (
-    AssistantDelta,
-    CallCompleted,
-    CallFailed,
-    CallProgressed,
-    CallStarted,
-    Event,
-    MessageOutcome,
-    ReasoningDelta,
-    RunAccepted,
-    RunEnded,
-    RunStarted,
-)
+from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.loop.wake import Signal
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
 from spar.runs.commands import is_command
-from spar.runs.run import End, Limits, Outcome, Receipt, Run, RunRow, RunStatus, too_long
+from spar.runs.run import End, Outcome, Receipt, Run, RunRow, RunStatus
 from spar.runs.run_log import RunLogs
+from spar.runs.timers import RunTimers
 from spar.types import ActionResult, Perception, Reasoning
 
 #: The idempotency keys of runs that nobody asked for begin so: they are about what was noticed.
@@ -42,8 +30,6 @@ PURSUED: Final = "pursue:"
 #: Ended runs that can still be asked after in memory, and about how many bytes their messages and answers take; of more
 #: the oldest go, and are asked after in the journal.
 KEPT, KEPT_BYTES = 10_000, 64 << 20
-#: What shows that a run goes on, besides the ends of its cycles.
-_SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, AssistantDelta, ReasoningDelta)
 
 
 class RunOwner(Protocol):
@@ -63,15 +49,13 @@ class RunOwner(Protocol):
 class Runs:
     """The account of an agent's runs; ended ones are forgotten when they are more than `KEPT` or `KEPT_BYTES`.
 
-    `limits`, `inactivity` (seconds, 0: any), `verify_output`, `tell_errors` and `reasoning` are taken from the
-    settings. The time for which they are suspended counts towards no limit of a run.
+    `verify_output`, `tell_errors` and `reasoning` are taken from the settings.
 
-    Attributes: logs: the log of each run.
+    Attributes: logs: the log of each run; timers: their limits, and the timers that end what takes too long.
     """
 
-    __slots__ = ("_clock", "_events", "_inactivity", "_keys", "_open", "_owner", "_runs", "_size", "_sizes",
-                 "_suspended_at", "_unsubscribe", "limits", "logs", "reasoning", "tell_errors", "verify_output",
-                 "watch")  # fmt: skip
+    __slots__ = ("_clock", "_events", "_keys", "_open", "_owner", "_runs", "_size", "_sizes", "logs", "reasoning",
+                 "tell_errors", "timers", "verify_output", "watch")  # fmt: skip
 
     def __init__(self, events: Events, clock: Clock, owner: RunOwner) -> None:
         self._events, self._clock, self._owner = events, clock, owner
@@ -80,11 +64,9 @@ class Runs:
         self._open: dict[str, Run] = {}
         self._sizes: dict[str, int] = {}  # about how many bytes the ended ones take, the oldest first
         self._size = 0
-        self._suspended_at: float | None = None
         self._keys: dict[str, str] = {}
-        self._inactivity = 0.0
-        self._unsubscribe: tuple[Callable[[], object], ...] = ()
-        self.limits, self.verify_output, self.tell_errors = Limits(), True, True
+        self.timers = RunTimers(events, clock, self._open, owner.run_is_late)
+        self.verify_output, self.tell_errors = True, True
         self.reasoning: Reasoning = "off"
         #: Called with each run that is accepted, here or by an earlier process.
         self.watch: Callable[[Run], object] = lambda run: None
@@ -93,20 +75,6 @@ class Runs:
     def open(self) -> int:
         """Return how many runs have not ended."""
         return len(self._open)
-
-    @property
-    def inactivity(self) -> float:
-        return self._inactivity
-
-    @inactivity.setter
-    def inactivity(self, seconds: float) -> None:
-        """Runs that begin from now on may rest so long; only then is anybody asked to say what goes on."""
-        if bool(seconds) != bool(self._unsubscribe):
-            for unsubscribe in self._unsubscribe:
-                unsubscribe()
-            kinds = _SIGNS_OF_LIFE if seconds else ()
-            self._unsubscribe = tuple(self._events.subscribe(kind, self._seen) for kind in kinds)
-        self._inactivity = seconds
 
     def known(self, key: str | None) -> Receipt | None:
         """The receipt that was given for this idempotency key before."""
@@ -197,10 +165,11 @@ class Runs:
     def start(self, run: Run) -> None:
         now = run.started_at = self._clock.now()
         run.started_mono = run.touched = self._clock.monotonic()
-        self._watch(run)
+        options = run.chosen
+        chosen = {} if options.is_empty else {"options": options.given}
+        self.timers.watch(run)
         self.say(run, "started", now)
         if run.log is not None:
-            chosen = {"options": run.chosen.given} if not run.chosen.is_empty else {}
             run.log.add("lifecycle", now, {"phase": "start", "session": run.session, **chosen})
         if self._events.wanted[RunStarted]:
             self._events.publish(RunStarted(run_id=run.id, session=run.session, at=now))
@@ -218,7 +187,7 @@ class Runs:
         """The message of another run becomes a part of this one."""
         run.hear(other)
         if other.options.timeout is not None and run.started_at is not None:
-            self._watch(run)
+            self.timers.watch(run)
         other.started_at = run.started_at
         self.say(other, outcome)
 
@@ -235,58 +204,6 @@ class Runs:
                 run.use(quantity, number)
             run.touched = self._clock.monotonic()
 
-    def wait_for_provider(self, run: Run, seconds: float) -> None:
-        """A run can do nothing for so long; its time does not run meanwhile."""
-        run.waited += seconds
-        run.touched = run.waits_until = self._clock.monotonic() + seconds
-        self._watch(run)
-
-    def suspend(self) -> None:
-        """The agent does not turn: no run's time goes on."""
-        if self._suspended_at is not None:
-            return
-        self._suspended_at = self._clock.monotonic()
-        for run in self._open.values():
-            if run.timer is not None:
-                run.timer.cancel()
-                run.timer = None
-
-    def resume(self) -> None:
-        """The agent turns again, and time goes on."""
-        if self._suspended_at is None:
-            return
-        since, now, self._suspended_at = self._suspended_at, self._clock.monotonic(), None
-        for run in self._open.values():
-            if run.started_at is not None and run.into is None:
-                run.started_mono += now - max(since, run.started_mono)
-                run.touched += now - since  # also that of a run that waits for its provider
-                self._watch(run)
-
-    def _watch(self, run: Run) -> None:
-        """Look after a run when it may have taken too long, or rested too long."""
-        if self._suspended_at is not None:
-            return
-        timeout = run.timeout(self.limits)
-        ends = run.started_mono + run.waited + timeout if timeout else float("inf")
-        rests = run.touched + self._inactivity if self._inactivity else float("inf")
-        if run.timer is not None:
-            run.timer.cancel()
-        due = min(ends, rests)
-        run.timer = self._clock.call_at(due, partial(self._look, run)) if due < float("inf") else None
-
-    def _look(self, run: Run) -> None:
-        now, run.timer, timeout = self._clock.monotonic(), None, run.timeout(self.limits)
-        if timeout and now >= run.started_mono + run.waited + timeout:
-            self._owner.run_is_late(run, too_long(timeout))
-        elif self._inactivity and now >= run.touched + self._inactivity:
-            self._owner.run_is_late(run, f"nothing of it went on for {self._inactivity:g} s")
-        else:
-            self._watch(run)
-
-    def _seen(self, event: Event) -> None:
-        if isinstance(event, _SIGNS_OF_LIFE) and (run := self._runs.get(event.run_id or "")) is not None:
-            run.touched = self._clock.monotonic()
-
     def end(self, run: Run, end: End) -> None:
         """End a run and what became a part of it, once: what comes later changes nothing."""
         if run.status is not None:
@@ -294,13 +211,11 @@ class Runs:
         if not run.is_changed:
             run.reply = run.reply_to(end)
         run.status, run.error, run.output, run.ended_at = end.status, end.error, end.visible_output, self._clock.now()
+        run.stop_timer()
         run.results.clear()  # what the answer needs is said; ten thousand runs are kept
         self._open.pop(run.id, None)
         self._sizes[run.id] = size = _size_of(run)
         self._size += size
-        if run.timer is not None:
-            run.timer.cancel()
-            run.timer = None
         self._owner.run_ended(run, end)
         run.sent.clear()
         self._tell_end(run, run.ended_at)

@@ -232,9 +232,9 @@ class SessionCycles(SessionWork):
         assert run is self.run or cycle.taken is not None, "a cycle ends in the name of another run"
         runs = self.parts.runs
         if cycle.deferred and cycle.next_look:
-            runs.wait_for_provider(run, min(cycle.next_look, LONGEST_DEFERRAL))
+            runs.timers.wait_for_provider(run, min(cycle.next_look, LONGEST_DEFERRAL))
         run.touched = now
-        end = verdict(run, cycle, elapsed=now - run.started_mono - run.waited, limits=runs.limits)
+        end = verdict(run, cycle, elapsed=now - run.started_mono - run.waited, limits=runs.timers.limits)
         if self.stop_reason and cycle.is_cut and self.stop_reason != "stop":
             end = End("error", self.stop_reason)
         return end

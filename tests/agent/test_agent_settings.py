@@ -49,7 +49,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     }  # fmt: skip
     assert all(agent.steps[phase].grace == 0.5 for phase in PHASES)
     assert all(agent.steps[phase].attempts == 1 for phase in PHASES)
-    assert agent.runs.limits.timeout == 600.0
+    assert agent.runs.timers.limits.timeout == 600.0
     assert agent.stats.total_cycles == 0
 
 
@@ -74,7 +74,7 @@ def test_settings_are_a_mapping_shaped_like_the_configuration() -> None:
     assert (act.timeout, act.attempts, act.backoff.base, act.grace) == (7.0, 3, 0.25, 1.5)
     assert agent.steps["plan"].attempts > 1
     assert agent.health.limits.failing_after == 2
-    assert agent.runs.limits.timeout == 300.0
+    assert agent.runs.timers.limits.timeout == 300.0
 
 
 def test_settings_may_be_read_already_and_arguments_weigh_more() -> None:

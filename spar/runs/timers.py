@@ -1,0 +1,107 @@
+"""Timers of runs: they end what takes too long, and what rests too long.
+
+The time for which the agent does not turn, or for which a run waits for its provider, counts towards no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from spar.bus.bus import Events
+from spar.clock import Clock
+from spar.events import (
+    AssistantDelta,
+    CallCompleted,
+    CallFailed,
+    CallProgressed,
+    CallStarted,
+    Event,
+    ReasoningDelta,
+)
+from spar.runs.run import Limits, Run, too_long
+
+#: What shows that a run goes on, besides the ends of its cycles.
+_SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, AssistantDelta, ReasoningDelta)
+
+
+class RunTimers:
+    """The timers of the runs of one agent. `limits` and `inactivity` (seconds, 0: any) are taken from the settings.
+
+    Args: runs: those that have not ended, by id; is_late: ends a run, and is told why.
+    """
+
+    __slots__ = ("_clock", "_events", "_inactivity", "_is_late", "_runs", "_suspended_at", "_unsubscribe", "limits")
+
+    def __init__(
+        self, events: Events, clock: Clock, runs: Mapping[str, Run], is_late: Callable[[Run, str], None]
+    ) -> None:
+        self._events, self._clock, self._runs, self._is_late = events, clock, runs, is_late
+        self._suspended_at: float | None = None
+        self._inactivity = 0.0
+        self._unsubscribe: tuple[Callable[[], object], ...] = ()
+        self.limits = Limits()
+
+    @property
+    def inactivity(self) -> float:
+        return self._inactivity
+
+    @inactivity.setter
+    def inactivity(self, seconds: float) -> None:
+        """Runs that begin from now on may rest so long; only then is anybody asked to say what goes on."""
+        if bool(seconds) != bool(self._unsubscribe):
+            for unsubscribe in self._unsubscribe:
+                unsubscribe()
+            kinds = _SIGNS_OF_LIFE if seconds else ()
+            self._unsubscribe = tuple(self._events.subscribe(kind, self._seen) for kind in kinds)
+        self._inactivity = seconds
+
+    def watch(self, run: Run) -> None:
+        """Look after a run when it may have taken too long, or rested too long."""
+        if self._suspended_at is not None:
+            return
+        timeout = run.timeout(self.limits)
+        ends = run.started_mono + run.waited + timeout if timeout else float("inf")
+        rests = run.touched + self._inactivity if self._inactivity else float("inf")
+        if run.timer is not None:
+            run.timer.cancel()
+        due = min(ends, rests)
+        run.timer = self._clock.call_at(due, partial(self._look, run)) if due < float("inf") else None
+
+    def wait_for_provider(self, run: Run, seconds: float) -> None:
+        """A run can do nothing for so long; its time does not run meanwhile."""
+        run.waited += seconds
+        run.touched = run.waits_until = self._clock.monotonic() + seconds
+        self.watch(run)
+
+    def suspend(self) -> None:
+        """The agent does not turn: no run's time goes on."""
+        if self._suspended_at is not None:
+            return
+        self._suspended_at = self._clock.monotonic()
+        for run in self._runs.values():
+            run.stop_timer()
+
+    def resume(self) -> None:
+        """The agent turns again, and time goes on."""
+        if self._suspended_at is None:
+            return
+        since, now, self._suspended_at = self._suspended_at, self._clock.monotonic(), None
+        for run in self._runs.values():
+            if run.started_at is not None and run.into is None:
+                run.started_mono += now - max(since, run.started_mono)
+                run.touched += now - since  # also that of a run that waits for its provider
+                self.watch(run)
+
+    def _look(self, run: Run) -> None:
+        now, run.timer, timeout = self._clock.monotonic(), None, run.timeout(self.limits)
+        if timeout and now >= run.started_mono + run.waited + timeout:
+            self._is_late(run, too_long(timeout))
+        elif self._inactivity and now >= run.touched + self._inactivity:
+            self._is_late(run, f"nothing of it went on for {self._inactivity:g} s")
+        else:
+            self.watch(run)
+
+    def _seen(self, event: Event) -> None:
+        if isinstance(event, _SIGNS_OF_LIFE) and (run := self._runs.get(event.run_id or "")) is not None:
+            run.touched = self._clock.monotonic()
