@@ -1,10 +1,10 @@
 """Abilities of tools at kinds of tasks: Beta posteriors whose old evidence fades; pure.
 
-Each trial multiplies the evidence so far by `discount` and adds itself, on top of a prior that does not fade: with
-0.975 the last forty or so trials count, and a tool that was repaired is believed again. Trials of other tools at the
-task discount its evidence too: a tool that is not taken any more becomes unknown again, and so has its next chance.
-Time does the same: in each half-life half of the evidence is gone
-(`spar.records.abilities`).
+Each trial multiplies the evidence so far by `discount` and adds itself, on top of a prior that does not fade. With
+0.975 about the last forty trials count, and a tool that was repaired is trusted again. Trials of other tools at the
+same task discount the evidence of this tool too: a tool that is no longer used becomes unknown again and gets another
+chance. Time also discounts: each half-life removes half of the evidence (`spar.records.abilities`).
+
 Source: Beta-Bernoulli posterior with discounted counts: Raj, Kalyani, "Taming Non-stationary Bandits: A Bayesian
 Approach", 2017.
 """
@@ -36,9 +36,9 @@ DAY = 86_400.0
 class Fading(Struct, frozen=True):
     """Prior and fading of abilities.
 
-    `prior` is the chance of success that is assumed of a tool before its first trial, 0..1 exclusive; `discount` what a
-    trial leaves of the evidence before it, 0..1; `half_life` the seconds after which half of it is left, 0: time takes
-    nothing.
+    `prior` is the chance of success that is assumed of a tool before its first trial, 0..1 exclusive. `discount` is
+    the share of the earlier evidence that remains after a trial, 0..1. After `half_life` seconds half of the evidence
+    remains; 0: evidence does not fade with time.
     """
 
     prior: float = 0.5
@@ -47,7 +47,7 @@ class Fading(Struct, frozen=True):
 
     @property
     def longest(self) -> float:
-        """Return the most trials that evidence is worth."""
+        """Return the largest number of trials that the evidence can be worth."""
         return 1 / (1 - self.discount) if self.discount < 1 else math.inf
 
 
@@ -57,8 +57,9 @@ FADING = Fading()
 class Trial(Struct, frozen=True):
     """One attempt of a tool at a kind of task; `latency` in seconds.
 
-    `success` is a share where the credit for it is: 0..1. `weight` says for how many attempts it counts; `cost` is what
-    it took of the budget of calls, None where that is not known, or was counted before; so is `latency`.
+    `success` is a share, 0..1, because a call may get only a part of the credit. `weight` is the number of attempts
+    that this one counts for. `cost` is the number of calls taken from the budget. `cost` and `latency` are None where
+    they are unknown or already counted.
     """
 
     tool: str
@@ -70,10 +71,11 @@ class Trial(Struct, frozen=True):
 
 
 def trial_of(item: CallResult, task: str) -> Trial | None:
-    """Return the evidence of a result about its tool, or None when the tool was not tried or its success is not known.
+    """Return the evidence that a result gives about its tool; None when the tool was not tried or its success is
+    unknown.
 
-    A throw that the plan handles is a trial that failed, all the same. Parameters that a stranger's text has filled and
-    that the tool could not take say nothing about the tool.
+    An exception that the plan handles is still a failed trial. A call is no evidence when its parameters came from
+    untrusted text and the tool rejected them.
     """
     if item.status == "ok" and item.reason != "detached":
         success = True
@@ -95,10 +97,10 @@ def learn(
     tools: Collection[str] | None = None,
     now: float = 0.0,
 ) -> tuple[Ability, ...]:
-    """Return the abilities that these trials change, each as it is now: by each name of the tasks, and for all tools
-    there.
+    """Return the updated abilities that these trials change: under each name of each task, for the tool of the trial
+    and for all other tools known at that task.
 
-    Args: tools: the names of those that may be known, None to look through all abilities for them; now: in seconds
+    Args: tools: names of the tools that may have abilities, None to collect them from `abilities`; now: in seconds
     since 1970.
     """
     every = list(trials)
@@ -113,13 +115,14 @@ def learn(
             for other in sorted(names - {trial.tool}):
                 key = ability_key(other, task)
                 known = learnt.get(key) or abilities.get(key)
-                if known is not None and (less := faded(known, trial.weight, fading=fading, now=now)) is not known:
-                    learnt[key] = less
+                if known is not None and (weaker := faded(known, trial.weight, fading=fading, now=now)) is not known:
+                    learnt[key] = weaker
     return tuple(learnt.values())
 
 
 def faded(before: Ability, weight: float = 1.0, *, fading: Fading = FADING, now: float = 0.0) -> Ability:
-    """Return the ability after a trial of another tool at the same task; itself when there is nothing left to fade."""
+    """Return the ability after a trial of another tool at the same task; the same object when no evidence is left to
+    fade."""
     good, bad = evidence_of(before, fading.prior, fading.longest)
     left = fading.discount**weight * share_left(before, now)
     if left >= 1 or good + bad < NOTHING:
@@ -157,6 +160,6 @@ def updated(before: Ability | None, trial: Trial, *, fading: Fading = FADING, no
 
 
 def _mean(former: float, new: float | None, number: float) -> float:
-    """Return a mean with one more number in it; without one it stays as it is."""
+    """Return the mean with `new` included; the former mean when `new` is None."""
     former = former if 0 <= former < math.inf else 0.0
     return former if new is None else former + (new - former) / number

@@ -1,8 +1,8 @@
-"""Advice of a model on a cycle that taught something, as far as it can be used; pure.
+"""Advice of a model on a cycle that taught something; pure.
 
-An answer is taken as a whole or not at all: each cause is one of the taxonomy, each remedy one that a planner can carry
-out, with a tool that exists and may be called, and the lesson is one short line. No advice takes the place of a
-person's word: what was refused, or is in doubt, keeps the remedy that the table gives it.
+An answer is accepted as a whole or rejected as a whole. Each cause must be one of the taxonomy, each remedy one that a
+planner can carry out with a tool that exists and may be called, and the lesson one short line. Advice never replaces a
+person's decision: a call that was refused or is in doubt keeps the remedy of the table in `reflection.causes`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LONGEST_WAIT: Final = 3600.0
 
 
 class AdviceError(ValueError):
-    """Raised where an answer cannot be used; the message says why."""
+    """Error for an answer that cannot be used; the message says why."""
 
 
 class CallAdvice(Struct, frozen=True, forbid_unknown_fields=True):
-    """Advice on the call of this `number`, from 1."""
+    """Advice on one call; `call` is its number, from 1."""
 
     call: int
     cause: str
@@ -39,19 +39,19 @@ class CallAdvice(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Advice(Struct, frozen=True, forbid_unknown_fields=True):
-    """An answer that can be used."""
+    """Answer that passed all checks."""
 
     calls: tuple[CallAdvice, ...]
     lesson: str
 
     @property
     def is_empty(self) -> bool:
-        """Return whether it says nothing."""
+        """Return whether the answer has neither advice on a call nor a lesson."""
         return not (self.calls or self.lesson)
 
 
 def read(answer: Any, matter: Matter, tools: Mapping[str, Any]) -> Advice:
-    """Return an answer that can be used in all its parts. Raises: AdviceError."""
+    """Return the answer as advice. Raises: AdviceError when any part of it cannot be used."""
     try:
         advice = msgspec.convert(answer, Advice)
     except (msgspec.ValidationError, TypeError, RecursionError) as error:
@@ -62,17 +62,17 @@ def read(answer: Any, matter: Matter, tools: Mapping[str, Any]) -> Advice:
     if not lesson.isprintable():
         raise AdviceError("the lesson holds signs that cannot be printed")
     known, able = open_calls(matter), callable_tools(tools)
-    if len({each.call for each in advice.calls}) < len(advice.calls):
+    if len({call_advice.call for call_advice in advice.calls}) < len(advice.calls):
         raise AdviceError("a call is advised on twice")
-    for each in advice.calls:
-        if each.call not in known:
-            raise AdviceError(f"there is no call {each.call} to be advised on")
-        _check(each, known[each.call][0], able, matter)
+    for call_advice in advice.calls:
+        if call_advice.call not in known:
+            raise AdviceError(f"there is no call {call_advice.call} to be advised on")
+        _check(call_advice, known[call_advice.call][0], able, matter)
     return Advice(advice.calls, scrub(lesson))
 
 
 def _check(advice: CallAdvice, item: CallResult, tools: Mapping[str, Any], matter: Matter) -> None:
-    """Raises: AdviceError where nobody could carry the remedy out."""
+    """Check that a remedy can be carried out. Raises: AdviceError."""
     action = advice.action
     if advice.cause not in CAUSES:
         raise AdviceError(f"{_shown(advice.cause)} is no cause of the taxonomy")
@@ -94,31 +94,34 @@ def _check(advice: CallAdvice, item: CallResult, tools: Mapping[str, Any], matte
 
 
 def mended(failures: Sequence[CallFailure], advice: Advice, matter: Matter) -> tuple[CallFailure, ...]:
-    """Return the failures with the causes and remedies of an advice."""
-    advised = {open_calls(matter)[each.call][1].call.id: each for each in advice.calls}
-    found = []
+    """Return the failures with the causes and remedies of the advice."""
+    advised = {open_calls(matter)[call_advice.call][1].call.id: call_advice for call_advice in advice.calls}
+    failures_now = []
     for failure in failures:
-        each = advised.get(failure.call.id)
-        if each is not None:
-            remedy = _remedy(each, matter)
-            failure = replace(failure, remedy=remedy.text, kind=each.cause, advice=remedy)
-        found.append(failure)
-    return tuple(found)
+        call_advice = advised.get(failure.call.id)
+        if call_advice is not None:
+            remedy = _remedy(call_advice, matter)
+            failure = replace(failure, remedy=remedy.text, kind=call_advice.cause, advice=remedy)
+        failures_now.append(failure)
+    return tuple(failures_now)
 
 
 def added(experience: Experience, advice: Advice, matter: Matter) -> Experience:
-    """Return the experience of the cycle with what an advice adds to it."""
+    """Return the experience of the cycle with the causes, remedies and lesson of the advice."""
     calls: list[TriedCall] = list(experience.calls)
-    for each in advice.calls:
-        if each.call <= len(calls):
-            calls[each.call - 1] = replace(calls[each.call - 1], cause=each.cause, remedy=_remedy(each, matter))
+    for call_advice in advice.calls:
+        if call_advice.call <= len(calls):
+            calls[call_advice.call - 1] = replace(
+                calls[call_advice.call - 1], cause=call_advice.cause, remedy=_remedy(call_advice, matter)
+            )
     return replace(experience, calls=tuple(calls), lesson=_joined(experience.lesson, advice.lesson))
 
 
 def apart(experience: Experience, advice: Advice, id: str) -> Experience | None:
-    """Return an advice as an experience of its own, None where it says nothing for people.
+    """Return the lesson of an advice as a separate experience; None when the advice has no lesson.
 
-    It follows from text of strangers about something trusted: it has no calls, and so no vote, and is untrusted itself.
+    It is used when untrusted text led to the advice and the experience of the cycle is trusted. The new experience has
+    no calls, so it has no vote, and it is untrusted.
     """
     if not advice.lesson:
         return None
@@ -143,7 +146,7 @@ def _joined(lesson: str, more: str) -> str:
 
 
 def _parameters(item: CallResult, tools: Mapping[str, Any]) -> set[str]:
-    """Return the names of the parameters that a call has, or could have."""
+    """Return the names of the parameters that a call has or could have."""
     properties = schema_of(tools.get(item.call.tool)).get("properties")
     named = {name for name in properties if not name.startswith("_")} if isinstance(properties, Mapping) else set()
     return {*item.call.params, *named}

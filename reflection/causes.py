@@ -1,9 +1,9 @@
-"""Causes of calls that did not end well, and what could help: a table from the fault taxonomy; pure.
+"""Causes of calls that did not end well, and remedies: a table from the fault taxonomy; pure.
 
-Looked up by the result's reason, then the exception's type, then the fault's kind, then the status: the most precise
-that is known wins. What is not in the table is said honestly to be unknown. No text of a tool is interpreted; its
-message is only quoted, on one line and cut. The remedy is told twice: as a sentence for people, and as a `Remedy` that
-a planner can carry out.
+The lookup goes by the result's reason, then by the exception's type, then by the fault's kind, then by the status: the
+most precise known entry wins. A case that is not in the table is reported as unknown. No text of a tool is
+interpreted; its message is only quoted, shortened to one line. The remedy has two forms: a sentence for people, and a
+`Remedy` that a planner can carry out.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from spar.data.text import safe_line
 from spar.types import CallFailure, CallResult, Fault, Remedy, RemedyAction
 
 LONGEST_LOOK = 3600.0
-#: Characters of a fault's message, and parameters, that are looked at for the one at fault.
+#: Limits of the search for the parameter at fault: characters of the message, number of parameters.
 _LOOKED_AT, _MOST_PARAMETERS, _NAME_LIMIT = 2_000, 20, 80
 
 
 class Cause(Struct, frozen=True):
-    """A sentence each for cause and remedy; `may_pass` says whether trying again later can help.
+    """Cause and remedy, one sentence for each; `may_pass` says whether a later attempt can succeed.
 
-    `action` is what a planner can do about it; left out: try again where it may pass, else take another tool.
+    `action` is the step that a planner can take. It is used only where the trouble may not pass: where it may, the
+    planner tries again.
     """
 
     cause: str
@@ -69,7 +70,7 @@ BY_REASON: Mapping[str, Cause] = {
     "expired": _EXPIRED,
 }
 
-#: By the name of the exception's class, where that says more than the fault's kind.
+#: Causes by the name of the exception's class, for classes that say more than the fault's kind.
 BY_TYPE: Mapping[str, Cause] = {
     "ConnectionRefusedError": _REFUSED,
     "ConnectError": _REFUSED,
@@ -134,7 +135,7 @@ BY_KIND: Mapping[str, Cause] = {
     "unverified": _UNVERIFIED,
 }
 
-#: Faults of the plan: such a call never ran, so its tool has not failed.
+#: Kinds of faults in the plan itself: such a call never ran, so its tool has not failed.
 STRUCTURAL = frozenset({"unknown_tool", "bad_parameters", "bad_reference", "bad_call", "duplicate_id", "cycle"})
 
 _UNKNOWN = Cause(
@@ -143,23 +144,23 @@ _UNKNOWN = Cause(
 
 
 def explain(item: CallResult, *, soon: float = 5.0, incident: str = "", better: str = "") -> CallFailure | None:
-    """Return the cause of a call that did not end well, with a remedy; None when it did, or was not meant to run,
-    or when a branch of the plan took care of it. Never raises.
+    """Return the cause and the remedy of a call that did not end well; None when it ended well, was not meant to run,
+    or failed in a way that the plan handles. Never raises.
 
-    Args: soon: seconds until it may work again, where nobody has asked for another time; incident: the id of an open
-    one that the call was about; better: a tool that is known to do well at the task.
+    Args: soon: seconds until a retry may work, where the other side named no time; incident: the id of an open
+    incident that the call was about; better: a tool that is known to do well at the task.
     """
     if item.status == "ok" or (item.status == "skipped" and item.reason not in BY_REASON):
         return None
     if item.reason in ("steered", "parked", "handled"):
         return None
-    found = cause_of(item)
-    advice = advise(item, found, soon=soon, incident=incident, better=better)
-    return CallFailure(item.call, _quoted(found.cause, item), found.remedy, kind_of(item), advice)
+    cause = cause_of(item)
+    advice = advise(item, cause, soon=soon, incident=incident, better=better)
+    return CallFailure(item.call, _quoted(cause.cause, item), cause.remedy, kind_of(item), advice)
 
 
 def kind_of(item: CallResult) -> str:
-    """Return the kind of the taxonomy that a result which is not ok is of: one of `BY_KIND`, else "error"."""
+    """Return the kind of a result that is not ok: one of `BY_KIND`, else "error"."""
     if item.is_in_doubt:
         return "in_doubt"
     kind = item.reason if item.reason in BY_REASON else item.fault.kind if item.fault is not None else item.status
@@ -167,10 +168,10 @@ def kind_of(item: CallResult) -> str:
 
 
 def advise(item: CallResult, cause: Cause, *, soon: float, incident: str = "", better: str = "") -> Remedy:
-    """Return the remedy of a failure as a planner can carry it out.
+    """Return the remedy of a failure in the form that a planner can carry out.
 
-    Something that may pass is tried again later; once that was in vain and the trouble is part of an incident, when
-    that is over. A fault that says that it lasts is believed.
+    A failure that may pass is tried again later. If several attempts failed and the call is part of an incident, the
+    remedy is to wait until the incident is over. A fault that is marked as lasting is not retried.
     """
     after = retry_after(item.fault, "timeout" if item.fault is None else item.status, soon) if cause.may_pass else None
     if after is not None:
@@ -187,26 +188,26 @@ def advise(item: CallResult, cause: Cause, *, soon: float, incident: str = "", b
 
 
 def _parameter_of(item: CallResult) -> str:
-    """Return the name of the parameter at fault: what the fault says, else the one that its message names or quotes,
-    else the only one; empty when it may be any of them."""
+    """Return the name of the parameter at fault: the one that the fault's detail names, else the one whose name or
+    value its message contains, else the only parameter; empty when it may be any of several."""
     names = [name for name in item.call.params if isinstance(name, str)]
     if item.fault is not None:
-        told = item.fault.detail.get("parameter")
-        if isinstance(told, str) and told in item.call.params:
-            return told
-        said = item.fault.message[:_LOOKED_AT]
+        stated_name = item.fault.detail.get("parameter")
+        if isinstance(stated_name, str) and stated_name in item.call.params:
+            return stated_name
+        message = item.fault.message[:_LOOKED_AT]
         for name in names[:_MOST_PARAMETERS]:
             value = item.call.params[name]
-            if f"parameter {name!r}" in said or (isinstance(value, str) and len(value) > 2 and value in said):
+            if f"parameter {name!r}" in message or (isinstance(value, str) and len(value) > 2 and value in message):
                 return safe_line(name, _NAME_LIMIT)
     return safe_line(names[0], _NAME_LIMIT) if len(names) == 1 else ""
 
 
 def cause_of(item: CallResult) -> Cause:
-    """Return the table's entry for a result that is not ok; a fault that says it will not pass is believed."""
+    """Return the table's entry for a result that is not ok."""
     if item.reason in BY_REASON:
         return BY_REASON[item.reason]
-    if item.is_in_doubt:  # also of one that timed out: it is not to be tried again unseen
+    if item.is_in_doubt:  # also for a timed out call: somebody must look before it runs again
         return _IN_DOUBT
     return fault_cause(item.fault) if item.fault is not None else BY_KIND.get(item.status, _UNKNOWN)
 
@@ -219,17 +220,18 @@ def fault_cause(fault: Fault) -> Cause:
 
 
 def retry_after(fault: Fault | None, status: str, soon: float) -> float | None:
-    """After how many seconds the same may work: what the other side asked for, else `soon`; None when it will not."""
+    """Return after how many seconds the same call may work: the time that the other side asked for, else `soon`; None
+    when a retry cannot help."""
     if fault is None:
         return soon if status == "timeout" else None
     if not fault.retryable or fault.kind in STRUCTURAL or not fault_cause(fault).may_pass:
         return None
-    asked = fault.detail.get("retry_after")
-    if isinstance(asked, (int, float)) and not isinstance(asked, bool) and math.isfinite(asked) and asked >= 0:
-        return min(float(asked), LONGEST_LOOK)
+    wait = fault.detail.get("retry_after")
+    if isinstance(wait, (int, float)) and not isinstance(wait, bool) and math.isfinite(wait) and wait >= 0:
+        return min(float(wait), LONGEST_LOOK)
     return soon
 
 
 def _quoted(cause: str, item: CallResult) -> str:
-    said = item.fault.message if item.fault is not None else "" if item.reason in BY_REASON else item.reason
-    return safe_line(f"{cause}: {said}" if said else cause)
+    message = item.fault.message if item.fault is not None else "" if item.reason in BY_REASON else item.reason
+    return safe_line(f"{cause}: {message}" if message else cause)

@@ -1,18 +1,20 @@
-"""Credit: what a later word on how things went says of each call that it is about; no I/O.
+"""Credit that later feedback gives to the calls that it is about; no I/O.
 
-A `Thread` holds the calls of one run, of one episode of an environment, or of one cycle that belonged to neither, step
-by step. A word (`Feedback`) comes from a person, from a rule that looks later (`verify`) or from an environment
-(`reflection.environment`). It says of a step its discounted return: the last step before a success has worked, one
-that is `k` steps away from it by `RETURN` to the power of `k`; of a failure the last step is guilty, those before it
-less and less surely. A call that ended well in an episode, or that a rule looks at later, counts when its word comes,
-and not before.
+A `Thread` holds the calls of one run, of one episode of an environment, or of one cycle outside both, step by step.
+Feedback comes from a person (`Feedback`), from a rule that checks later (`verify`), or from an environment
+(`reflection.environment`). It gives each step its discounted return. After a success the last step gets full credit,
+and a step that is `k` steps earlier gets `RETURN` to the power of `k`. After a failure the last step is blamed fully,
+and earlier steps are blamed with decreasing weight. A successful call in an episode, or one that a rule checks later,
+counts only when its feedback comes.
 
-An episode succeeded if its rewards add up to more than nothing; of one that was cut short and brought nothing, nobody
-knows how it would have ended. A step after which the exact situation is the same has changed nothing. An episode that
-another one of the same source follows without a word is over: its calls have told all.
+An episode succeeded if the sum of its rewards is positive. If an episode was cut short without a positive sum, its
+outcome is unknown. A step after which the exact situation is the same has changed nothing and counts as failed. When
+an episode ends because the same source starts another one, without feedback, its calls are judged by their own
+results.
 
-The steps of a thread that is over are kept for a while, for the words of people. Threads are bounded: the session that
-has most of them, or of their steps, forgets its oldest first. So a flood in one session leaves the threads of others.
+The steps of a finished thread are stored for a while, so that people can still give feedback on them. Threads are
+bounded: the session with the most threads, or the most steps, loses its oldest thread first. So a flood in one session
+does not remove the threads of others.
 """
 
 from __future__ import annotations
@@ -31,24 +33,25 @@ from spar.data.text import safe_line
 from spar.records.abilities import is_exact
 from spar.types import ActionResult, Credit, Feedback, FeedbackSource, replace
 
-#: What one step further away from a success leaves of its credit.
+#: Factor by which credit falls for each step further away from a success.
 RETURN = 0.9
-#: Threads, and steps of all of them together and of one, that are kept.
+#: Bounds of what is stored: threads, steps of all threads together, steps of one thread.
 MOST_THREADS, MOST_STEPS, MOST_OF_THREAD = 500, 1_000, 64
-#: Experiences that one step went by.
+#: Bound of the experiences that one step's decisions used.
 _MOST_CASES = 20
 _WHY = 200
 
 
 class Share(Struct):
-    """Share of one session in what is kept: its threads, the one with the oldest last step first, and their steps."""
+    """Share of one session in the stored threads: its threads, the one with the oldest last step first, and the number
+    of their steps."""
 
     threads: dict[str, None] = field(default_factory=dict)
     steps: int = 0
 
 
 class Judged(Struct):
-    """Effects of words: trials of tools, feedback on cycles, credit for experiences, sequences to remember."""
+    """Effects of feedback: trials of tools, feedback on cycles, credit for experiences, sequences to remember."""
 
     trials: list[Trial] = field(default_factory=list)
     feedback: list[Feedback] = field(default_factory=list)
@@ -57,20 +60,20 @@ class Judged(Struct):
 
 
 class CreditBook:
-    """The threads of one agent, and what changed of them since they were last asked for (`changes`)."""
+    """Threads of one agent, and the changes since the last call of `changes`."""
 
     def __init__(self) -> None:
         self.threads: dict[str, Thread] = {}
-        self._of: dict[str, str] = {}  # the thread of a run, an episode or a cycle
-        self._open: SharedDict[str, str] = SharedDict(MOST_THREADS)  # the thread that goes on at a place of a session
+        self._of: dict[str, str] = {}  # thread ids, by the id of a run, an episode or a cycle
+        self._open: SharedDict[str, str] = SharedDict(MOST_THREADS)  # the unfinished episode at each place
         self._shares: dict[str, Share] = {}
         self._steps = self._last = 0
         self._changed: dict[str, tuple[Thread, Step | None] | None] = {}
 
-    # -- what was done
+    # -- steps
 
     def add(self, thread_id: str, episode: Word | None, step: Step, judged: Judged) -> None:
-        """Add a step, of an episode or of another thread; the same cycle's again replaces it."""
+        """Add a step to an episode or to another thread. A second step of the same cycle replaces the first."""
         if episode is not None:
             thread_id = episode.thread
         thread = self.threads.get(thread_id)
@@ -105,14 +108,14 @@ class CreditBook:
             self._forget(next(iter(max(self._shares.values(), key=lambda share: share.steps).threads)))
 
     def begin(self, word: Word, judged: Judged) -> None:
-        """An episode goes on at a place; another one that went on there is over without a word."""
+        """Note that an episode goes on at a place. Another unfinished episode at that place ends without feedback."""
         former = self._open.get(word.session, word.place)
         if former is not None and former != word.thread and (thread := self.threads.get(former)) is not None:
             self._end(thread, None, judged)
         self._open.put(word.session, word.place, word.thread)
 
     def end_run(self, run_id: str, success: bool | None, judged: Judged) -> None:
-        """A run has given its answer: its steps are a sequence."""
+        """Note that a run has given its answer: its steps become a sequence."""
         thread = self.threads.get(run_id)
         if thread is not None and not thread.is_over:
             thread.is_over = True
@@ -120,14 +123,18 @@ class CreditBook:
                 judged.sequences.append((thread, success))
             self._keep(thread)
 
-    # -- what is said of it
+    # -- feedback
 
     def hear(self, word: Word, judged: Judged, *, is_of_call: bool = False) -> None:
-        """Take the word of an environment on what was done in its episode since its last one."""
+        """Apply the feedback of an environment to the steps of its episode since the last feedback.
+
+        Args: is_of_call: whether a call's result carried it; the next perception then repeats the reward, and is not
+        counted.
+        """
         thread = self.threads.get(word.thread)
         if thread is None or thread.is_over:
             return
-        if not is_of_call and thread.is_told:  # the call itself has said so
+        if not is_of_call and thread.is_told:  # the result of the call carried this reward already
             thread.is_told = False
             if not word.is_done:
                 return
@@ -147,7 +154,7 @@ class CreditBook:
             self._blame(thread, "environment", "", judged, only_last=True)
 
     def judge(self, word: Feedback, judged: Judged) -> bool:
-        """Take a word on a run, a cycle or an episode; returns whether anything is known of that."""
+        """Apply feedback on a run, a cycle or an episode; return whether a thread of it is stored."""
         name = self._of.get(word.about, word.about)
         thread = self.threads.get(name)
         judged.feedback.append(word)
@@ -156,16 +163,16 @@ class CreditBook:
         steps = [step for step in thread.steps if word.about in (thread.run_id, step.run_id, step.cycle_id)]
         fresh = [step for step in steps if step.said is not word.success or step.is_open]
         for away, step in enumerate(reversed(steps)):
-            if any(step is each for each in fresh):
-                share, weight = (RETURN**away, 1.0) if word.success else (0.0, RETURN**away)
-                self._try(step, share, weight, judged)
+            if any(step is fresh_step for fresh_step in fresh):
+                success_share, weight = (RETURN**away, 1.0) if word.success else (0.0, RETURN**away)
+                self._try(step, success_share, weight, judged)
                 judged.credits += [Credit(case, word.success) for case in step.cases]
                 step.said, step.is_open = word.success, False
                 self._keep(thread, step)
         return True
 
     def _end(self, thread: Thread, success: bool | None, judged: Judged) -> None:
-        """An episode is over; None: nothing but its calls has said how."""
+        """End an episode. With `success` None, only the results of its calls say how they went."""
         if thread.is_over:
             return
         thread.is_over = True
@@ -182,7 +189,7 @@ class CreditBook:
         self._close(thread)
 
     def _cut(self, thread: Thread) -> None:
-        """An episode was cut short: of the steps that nobody has judged, nobody will."""
+        """End an episode that was cut short: its open steps stay without judgement."""
         thread.is_over = True
         for step in thread.steps:
             if step.is_open:
@@ -200,7 +207,7 @@ class CreditBook:
                 self._say(thread, step, True, RETURN**away, by, why, judged)
 
     def _blame(self, thread: Thread, by: FeedbackSource, why: str, judged: Judged, *, only_last: bool = False) -> None:
-        """The last step has failed; of those before it nobody knows, only that they led there."""
+        """Count the last step as failed. The steps before it led there, so they get a failed trial of lower weight."""
         for away, step in enumerate(reversed(thread.steps)):
             if not step.is_open or (only_last and away):
                 continue
@@ -220,7 +227,7 @@ class CreditBook:
         self._keep(thread, step)
 
     def _try(self, step: Step, share: float, weight: float, judged: Judged) -> None:
-        """Each call that ended well is tried anew, with what is known now; one that failed has been counted."""
+        """Add a trial for each successful call, with the share that is now known; a failed call was counted before."""
         for call, task in zip(step.calls, step.tasks, strict=True):
             if call.status == "ok" and call.success is not False:
                 judged.trials.append(Trial(call.tool, task, share, call.latency, weight=weight))
@@ -229,15 +236,15 @@ class CreditBook:
             for call in step.calls
         ]
 
-    # -- what is kept: a row for each step, and one for a thread of which there is more to say
+    # -- rows: one for each step, and one for each thread that has more than its steps
 
     def changes(self) -> dict[str, Any]:
-        """Return the rows to be written, by key, None for one to be deleted; they are not given twice."""
+        """Return the rows that changed since the last call, by key; None for a row to delete."""
         changed, self._changed = self._changed, {}
-        return {key: None if each is None else _row(*each) for key, each in changed.items()}
+        return {key: None if entry is None else _row(*entry) for key, entry in changed.items()}
 
     def restore(self, rows: Mapping[str, Any]) -> None:
-        """Take up the rows that were written, before anything else; what cannot be read is dropped."""
+        """Load the stored rows, before anything else; rows that cannot be read are deleted."""
         steps: list[tuple[str, Step]] = []
         for key, row in rows.items():
             try:
@@ -247,12 +254,12 @@ class CreditBook:
                     self._put(msgspec.convert(row, Thread))
             except (msgspec.ValidationError, KeyError, TypeError):
                 self._changed[key] = None
-        for name, step in sorted(steps, key=lambda each: each[1].number):
+        for name, step in sorted(steps, key=lambda pair: pair[1].number):
             thread = self.threads.get(name) or Thread(name, session=step.session)
             self._put(thread)
             thread.steps.append(step)
             self._count(thread, 1)
-            self._of.update({each: name for each in (step.cycle_id, step.run_id, thread.name) if each})
+            self._of.update({alias: name for alias in (step.cycle_id, step.run_id, thread.name) if alias})
             self._last = step.number
         for name, thread in self.threads.items():
             if thread.place and not thread.is_over:
@@ -265,7 +272,7 @@ class CreditBook:
             self._changed[_of_thread(thread.id)] = thread, None
 
     def _put(self, thread: Thread) -> None:
-        """Make a thread the last one, of all and of its session: their order is that of their last step."""
+        """Move a thread to the end of all threads and of its session's: the order is that of the last steps."""
         self.threads.pop(thread.id, None)
         self.threads[thread.id] = thread
         share = self._shares.setdefault(thread.session, Share())
@@ -277,7 +284,7 @@ class CreditBook:
         self._shares[thread.session].steps += more
 
     def _leave(self, thread: Thread) -> None:
-        """Note that an episode does not go on where it did."""
+        """Note that an episode no longer goes on at its place."""
         if self._open.get(thread.session, thread.place) == thread.id:
             self._open.pop(thread.session, thread.place)
 
@@ -290,9 +297,9 @@ class CreditBook:
             del self._shares[thread.session]
         for step in thread.steps:
             self._changed[step.cycle_id] = None
-            for each in (step.cycle_id, step.run_id, thread.name):
-                if self._of.get(each) == name:
-                    del self._of[each]
+            for alias in (step.cycle_id, step.run_id, thread.name):
+                if self._of.get(alias) == name:
+                    del self._of[alias]
         self._leave(thread)
         self._changed[_of_thread(name)] = None
 
@@ -308,19 +315,24 @@ def _row(thread: Thread, step: Step | None) -> Any:
 
 
 def cases_of(result: ActionResult) -> list[tuple[str, str]]:
-    """Return the experiences that decisions of an action went by, each with the id of the call that was decided on."""
+    """Return the experiences that decisions of an action used, each with the id of the call that was decided on."""
     learnt = result.action.learnt if result.action is not None else ()
-    found = ((case, each.call_id) for each in learnt if each.is_used and each.call_id for case in each.cases)
-    return list(dict.fromkeys(found))[:_MOST_CASES]
+    used = (
+        (case, decision.call_id)
+        for decision in learnt
+        if decision.is_used and decision.call_id
+        for case in decision.cases
+    )
+    return list(dict.fromkeys(used))[:_MOST_CASES]
 
 
 def credits_of(result: ActionResult, unsure: Iterable[str]) -> list[Credit]:
-    """Return the credit of experiences for calls of which it is known how they went."""
+    """Return the credit of experiences for calls whose result is known; `unsure` are the ids of the other calls."""
     ended = {item.call.id: item for item in result.results}
-    open_ = set(unsure)
+    unsure_ids = set(unsure)
     credits = []
     for case, call_id in cases_of(result):
         item = ended.get(call_id)
-        if item is not None and call_id not in open_ and item.status in ("ok", "failed", "timeout"):
+        if item is not None and call_id not in unsure_ids and item.status in ("ok", "failed", "timeout"):
             credits.append(Credit(case, item.status == "ok"))
     return credits

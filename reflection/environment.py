@@ -1,8 +1,9 @@
-"""Words of environments on how things went in an episode, as perceptions and results carry them; pure.
+"""Feedback of environments on an episode, read from perceptions and from results of calls; pure.
 
-An environment's trusted perceptions carry `episode`, a name; `reward`, a number, for what was done since the last one;
-`done`, true once it is over, perhaps `success`; `cut` beside `done` where it was cut short, as by a limit of steps. A
-tool of it may say the same at once, by returning a table with `reward` and `done`.
+The trusted perceptions of an environment carry `episode`, a name; `reward`, a number for the actions since the last
+perception; `done`, true once the episode is over; perhaps `success`; and `cut` beside `done` when the episode was cut
+short, for example by a limit of steps. A tool of the environment may report the same at once, by returning a table
+with `reward` and `done`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from spar.types import ActionResult, Perception, replace
 
 #: Characters of the name of an episode.
 _LONGEST_NAME = 120
-#: Parts of a perception that are looked at for an episode's word.
+#: Parts of a perception that are searched for feedback.
 _MOST_EVIDENCE = 50
 
 
 class Word(Struct, frozen=True):
-    """Message of an environment of a session, in one perception or result."""
+    """Feedback of an environment in a session, from one perception or one result."""
 
     episode: str
     session: str
@@ -38,22 +39,23 @@ class Word(Struct, frozen=True):
 
     @property
     def thread(self) -> str:
-        """Return the id of its thread: elsewhere an episode of the same name is another one."""
+        """Return the id of the episode's thread; it holds the place, because another place may have an episode of the
+        same name."""
         return f"{self.episode} at {self.place}"
 
 
 def words_in(perceptions: Iterable[Perception], session: str) -> Iterator[Word]:
-    """Yield what environments say in trusted perceptions, and in the parts that they were fused from."""
+    """Yield the feedback of environments in trusted perceptions and in the parts that they were fused from."""
     for perception in perceptions:
-        parts = [part for part in perception.evidence[:_MOST_EVIDENCE] if part.id != perception.id]
-        for each in (perception, *parts):
-            if (word := _word_of(each, session)) is not None:
+        others = [part for part in perception.evidence[:_MOST_EVIDENCE] if part.id != perception.id]
+        for part in (perception, *others):
+            if (word := _word_of(part, session)) is not None:
                 yield word
 
 
 def word_of_calls(result: ActionResult, episode: Word) -> Word | None:
-    """Return what the tools of an environment say of an episode by what they returned; None when they say nothing."""
-    found = [
+    """Return the feedback on an episode that the results of an environment's tools carry; None when they carry none."""
+    outputs = [
         item.output
         for item in result.results
         if item.status == "ok"
@@ -61,27 +63,27 @@ def word_of_calls(result: ActionResult, episode: Word) -> Word | None:
         and "reward" in item.output
         and "done" in item.output
     ]
-    if not found:
+    if not outputs:
         return None
-    is_done, is_cut = (any(each.get(name) is True for each in found) for name in ("done", "cut"))
-    reward = sum(_number(each["reward"]) for each in found)
+    is_done, is_cut = (any(output.get(name) is True for output in outputs) for name in ("done", "cut"))
+    reward = sum(_number(output["reward"]) for output in outputs)
     return replace(episode, reward=reward, is_done=is_done, success=None, is_cut=is_cut)
 
 
 def _word_of(perception: Perception, session: str) -> Word | None:
-    given = perception.attributes
-    name = given.get("episode")
+    attributes = perception.attributes
+    name = attributes.get("episode")
     if perception.trust != "trusted" or not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
         return None
-    success = given.get("success")
+    success = attributes.get("success")
     return Word(
         name,
         session,
         perception.source,
-        _number(given.get("reward")),
-        given.get("done") is True,
+        _number(attributes.get("reward")),
+        attributes.get("done") is True,
         success if isinstance(success, bool) else None,
-        given.get("cut") is True,
+        attributes.get("cut") is True,
     )
 
 

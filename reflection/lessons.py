@@ -1,11 +1,10 @@
 """Lessons of an action: one experience to remember; pure.
 
-The situation is told in the words of what was perceived, their beginning only and without what looks
-like a secret. What people said and what they were told is kept whole beside it, so that it is found again by any of its
-words. The
-lesson is made of names and the table's own sentences (kinds, intents, tools, parameters' names): no value of a
-parameter and no recalled text, so nothing that was only remembered is learnt. A tool's error message is quoted in
-`cause`, nowhere else.
+The situation holds the beginning of each perceived text, without anything that looks like a secret. The messages of
+people and the answers to them are stored whole beside it, so that a search for any of their words finds them. The
+lesson consists of names and of the sentences of the table (kinds, intents, tools, names of parameters). It holds no
+value of a parameter and no recalled text, so a remembered text is never learnt a second time. Only `cause` quotes a
+tool's error message.
 """
 
 from __future__ import annotations
@@ -21,30 +20,30 @@ from spar.data.text import safe_line
 from spar.records.abilities import kind_of_task, of_strangers, situation_of, whoever
 from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, Trust
 
-#: Perceptions of this source bring recalled text.
+#: Source of the perceptions that carry recalled text.
 RECALLED = "memory"
-#: The kind of what people say.
+#: Kind of the perceptions that carry a person's message.
 MESSAGE = "message"
-#: Characters that are looked at for secrets in one go.
+#: Characters that are searched for secrets without a pause.
 _AT_ONCE = 32_768
 _NAMED = 5
-#: Perceptions whose words are looked at for the line of a situation.
+#: Perceptions whose texts go into the line of a situation.
 _LOOKED_AT = 50
 _NAME_LIMIT = 80
 _TASK_LIMIT = 600  # of the name of a task, whose parts are short
 _WORDS_LIMIT = 160
-_SCRUBBED = 2_000  # characters that are searched for secrets: more than are kept
+_SCRUBBED = 2_000  # characters that are searched for secrets: more than are stored
 
 
 def leading(perceptions: Iterable[Perception]) -> Perception | None:
-    """Return the most urgent perception, the first of equals."""
-    every = tuple(perceptions)  # most follow from one
-    return every[0] if len(every) == 1 else max(every, key=lambda each: each.importance, default=None)
+    """Return the most urgent perception, the first of equally urgent ones."""
+    every = tuple(perceptions)  # most actions follow from one perception
+    return every[0] if len(every) == 1 else max(every, key=lambda perception: perception.importance, default=None)
 
 
 def task_of(call: Call | None, action: Action | None) -> str:
-    """Return the task: the one that the planner noted in the call's `_task`, else the situation of the leading
-    perception. Where strangers had a say, in what was noticed or in the call's parameters, its name says so."""
+    """Return the task of a call: the one in the call's `_task`, which the planner set, else the situation of the
+    leading perception. The name of the task says so when untrusted text led to the call or to its parameters."""
     return _tasks((call,), action)[0]
 
 
@@ -55,21 +54,21 @@ def tasks_of(result: ActionResult) -> list[str]:
 
 def _tasks(calls: Iterable[Call | None], action: Action | None) -> list[str]:
     perceptions = action.perceptions if action is not None else ()
-    is_all_strange = bool(perceptions) and all(each.trust == "untrusted" for each in perceptions)
-    found: Perception | None = None
-    noticed: str | None = None
+    is_all_untrusted = bool(perceptions) and all(perception.trust == "untrusted" for perception in perceptions)
+    lead: Perception | None = None
+    situation: str | None = None
     tasks = []
     for call in calls:
-        noted = call.meta.get("_task") if call is not None else None
-        is_strange = call is not None and call.meta.get("_trust") == "untrusted"
-        if isinstance(noted, str):
-            task, is_strange = safe_line(noted, _TASK_LIMIT), is_strange or is_all_strange
+        named_task = call.meta.get("_task") if call is not None else None
+        is_untrusted = call is not None and call.meta.get("_trust") == "untrusted"
+        if isinstance(named_task, str):
+            task, is_untrusted = safe_line(named_task, _TASK_LIMIT), is_untrusted or is_all_untrusted
         else:
-            if noticed is None:  # the same for all calls that nothing is noted of
-                found = leading(perceptions)
-                noticed = situation_of(found) if found is not None else ""
-            task, is_strange = noticed, is_strange or (found is not None and found.trust == "untrusted")
-        tasks.append(of_strangers(task) if is_strange else task)
+            if situation is None:  # the same for all calls without a task of their own
+                lead = leading(perceptions)
+                situation = situation_of(lead) if lead is not None else ""
+            task, is_untrusted = situation, is_untrusted or (lead is not None and lead.trust == "untrusted")
+        tasks.append(of_strangers(task) if is_untrusted else task)
     return tasks
 
 
@@ -85,9 +84,10 @@ def experience_of(
     said: str = "",
     answer: str = "",
 ) -> Experience | None:
-    """Return the experience of a result; None when nothing was called, said or broken.
+    """Return the experience of a result; None when there was no call, no answer and no fault.
 
-    Args: tasks: of the calls of the result; said, answer: what people said and were told, whole and without secrets.
+    Args: tasks: the tasks of the result's calls; said, answer: the messages of people and the answer to them, whole
+    and without secrets.
     """
     action = result.action
     if not result.results and result.fault is None and (action is None or (not action.calls and action.output is None)):
@@ -114,7 +114,7 @@ def experience_of(
 
 
 def said_in(action: Action | None) -> str:
-    """Return the words of people that an action is about, whole; nothing that was only recalled."""
+    """Return the messages of people that an action is about, whole, without recalled text."""
     perceptions = action.perceptions if action is not None else ()
     return "\n".join(item.text for item in perceptions if item.kind == MESSAGE and item.source != RECALLED)
 
@@ -128,9 +128,9 @@ def answer_of(action: Action | None) -> str:
 
 
 async def without_secrets(text: str) -> str:
-    """A text of any length without what looks like a secret.
+    """Return a text of any length without anything that looks like a secret.
 
-    A long one is looked at in pieces, divided where a line or a word ends; others have their turn in between.
+    A long text is searched in pieces that end at the end of a line or a word; other tasks run between the pieces.
     """
     pieces: list[str] = []
     while text:
@@ -157,7 +157,8 @@ def _situation(perceptions: Sequence[Perception]) -> str:
 
 
 def _about(perception: Perception) -> str:
-    """`alert (restart_service) about nginx: nginx is down on web1`; of recalled text only what it was."""
+    """Return one line about a perception, `alert (restart_service) about nginx: nginx is down on web1`; recalled text
+    is left out."""
     name = safe_line(perception.kind or perception.source, _NAME_LIMIT)
     intent = f" ({safe_line(perception.intent, _NAME_LIMIT)})" if perception.intent else ""
     subject = f" about {safe_line(perception.subject, _NAME_LIMIT)}" if perception.subject else ""
@@ -172,7 +173,7 @@ def _calls_line(calls: list[Call], action: Action | None) -> str:
 
 
 def _signature(call: Call) -> str:
-    """`note(text, tags)`: the names of the parameters, not their values, which may be secret."""
+    """Return `note(text, tags)`: the names of the parameters without their values, which may be secret."""
     return safe_line(f"{call.tool}({', '.join(map(str, list(call.params)[:10]))})", 2 * _NAME_LIMIT)
 
 
@@ -188,18 +189,18 @@ def _cause(result: ActionResult, failures: tuple[CallFailure, ...]) -> str:
 
 
 def _lesson(result: ActionResult, outcome: Outcome, task: str) -> str:
-    """Say why it worked or failed and what could help, in the table's words."""
-    of_task = f"for {task}: " if task else ""
-    told = []
+    """Return why the action worked or failed and what could help, in the table's words."""
+    prefix = f"for {task}: " if task else ""
+    sentences = []
     if outcome.worked:
-        told.append(f"{_few(_tools(outcome.worked), ', ')} worked")
-    told += [
+        sentences.append(f"{_few(_tools(outcome.worked), ', ')} worked")
+    sentences += [
         f"{item.call.tool} did not: {cause_of(item).cause}; {cause_of(item).remedy}" for item in outcome.failed[:3]
     ]
     if result.fault is not None:
         cause = fault_cause(result.fault)
-        told.append(f"acting broke off: {cause.cause}; {cause.remedy}")
-    return safe_line(of_task + "; ".join(told)) if told else ""
+        sentences.append(f"acting broke off: {cause.cause}; {cause.remedy}")
+    return safe_line(prefix + "; ".join(sentences)) if sentences else ""
 
 
 def _tools(items: tuple[CallResult, ...]) -> list[str]:

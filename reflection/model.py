@@ -1,4 +1,4 @@
-"""A reflector that also asks a model, after cycles that taught something; what the rules say stands in any case.
+"""Reflector that also asks a model, after cycles that taught something. The findings of the rules stand in any case.
 
     [plan]
     use = "llm"
@@ -8,14 +8,15 @@
     use = "model"
     options = { within = 10.0, requests = 12 }
 
-The planner lends its model, and with it providers, timeouts, breakers, budgets and the record of requests. The model is
-asked in the reflect phase of the cycle, for at most `within` seconds: what it adds is written in the transaction that
-ends the cycle, with all that the rules have found. A process that is killed meanwhile has lost neither; its cycle is
-reflected on again. Where no answer comes that can be used, the reflection is that of the rules, and says why.
+The planner lends its model, and with it the providers, timeouts, breakers, budgets and the record of requests. The
+model is asked in the reflect phase of the cycle, for at most `within` seconds. Its advice is written in the
+transaction that ends the cycle, together with the findings of the rules. A process that is killed before that loses
+neither, because its cycle is reflected on again. Without a usable answer, the reflection is that of the rules and says
+why.
 
-It is asked when a call failed, when one worked that was known not to, when an environment or a person has said how
-earlier steps went, and when a run or an episode of several steps is over. The same matter is not asked about again
-within an hour, and what was said of it holds for a day: it stands in a row of its own.
+The model is asked when a call failed, when a call worked that usually fails, when an environment or a person gave
+feedback on earlier steps, and when a run or an episode of several steps is over. The same matter is not asked about
+again within an hour, and an answer holds for a day; both are stored in a row.
 """
 
 from __future__ import annotations
@@ -45,21 +46,24 @@ from spar.types import ActionResult, Advised, Fault, Reflection, Trust, replace
 #: Seconds within which the same matter is not asked about again, and for which an answer holds.
 HOUR: Final = 3600.0
 HOLDS: Final = 24 * HOUR
-#: Matters that are remembered.
+#: Matters that are stored.
 MOST_MATTERS: Final = 500
-#: Of the requests of an hour, the part that one session may have.
+#: Share of an hour's requests that one session may use.
 _SHARE: Final = 0.5
-#: The ability of a tool up to which it is a surprise that it worked.
+#: Ability of a tool up to which a success is a surprise.
 _UNLIKELY: Final = 0.2
-#: Tokens of an answer.
+#: Bound of an answer, in tokens.
 _ANSWER: Final = 1_000
-#: Seconds of the phase that are left for what comes after the answer.
+#: Seconds of the phase that are left for the work after the answer.
 _LEFT: Final = 1.0
 
 
 class Thought(Struct):
-    """Matter of a session that a model was asked about, by its name, when (seconds since 1970), and the answer; None:
-    none could be used."""
+    """Matter of a session that a model was asked about.
+
+    `name` is the name of the matter, `at` the time in seconds since 1970. `answer` is None when no answer could be
+    used.
+    """
 
     name: str
     session: str
@@ -70,8 +74,8 @@ class Thought(Struct):
 class ModelReflect(Reflect):
     """The standard reflector, which also asks the planner's model.
 
-    Args: task_prior, discount, half_life, look_again: as for `Reflect`; within: the seconds that an answer may take,
-    and the cycle with it; requests: how many there may be in an hour, of which one session may have half.
+    Args: task_prior, discount, half_life, look_again: as for `Reflect`; within: the most seconds that an answer may
+    take, which the cycle then takes longer; requests: the most requests in an hour, of which one session may use half.
     """
 
     def __init__(
@@ -94,27 +98,27 @@ class ModelReflect(Reflect):
         self._left: set[asyncio.Future[Any]] = set()
 
     def borrow(self, lent: Lent) -> None:
-        """Ask the model that the planner lends, in the place of the one that was lent before."""
+        """Use the model that the planner lends, in place of an earlier one."""
         self._ask = lent.ask
 
     def attach(self, host: Host) -> None:
-        """Remember in the agent's memory what was asked."""
+        """Store the matters and answers in the agent's memory."""
         super().attach(host)
         self._host, self._own_rows, self._knows_thoughts = host, host.rows("advice"), False
 
     async def reflect(self, result: ActionResult, context: Context | None = None) -> Reflection:
-        """Reflect on a result, by rules and then by a model. Never raises for any `ActionResult`."""
+        """Reflect on a result, by rules and then with the model. Never raises for any `ActionResult`."""
         reflection = await super().reflect(result, context)
         host, ask = self._host, self._ask
         if context is None or host is None or ask is None or context.learning == "off":
             return reflection
         matter = self._matter(reflection, result, context)
-        return reflection if matter is None else await self._thought_over(reflection, matter, context, host, ask)
+        return reflection if matter is None else await self._with_thought(reflection, matter, context, host, ask)
 
-    # -- whether there is anything to ask
+    # -- the matter
 
     def _matter(self, reflection: Reflection, result: ActionResult, context: Context) -> Matter | None:
-        """Return the matter that the cycle taught something about; None for an uneventful one."""
+        """Return the matter that the cycle taught something about; None for an uneventful cycle."""
         action = result.action
         acted = bool(result.results) or result.fault is not None
         has_own = acted or (action is not None and (bool(action.calls) or action.output is not None))
@@ -150,10 +154,10 @@ class ModelReflect(Reflect):
 
     # -- asking
 
-    async def _thought_over(
+    async def _with_thought(
         self, reflection: Reflection, matter: Matter, context: Context, host: Host, ask: Ask
     ) -> Reflection:
-        await self._take_up(context.cycle_id)
+        await self._load_thoughts(context.cycle_id)
         tools = host.tools()
         is_trusted = reflection.experiences[matter.about].trust == "trusted"
         trust: Trust = trust_of(matter, tools) if is_trusted else "untrusted"
@@ -164,46 +168,47 @@ class ModelReflect(Reflect):
                 return reflection
             try:
                 return with_advice(reflection, read(known.answer, matter, tools), matter, trust, host.clock)
-            except AdviceError:  # its tool is not there any more
+            except AdviceError:  # the tool of the stored answer no longer exists
                 return reflection
         if not self._may_ask(context.session, now):
-            return _told(reflection, "limited", "the requests of this hour are used up", context, host)
+            return _with_note(reflection, "limited", "the requests of this hour are used up", context, host)
         thought = Thought(name, context.session, now)
-        self._think(thought, context.cycle_id)  # it counts, whatever comes of it
+        self._store(thought, context.cycle_id)  # the request counts even if no answer comes
         came, why, advice = await self._asked(matter, tools, trust, context, host, ask)
         if advice is not None:
             thought.answer = msgspec.to_builtins(advice)
-            self._think(thought, context.cycle_id)
+            self._store(thought, context.cycle_id)
             reflection = with_advice(reflection, advice, matter, trust, host.clock)
-        return _told(reflection, came, why, context, host)
+        return _with_note(reflection, came, why, context, host)
 
     async def _asked(
         self, matter: Matter, tools: Mapping[str, Any], trust: Trust, context: Context, host: Host, ask: Ask
     ) -> tuple[Advised, str, Advice | None]:
-        """Return what came of asking, why, and the advice if it can be used."""
+        """Ask the model; return how that ended, why, and the advice if it can be used."""
         data = {"type": "data", "kind": "cycle", "data": {**question(matter, tools), "trust": trust}}
         seconds = self.within
         if context.deadline is not None:
             seconds = min(seconds, context.deadline - host.clock.monotonic() - _LEFT)
         if seconds <= 0:
             return "late", "the phase has no time left to ask", None
-        asked = ModelQuestion(INSTRUCTIONS, (data,), schema(matter), _ANSWER, "reflect", context.cycle_id)
+        model_question = ModelQuestion(INSTRUCTIONS, (data,), schema(matter), _ANSWER, "reflect", context.cycle_id)
         try:
-            advice = read(await self._in_time(ask(asked), seconds), matter, tools)
+            advice = read(await self._in_time(ask(model_question), seconds), matter, tools)
         except AdviceError as error:
             return "malformed", str(error), None
         except TimeoutError:
             return "late", f"no answer came within {seconds:g} s", None
         except ContractError as error:
             return "malformed", Fault.of(error).message, None
-        except SparError as error:  # no model can be asked: it rests, or there is nothing left of a budget
+        except SparError as error:  # no model can be asked: its breaker is open, or a budget is used up
             return "unanswered", Fault.of(error).message, None
         except Exception as error:
             return "failed", Fault.of(error).message, None
         return ("nothing" if advice.is_empty else "added"), matter.why, advice
 
     async def _in_time(self, work: Awaitable[Any], seconds: float) -> Any:
-        """Await an answer, and leave it behind when its time is over, even if it ignores that. Raises: TimeoutError."""
+        """Await an answer. When its time is over, cancel it and return at once, even if it ignores the cancellation.
+        Raises: TimeoutError."""
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait([task], timeout=seconds)
@@ -213,46 +218,46 @@ class ModelReflect(Reflect):
         finally:
             if not task.done():
                 self._left.add(task)
-                task.add_done_callback(self._gone)
+                task.add_done_callback(self._drop_task)
                 task.cancel()
 
-    def _gone(self, task: asyncio.Future[Any]) -> None:
+    def _drop_task(self, task: asyncio.Future[Any]) -> None:
         self._left.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody waits for it any more
+            task.exception()  # read it, because no other code awaits this task
 
     def _may_ask(self, session: str, now: float) -> bool:
-        """Return whether there is a request left in this hour, for all and for the session."""
-        last = [each for each in self._thoughts.values() if 0 <= now - each.at < HOUR]
-        own = sum(each.session == session for each in last)
-        return len(last) < self.requests and own < max(1, int(self.requests * _SHARE))
+        """Return whether a request is left in this hour, for the agent and for the session."""
+        recent = [thought for thought in self._thoughts.values() if 0 <= now - thought.at < HOUR]
+        of_session = sum(thought.session == session for thought in recent)
+        return len(recent) < self.requests and of_session < max(1, int(self.requests * _SHARE))
 
     # -- rows
 
-    async def _take_up(self, cycle_id: str) -> None:
-        """Take up what earlier processes asked, once."""
+    async def _load_thoughts(self, cycle_id: str) -> None:
+        """Load the thoughts of earlier processes, once."""
         if self._knows_thoughts or self._own_rows is None:
             return
         try:
             rows = await self._own_rows.list()
-        except Exception as error:  # it is tried again with the next matter
+        except Exception as error:  # the next matter loads them again
             fault = Fault.of(error, part="reflect", phase="reflect")
             self._publish(ErrorOccurred(cycle_id=cycle_id, phase="reflect", error=fault, policy="continue"))
             return
         if self._knows_thoughts:
             return
         self._knows_thoughts = True
-        found: list[Thought] = []
+        thoughts: list[Thought] = []
         for name, row in rows.items():
             try:
-                found.append(msgspec.convert(row, Thought))
+                thoughts.append(msgspec.convert(row, Thought))
             except msgspec.ValidationError:
                 self._own_rows.drop(name)
-        for thought in sorted(found, key=lambda each: each.at):
+        for thought in sorted(thoughts, key=lambda thought: thought.at):
             self._put(thought)
 
-    def _think(self, thought: Thought, cycle_id: str) -> None:
-        """Remember what was asked and said, with the cycle's end."""
+    def _store(self, thought: Thought, cycle_id: str) -> None:
+        """Store a thought together with the cycle's end."""
         if self._own_rows is not None:
             self._own_rows.keep(thought.name, msgspec.to_builtins(thought), cycle_id=cycle_id)
         self._put(thought, cycle_id)
@@ -264,29 +269,30 @@ class ModelReflect(Reflect):
 
 
 def with_advice(reflection: Reflection, advice: Advice, matter: Matter, trust: Trust, clock: Clock) -> Reflection:
-    """Return a reflection with an advice. One that follows from text of strangers changes nothing that is trusted: it
-    is an experience of its own."""
+    """Return a reflection with an advice. Advice that follows from untrusted text changes no trusted experience; it
+    becomes a separate one."""
     if advice.is_empty:
         return reflection
     experiences = list(reflection.experiences)
     about = matter.about
     if experiences[about].trust == "trusted" and trust == "untrusted":
-        found = apart(experiences[about], advice, clock.new_id())
-        return reflection if found is None else replace(reflection, experiences=(*experiences, found))
+        lesson = apart(experiences[about], advice, clock.new_id())
+        return reflection if lesson is None else replace(reflection, experiences=(*experiences, lesson))
     experiences[about] = added(experiences[about], advice, matter)
     return replace(reflection, experiences=experiences, failures=mended(reflection.failures, advice, matter))
 
 
-def _told(reflection: Reflection, came: Advised, why: str, context: Context, host: Host) -> Reflection:
-    """Return the reflection with a note of what came of asking, and have the cycle's record say so."""
+def _with_note(reflection: Reflection, came: Advised, why: str, context: Context, host: Host) -> Reflection:
+    """Return the reflection with the outcome of asking, and note that outcome in the cycle's record."""
     host.note(context.cycle_id, lambda: {"kind": "advice", "came": came, "why": why})
     return replace(reflection, advised=came)
 
 
 def _name_of(matter: Matter, trust: str, session: str) -> str:
-    """Return the name by which the same matter is known again: of one session, situation, trust and way to fail."""
+    """Return the name of a matter; equal matters get the same name. It covers session, situation, trust and the kinds
+    of the failures, or the feedback and the end of the sequence."""
     failed = sorted({(item.call.tool, failure.kind) for item, failure in open_calls(matter).values()})
-    said = sorted({(word.by, word.success) for word in matter.words}) if not failed else []
+    feedback = sorted({(word.by, word.success) for word in matter.words}) if not failed else []
     ended = None if matter.sequence is None or failed else (matter.sequence.key, matter.sequence.success)
-    told = json.dumps([session, matter.key, trust, failed, said, ended])
-    return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    parts = json.dumps([session, matter.key, trust, failed, feedback, ended])
+    return blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

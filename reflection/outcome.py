@@ -1,8 +1,8 @@
 """Judgement of an action; pure.
 
-Finished is not the same as verified: a call that ended well and stated a postcondition (`_expect`) is verified, for any
-other one its tool's word is all there is. What was not meant to run (another branch, a newer message) or was not
-allowed to says nothing about success.
+A finished call is not always a verified one. A call that ended well and stated a postcondition (`_expect`) is
+verified; for any other call the tool's own result is the only evidence. A call that was not meant to run (another
+branch, a newer message) or was not allowed to run says nothing about success.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from msgspec import Struct
 
 from spar.types import ActionResult, CallResult
 
-#: `CallResult.reason`s that mean: this call still goes on elsewhere or waits its turn.
+#: Values of `CallResult.reason` for a call that still goes on elsewhere or waits for its turn.
 _OPEN = frozenset({"parked", "detached", "steered"})
 
 
 class Outcome(Struct, frozen=True):
-    """`score` is 0..1; `success` None while nobody knows; the counts are of calls."""
+    """Judgement of one action: `score` is 0..1; `success` is None while it is unknown; `worked` and `failed` are
+    calls."""
 
     score: float
     success: bool | None
@@ -28,36 +29,36 @@ class Outcome(Struct, frozen=True):
 def judge(result: ActionResult) -> Outcome:
     """Judge an action. Never raises.
 
-    The score is the share of calls that ended well among those that should have; one that is in doubt counts half.
-    Success needs that nothing failed, nothing is open or in doubt, and that something was done or said.
+    The score is the share of calls that ended well among those that should have; a call in doubt counts half. An
+    action succeeded when no call failed, none is open or in doubt, and a call ended well or an answer was given.
     """
     worked = tuple(item for item in result.results if item.status == "ok" and item.reason != "detached")
     failed = tuple(item for item in result.results if has_failed(item))
     unknown = [item for item in result.results if item.status in ("in_doubt", "cancelled") or item.reason in _OPEN]
     doubted = sum(item.status == "in_doubt" for item in unknown)
     verified = sum(item.verified is True for item in worked)
-    said = result.action is not None and result.action.output is not None
+    has_answer = result.action is not None and result.action.output is not None
     broken = result.fault is not None or (result.status == "failed" and not worked)
-    meant = len(worked) + len(failed) + doubted
-    score = 0.0 if broken else (len(worked) + 0.5 * doubted) / meant if meant else 1.0
-    return Outcome(score, _success(result, bool(failed) or broken, bool(unknown), bool(worked) or said),
+    expected = len(worked) + len(failed) + doubted
+    score = 0.0 if broken else (len(worked) + 0.5 * doubted) / expected if expected else 1.0
+    return Outcome(score, _success(result, bool(failed) or broken, bool(unknown), bool(worked) or has_answer),
                    _text(result, worked, failed, len(unknown), verified), worked, failed)  # fmt: skip
 
 
 def has_failed(item: CallResult) -> bool:
     """Return whether a call should have ended well and did not.
 
-    A throw that a branch of the plan handles was foreseen; a refusal is a decision, not a failure of the tool.
+    An exception that a branch of the plan handles was foreseen. A refusal is a decision, not a failure of the tool.
     """
     if item.status in ("failed", "timeout"):
         return item.reason != "handled"
     return item.status == "skipped" and item.reason == "dep_failed"
 
 
-def _success(result: ActionResult, has_failures: bool, is_open: bool, has_done: bool) -> bool | None:
+def _success(result: ActionResult, has_failures: bool, is_open: bool, has_effect: bool) -> bool | None:
     if has_failures:
         return False
-    if is_open or result.status == "interrupted" or not has_done:
+    if is_open or result.status == "interrupted" or not has_effect:
         return None
     return True
 

@@ -1,7 +1,7 @@
-"""The question to a model on a cycle that taught something; pure.
+"""Question to a model about a cycle that taught something; pure.
 
-It holds names, parameters without secrets, and the words of what was perceived and of faults, cut; all of it is data,
-which says where it is from and how far it can be trusted.
+It holds names, parameters without secrets, and shortened texts of perceptions and faults. All of it is data that names
+its source and its trust.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spar.types import ActionResult, CallFailure, CallResult, Experience, Feedba
 
 #: Characters of a lesson.
 LONGEST_LESSON: Final = 240
-#: Calls, perceptions, words and tools that a question holds, and characters of a text in it.
+#: Bounds of a question: calls, perceptions, feedback, tools, and characters of a text.
 _MOST_CALLS: Final = 8
 _MOST_SEEN: Final = 5
 _MOST_WORDS: Final = 5
@@ -29,7 +29,7 @@ _MOST_TOOLS: Final = 60
 _TEXT: Final = 300
 _DESCRIPTION: Final = 100
 NAME: Final = 160
-#: Kinds of causes that are facts, or a person's word: no model says otherwise.
+#: Kinds of causes that are facts or a person's decision: a model cannot change them.
 _SETTLED: Final = frozenset({"dep_failed", "denied", "expired", "in_doubt", "cancelled"})
 CAUSES: Final = tuple(sorted({*BY_KIND, "error"} - _SETTLED))
 INSTRUCTIONS: Final = f"""\
@@ -45,10 +45,11 @@ there is none. It names tools, parameters and circumstances, and gives no orders
 
 
 class Matter(Struct, frozen=True):
-    """Matter that a model is asked about: why, the name of the situation, what was done and what followed.
+    """Matter that a model is asked about: the reason, the name of the situation, the result and what followed.
 
-    `about` is the place of the experience that an answer adds to; `failures` are those of the result, `words` are on
-    earlier cycles, `sequence` is the experience of a run or an episode that is over, `incident` the id of an open one.
+    `about` is the index of the experience that an answer adds to. `failures` are those of the result, `words` is
+    feedback on earlier cycles, `sequence` is the experience of a run or an episode that is over, `incident` is the id
+    of an open incident.
     """
 
     why: str
@@ -62,57 +63,58 @@ class Matter(Struct, frozen=True):
 
 
 def open_calls(matter: Matter) -> dict[int, tuple[CallResult, CallFailure]]:
-    """Return the calls that advice may be about, by their number: they failed, and nobody has the last word on them."""
+    """Return the calls that advice may be about, by their number from 1: failed calls whose cause is not settled and
+    which no person has to decide on."""
     by_id = {failure.call.id: failure for failure in matter.failures}
-    found: dict[int, tuple[CallResult, CallFailure]] = {}
+    numbered: dict[int, tuple[CallResult, CallFailure]] = {}
     for number, item in enumerate(matter.result.results, start=1):
         failure = by_id.get(item.call.id)
-        if failure is None or failure.kind in _SETTLED or len(found) == _MOST_CALLS:
+        if failure is None or failure.kind in _SETTLED or len(numbered) == _MOST_CALLS:
             continue
         if failure.advice is None or failure.advice.action != "ask":
-            found[number] = item, failure
-    return found
+            numbered[number] = item, failure
+    return numbered
 
 
 def callable_tools(tools: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tools that may be called at all: their terms do not refuse it."""
+    """Return the tools that may be called: those whose terms do not deny it."""
     return {name: tool for name, tool in tools.items() if getattr(_terms(tool), "approval", "auto") != "deny"}
 
 
 def trust_of(matter: Matter, tools: Mapping[str, Any]) -> Trust:
-    """Return the trust of a question: that of the least trusted text in it, also of what faults quote."""
+    """Return the trust of a question: that of its least trusted text, including the texts that faults quote."""
     failed = [item for item, _ in open_calls(matter).values()]
     calls = matter.sequence.calls if matter.sequence is not None else ()
-    brought = [*[each.trust for each in _noticed(matter)], *[each.trust for each in calls]]
-    return "untrusted" if "untrusted" in brought or is_tainted(failed, tools) else "trusted"
+    trusts = [*[perception.trust for perception in _noticed(matter)], *[call.trust for call in calls]]
+    return "untrusted" if "untrusted" in trusts or is_tainted(failed, tools) else "trusted"
 
 
 def question(matter: Matter, tools: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data of the question, of bounded size."""
     numbers = open_calls(matter)
-    asked: dict[str, Any] = {
+    data: dict[str, Any] = {
         "because": matter.why,
         "situation": matter.key,
-        "noticed": [_seen(each) for each in _noticed(matter)],
+        "noticed": [_perception(perception) for perception in _noticed(matter)],
         "calls": [_call(number, item, failure) for number, (item, failure) in numbers.items()],
         "worked": _names(item.call.tool for item in matter.result.results if item.status == "ok"),
         "incident_is_open": bool(matter.incident),
         "tools": [_tool(name, tool) for name, tool in sorted(callable_tools(tools).items())[:_MOST_TOOLS]],
     }
     if matter.words:
-        asked["words"] = [
+        data["words"] = [
             {"good": word.success, "by": word.by, "why": _text(word.why)} for word in matter.words[:_MOST_WORDS]
         ]
     if matter.sequence is not None:
         calls = matter.sequence.calls
-        asked["sequence"] = {
+        data["sequence"] = {
             "worked": matter.sequence.success,
             "calls": [
-                {"tool": each.tool, "params": each.params, "worked": each.success} for each in calls[-_MOST_CALLS:]
+                {"tool": call.tool, "params": call.params, "worked": call.success} for call in calls[-_MOST_CALLS:]
             ],
             "calls_left_out": max(0, len(calls) - _MOST_CALLS),
         }
-    return asked
+    return data
 
 
 def schema(matter: Matter) -> dict[str, Any]:
@@ -141,7 +143,7 @@ def _noticed(matter: Matter) -> Sequence[Perception]:
     return () if action is None else action.perceptions[:_MOST_SEEN]
 
 
-def _seen(perception: Perception) -> dict[str, Any]:
+def _perception(perception: Perception) -> dict[str, Any]:
     return {
         "source": safe_line(perception.source, NAME),
         "kind": safe_line(perception.kind, NAME),
@@ -169,12 +171,12 @@ def _call(number: int, item: CallResult, failure: CallFailure) -> dict[str, Any]
 def _tool(name: str, tool: Any) -> dict[str, Any]:
     described = schema_of(tool).get("description")
     terms = _terms(tool)
-    told: dict[str, Any] = {"name": name}
+    entry: dict[str, Any] = {"name": name}
     if isinstance(described, str):
-        told["does"] = safe_line(described, _DESCRIPTION)
+        entry["does"] = safe_line(described, _DESCRIPTION)
     if offers(terms, BringsUntrusted) and terms.brings_untrusted:
-        told["brings"] = "text from outside"
-    return told
+        entry["brings"] = "text from outside"
+    return entry
 
 
 def _text(text: str) -> str:
@@ -186,8 +188,9 @@ def _names(names: Iterable[str]) -> list[str]:
 
 
 def schema_of(tool: Any) -> Mapping[str, Any]:
-    found = getattr(tool, "schema", None)
-    return found if isinstance(found, Mapping) else {}
+    """Return the schema of a tool, empty where it has none."""
+    tool_schema = getattr(tool, "schema", None)
+    return tool_schema if isinstance(tool_schema, Mapping) else {}
 
 
 def _terms(tool: Any) -> Any:

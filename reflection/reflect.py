@@ -1,7 +1,7 @@
-"""Turns a result into what was learnt, without a model: outcome, causes, abilities, credit, experiences.
+"""Reflector without a model: turns a result into outcome, causes, abilities, credit and experiences.
 
-The abilities so far come with the context, storing is the agent's work. It keeps the steps of runs and episodes for the
-words that come later (`reflection.credit`), in rows of its own that change with the cycle's end.
+The context brings the abilities so far; the agent stores the new ones. The reflector stores the steps of runs and
+episodes for later feedback (`reflection.credit`), in its own rows, which are written with the end of the cycle.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spar.types import (
     replace,
 )
 
-#: Results that mean: this call still goes on elsewhere or waits its turn.
+#: Values of `CallResult.reason` for a call that still goes on elsewhere or waits for its turn.
 _OPEN = frozenset({"parked", "detached", "steered"})
 
 
@@ -44,9 +44,9 @@ class Reflect:
     """The standard reflector.
 
     Args: task_prior: the chance of success that is assumed of a tool before its first trial at a kind of task;
-    discount: what each trial leaves of the weight of those before it; half_life: days after which half of the weight of
-    evidence is left; look_again: after how many seconds to look again when something failed that may pass, where the
-    other side asked for nothing else.
+    discount: the share of the earlier evidence that remains after a trial; half_life: days after which half of the
+    evidence remains; look_again: seconds after which to look again when something failed that may pass, where the
+    other side named no time.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class Reflect:
         self.look_again = look_again
         self.fading = Fading(task_prior, discount, half_life * DAY)
         self._clock: Clock = SystemClock()
-        self._tools: set[str] | None = None  # of which something may be known
+        self._tools: set[str] | None = None  # the tools that may have abilities
         self._book = CreditBook()
         self._rows: ModuleRows | None = None
-        self._publish: Callable[[Any], None] = _unheard
+        self._publish: Callable[[Any], None] = _drop_event
         self._has_loaded = False
 
     def attach(self, host: Host) -> None:
-        """Remember steps in the agent's memory; before the first result."""
+        """Store steps in the agent's memory; call it before the first result."""
         self._clock, self._rows, self._has_loaded = host.clock, host.rows("credit"), False
         self._publish = host.events.publish
 
@@ -76,7 +76,7 @@ class Reflect:
         context = context or Context(agent="", cycle_id="")
         outcome, action, tasks = judge(result), result.action, tasks_of(result)
         failures = self._failures(result, tasks, context)
-        said, answer = await without_secrets(said_in(action)), await without_secrets(answer_of(action))
+        messages, answer = await without_secrets(said_in(action)), await without_secrets(answer_of(action))
         experience = experience_of(
             result,
             outcome,
@@ -85,7 +85,7 @@ class Reflect:
             session=context.session,
             cycle_id=context.cycle_id,
             at=(context.clock or self._clock).now(),
-            said=said,
+            said=messages,
             answer=answer,
         )
         judged = Judged()
@@ -107,7 +107,7 @@ class Reflect:
         )
 
     async def hear_feedback(self, words: Sequence[Feedback], context: Context) -> Reflection:
-        """Take later words on runs and cycles, from people for instance; nothing is learnt where that is off."""
+        """Apply later feedback on runs and cycles, for instance of people; nothing is learnt where learning is off."""
         judged = Judged()
         if context.learning != "off":
             await self._load(context.cycle_id)
@@ -132,14 +132,14 @@ class Reflect:
         experience: Experience | None,
         judged: Judged,
     ) -> tuple[Experience, ...]:
-        """Return the experiences: of this cycle, and of a run or an episode that is over with it."""
+        """Return the experiences of this cycle, and of a run or an episode that is over with it."""
         book, action = self._book, result.action
         words = list(words_in(action.perceptions, context.session)) if action is not None else []
         for word in words:
             book.begin(word, judged)
             book.hear(word, judged)
-        for said in action.feedback if action is not None else ():
-            book.judge(said, judged)
+        for feedback in action.feedback if action is not None else ():
+            book.judge(feedback, judged)
         episode = next((word for word in words if not word.is_done), None)
         unsure = _unsure(result, is_in_episode=episode is not None)
         is_recalled = experience is not None and experience.origin.startswith(f"{RECALLED}:")
@@ -175,7 +175,7 @@ class Reflect:
                 book.add(thread_id, episode, step, judged)
                 if episode is not None:
                     self._hear_calls(result, episode, judged)
-                if unsure and step.said is not None:  # it is not stored yet: nothing has to be changed of it
+                if unsure and step.said is not None:  # the experience is not stored yet: it is changed here
                     judged.feedback = [word for word in judged.feedback if word.about != context.cycle_id]
                     experience = replace(experience, success=step.said and not outcome.failed, calls=tuple(step.calls))
                     experience = replace(experience, score=float(step.said and outcome.score))
@@ -209,7 +209,8 @@ class Reflect:
         return tuple(failure for failure in explained if failure is not None)
 
     def _better(self, item: CallResult, task: str, context: Context) -> str:
-        """Return the tool that is known to do best in the same situation; empty where none mostly works."""
+        """Return the tool that is known to do best in the same situation; empty when none works in more than half of
+        the cases."""
         if item.status == "ok" or not context.abilities or context.learning == "off":
             return ""
         best, share = "", 0.5
@@ -222,12 +223,12 @@ class Reflect:
     # -- rows
 
     async def _load(self, cycle_id: str) -> None:
-        """Take up the steps of earlier processes, once; without them their late words are not understood."""
+        """Load the steps of earlier processes, once; late feedback on them needs them."""
         if self._rows is None or self._has_loaded:
             return
         try:
             rows = await self._rows.list()
-        except Exception as error:  # it is tried again with the next result
+        except Exception as error:  # the next result loads them again
             fault = Fault.of(error, part="reflect", phase="reflect")
             self._publish(ErrorOccurred(cycle_id=cycle_id, phase="reflect", error=fault, policy="continue"))
             return
@@ -248,18 +249,19 @@ class Reflect:
                 self._rows.keep(key, row, cycle_id=cycle_id)
 
     def _next_look(self, result: ActionResult, failed: tuple[CallResult, ...]) -> float | None:
-        """Return the soonest moment (seconds from now) at which something that failed may work."""
+        """Return the soonest time, in seconds from now, at which something that failed may work; None when nothing
+        may."""
         looks = [retry_after(item.fault, item.status, self.look_again) for item in failed]
         looks.append(retry_after(result.fault, result.status, self.look_again))
         return min((look for look in looks if look is not None), default=None)
 
 
-def _unheard(event: Any) -> None:
-    """Take an event of a reflector without an agent."""
+def _drop_event(event: Any) -> None:
+    """Drop an event: this reflector has no agent."""
 
 
 def _unsure(result: ActionResult, *, is_in_episode: bool) -> set[str]:
-    """Return the ids of calls that ended well, of which somebody else says later what they brought."""
+    """Return the ids of calls that ended well and whose effect is judged later, by an environment or a rule."""
     return {
         item.call.id
         for item in result.results
@@ -268,25 +270,25 @@ def _unsure(result: ActionResult, *, is_in_episode: bool) -> set[str]:
 
 
 def key_of(result: ActionResult, tasks: Sequence[str]) -> str:
-    """Return the name of the situation: the task of the first call, else that of the leading perception."""
+    """Return the name of the situation: the task of the first call, else the situation of the leading perception."""
     action = result.action
     if tasks:
         return whoever(tasks[0])
-    found = leading(action.perceptions) if action is not None else None
-    return situation_of(found) if found is not None else ""
+    lead = leading(action.perceptions) if action is not None else None
+    return situation_of(lead) if lead is not None else ""
 
 
 def incident_of(action: Action | None) -> str:
-    """Return the id of the open incident that an action is about; empty where there is none."""
+    """Return the id of the open incident that an action is about; empty when there is none."""
     for perception in action.perceptions if action is not None else ():
-        given = perception.attributes.get("incident")
-        if isinstance(given, str) and given and perception.kind != "incident.closed":
-            return given
+        incident = perception.attributes.get("incident")
+        if isinstance(incident, str) and incident and perception.kind != "incident.closed":
+            return incident
     return ""
 
 
 def _is_answered(result: ActionResult, action: Action | None) -> bool:
-    """Return whether a run ends with this: it is answered, and none of its calls goes on."""
+    """Return whether a run ends with this result: it has an answer, and none of its calls goes on."""
     return (
         action is not None
         and action.output is not None

@@ -1,4 +1,4 @@
-"""Threads: the calls that a later word may be about, step by step, and the experience of a whole one; pure."""
+"""Threads of steps: the calls that later feedback may be about, and the experience of a whole thread; pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from msgspec import Struct, field
 from spar.data.text import safe_line
 from spar.types import Experience, TriedCall, Trust
 
-#: Tools that the line of a sequence names.
+#: Bound of the tools that the line of a sequence names.
 _SHOWN = 12
 
 
 class Step(Struct):
-    """Calls of one cycle. `tasks` are those of the calls; `is_open` while nobody has said what it brought.
+    """Calls of one cycle. `tasks` are the tasks of the calls; `is_open` while no feedback on it has come.
 
-    `said` is the last word on it; `cases` are the experiences that its decisions went by. `number` orders all steps.
+    `said` is the last feedback on it; `cases` are the experiences that its decisions used; `number` orders all steps.
     """
 
     cycle_id: str
@@ -35,8 +35,8 @@ class Step(Struct):
 
 
 class Thread(Struct):
-    """Steps of one session that belong together. Of an episode `name` is what people call it, `place` where it goes on,
-    and `total` its reward so far."""
+    """Steps of one session that belong together. For an episode, `name` is the name that the environment gives it,
+    `place` is where it goes on, and `total` is its reward so far."""
 
     id: str
     place: str = ""
@@ -44,13 +44,13 @@ class Thread(Struct):
     total: float = 0.0
     is_over: bool = False
     is_cut: bool = False
-    is_told: bool = False  # the last reward was told by the call itself
+    is_told: bool = False  # the result of a call carried the last reward
     name: str = ""
     session: str = ""
 
     @property
     def run_id(self) -> str:
-        """Return the id under which experiences know it: that of its run, or the name of its episode."""
+        """Return the id that experiences store: that of the run, or the name of the episode."""
         return self.name or self.id
 
 

@@ -1,4 +1,4 @@
-"""Calls as an experience keeps them: parameters without secrets and within bounds, how each ended, and why; pure."""
+"""Calls in the form that an experience stores: bounded parameters without secrets, status and cause; pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spar.data.scrub import MASK, is_secret_name, scrub
 from spar.data.text import safe_line
 from spar.types import CallFailure, CallResult, TriedCall
 
-#: Calls of one experience, the first ones, and bytes of the parameters of one call.
+#: Calls of one experience (the first ones), and bytes of the parameters of one call.
 MOST_CALLS = 20
 LARGEST_PARAMS = 2_000
 _NAME_LIMIT = 160
@@ -22,13 +22,13 @@ _NAME_LIMIT = 160
 def tried_of(
     results: Sequence[CallResult], failures: Iterable[CallFailure], unsure: Iterable[str], *, has_params: bool = True
 ) -> list[TriedCall]:
-    """Return what was tried, in order.
+    """Return the calls that were tried, in order.
 
-    Args: unsure: the ids of calls that ended well, of which nobody knows yet what they brought; has_params: whether
-    their parameters may be kept: those that recalled text led to are not learnt again.
+    Args: unsure: the ids of calls that ended well and whose effect is not known yet; has_params: whether the
+    parameters may be stored: parameters that follow from recalled text are not learnt again.
     """
     by_id = {failure.call.id: failure for failure in failures}
-    open_ = set(unsure)
+    unsure_ids = set(unsure)
     tried = []
     for item in results[:MOST_CALLS]:
         failure, has_ended_well = by_id.get(item.call.id), item.status == "ok" and item.reason != "detached"
@@ -38,7 +38,7 @@ def tried_of(
                 tool=safe_line(item.call.tool, _NAME_LIMIT),
                 params=bounded_params(item.call.params) if has_params else {},
                 status=item.status,
-                success=None if success and item.call.id in open_ else success,
+                success=None if success and item.call.id in unsure_ids else success,
                 verified=item.verified,
                 cause="" if has_ended_well else kind_of(item),
                 remedy=None if failure is None else failure.advice,
@@ -50,13 +50,14 @@ def tried_of(
 
 
 def bounded_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters as they may be kept: what looks like a secret is masked, what is too large is shortened."""
-    found = _scrubbed(plain(params, LARGEST_PARAMS))
-    return found if isinstance(found, dict) else {}
+    """Return parameters in the form that may be stored: secrets are masked, long values are shortened."""
+    scrubbed = _scrubbed(plain(params, LARGEST_PARAMS))
+    return scrubbed if isinstance(scrubbed, dict) else {}
 
 
 def _scrubbed(value: Any) -> Any:
-    """Return plain data, whose depth is bounded, without what looks like a secret or is named like one."""
+    """Return plain data without secrets: values that look like one, or whose name says so. The caller bounds the
+    depth."""
     if isinstance(value, str):
         return scrub(value)
     if isinstance(value, dict):
