@@ -4,12 +4,12 @@ app             the composition root: builds parts, agents and the service from 
 process/        the process in the foreground, from the first log line to the exit code
 exit_codes      the exit codes of sysexits.h
 unit            the systemd unit that runs it
-tokens          the table of tokens of programs that ask over the network
-token_rows      the row of a token, and its rights
+tokens          the table of access tokens of the control API
+token_rows      the stored row of an access token, and its scopes
 metrics         renders the page of metrics in the format of Prometheus
 agent_metrics   the metrics of an agent's work
 health_metrics  the metrics of health: progress, ages, queues, losses, memory and disk
-event_log       logs events of cycles, sensors and tools
-tracing         wires traces as `[tracing]` wants them
-live            the live events, for who watches from outside
+event_log       logs events of cycles, sensors, hooks and tools
+tracing         builds and connects the tracer from the `[tracing]` settings
+live/           the feed of live events for observers outside the process
 """

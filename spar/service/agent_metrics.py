@@ -1,6 +1,6 @@
-"""Metrics of an agent's work: its state, cycles, calls, messages, channels, sensors, and what it learns.
+"""Metrics of an agent's work: state, cycles, calls, messages, channels, sensors, learning, incidents.
 
-What tells whether it is well is read by `spar.service.health_metrics`.
+The metrics of its health are in `spar.service.health_metrics`.
 """
 
 from __future__ import annotations
@@ -17,32 +17,35 @@ SENSOR_STATES = ("ok", "backing_off", "quarantined")
 
 
 def _call_outcomes(agent: Measured) -> Rows:
+    """Return the number of calls by tool and outcome."""
     agent.account.calls.fold()
     tools = list(agent.account.calls.outcomes.items())
     return [([tool, outcome], number) for tool, counts in tools for outcome, number in counts.items()]
 
 
 def _ratios(agent: Measured) -> Rows:
+    """Return the used share of each budget, by quantity and window."""
     return [([quantity, window], ratio) for quantity, window, ratio in agent.budgets.ratios()]
 
 
 def _refusals(agent: Measured) -> Rows:
+    """Return how often each budget had not enough left, by quantity."""
     return [([quantity], number) for quantity, number in agent.budgets.refusals().items()]
 
 
 def _open_kinds(agent: Measured) -> Collection[str]:
-    """Return the kinds of alerts that are open. While the event loop is blocked none can be opened on it: the watchdog
-    says so."""
+    """Return the kinds of open alerts. A blocked event loop cannot open the alert "blocked", so the kind is added."""
     kinds = agent.health.kinds
     return kinds if agent.blocked_since is None else {*kinds, "blocked"}
 
 
 def _interval(agent: Measured) -> float:
+    """Return the longest regular wait between cycles, in seconds; infinite if there is none."""
     interval = expected_interval(agent.setup.pace)
     return float("inf") if interval is None else interval
 
 
-#: (kind of metric, name, help, labels, how to read it off an agent as (label values beyond the agent, number)).
+#: Each metric: kind, name, help, labels, and the function that reads it from an agent.
 PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("gauge", "spar_agent_state", "1 for the state that the agent is in", ["agent", "state"],
      lambda a: [([state], float(a.core.state == state)) for state in STATES]),
@@ -85,20 +88,20 @@ PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
      lambda a: [([channel, reason], number) for (channel, reason), number in list(a.senders.refused.items())]),
     ("counter", "spar_channel_messages_total", "Messages on channels: accepted, known, refused, sent, failed",
      ["agent", "channel", "outcome"],
-     lambda a: [([name, outcome], number) for name, each in list(a.channels.supervisors.items())
-                for outcome, number in list(each.counts.items())]),
+     lambda a: [([name, outcome], number) for name, channel in list(a.channels.supervisors.items())
+                for outcome, number in list(channel.counts.items())]),
     ("counter", "spar_channel_passed_over_total", "Messages that a channel did not hand over, by its reason",
      ["agent", "channel", "reason"],
      lambda a: [([name, reason], number) for name, shown in a.channels.snapshot().items()
                 for reason, number in shown.get("passed_over", {}).items()]),
     ("gauge", "spar_channel_waiting", "Messages that wait to be sent", ["agent", "channel"],
-     lambda a: [([name], len(each.deliveries.items)) for name, each in list(a.channels.supervisors.items())]),
+     lambda a: [([name], len(channel.deliveries.items)) for name, channel in list(a.channels.supervisors.items())]),
     ("gauge", "spar_channel_undelivered", "Messages that could not be sent and were put aside", ["agent", "channel"],
-     lambda a: [([name], len(each.deliveries.failed)) for name, each in list(a.channels.supervisors.items())]),
+     lambda a: [([name], len(channel.deliveries.failed)) for name, channel in list(a.channels.supervisors.items())]),
     ("gauge", "spar_channel_up", "1 while a channel receives, or sends, without failing", ["agent", "channel", "part"],
      lambda a: [([name, part], float(trouble.state == "ok"))
-                for name, each in list(a.channels.supervisors.items())
-                for part, trouble in (("receive", each.receiving), ("send", each.sending))]),
+                for name, channel in list(a.channels.supervisors.items())
+                for part, trouble in (("receive", channel.receiving), ("send", channel.sending))]),
     ("gauge", "spar_sensor_state", "1 for the state that a configured sensor is in", ["agent", "sensor", "state"],
      lambda a: [([name, state], float(sensor.get("state") == state))
                 for name, sensor in sensors(a).items() for state in SENSOR_STATES]),
@@ -114,7 +117,7 @@ PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("counter", "spar_reflection_requests_total",
      "Questions of the reflector to a model, by what came of them: added, nothing, malformed, late, unanswered, "
      "failed, limited", ["agent", "result"],
-     lambda a: [([came], number) for came, number in list(a.learnt.advised.items())]),
+     lambda a: [([result], number) for result, number in list(a.learnt.advised.items())]),
     ("gauge", "spar_incidents_open", "Open incidents", ["agent", "severity"], lambda a: incidents(a, "open")),
     ("counter", "spar_incidents_opened_total", "Incidents that were opened, or opened again", ["agent", "severity"],
      lambda a: incidents(a, "opened")),

@@ -1,4 +1,7 @@
-"""The service of one agent: what its doors talk to, its status, its probes, and how it takes another configuration."""
+"""The service of one agent: status, probes, tokens, metrics and the reload of the configuration.
+
+The HTTP servers and the process use it; it imports neither of them.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +43,20 @@ if TYPE_CHECKING:
 
 log = get_logger("spar.app")
 
-#: Bytes of a setting that the audit log shows.
+#: Largest value of a changed setting that the audit log shows, in bytes; a larger one is cut.
 LARGEST_SHOWN = 2_000
-#: Seconds for which the event loop may be blocked before the process counts as dead.
+#: Seconds for which the event loop may be blocked before the liveness probe fails.
 DEAD_AFTER = 15.0
 
 
 class Service:
-    """Application behind the servers: the agent of this process, its memory, its metrics, and how to end it."""
+    """Application behind the HTTP servers: the agent of this process, its memory, its metrics and its end.
+
+    Args:
+        log_dropped: Returns how many log lines were lost.
+        reload: Returns the configuration as its files have it now; default: loads the same file again.
+        tracer: Counts the spans that were sent and lost; None without traces.
+    """
 
     def __init__(self, loaded: Loaded, agent: Served, *, log_dropped: Callable[[], int] = lambda: 0,
                  reload: Callable[[], Loaded] | None = None, tracer: Tracer | None = None) -> None:  # fmt: skip
@@ -68,16 +77,16 @@ class Service:
             refused=lambda: self.refused,
         )  # fmt: skip
         self.feed = Feed(agent.core.events, agent.core.clock, partial(_cycles, agent), partial(_session_of, agent))
-        #: Tells people of alerts, where notifiers are configured.
+        #: Sends alerts to people; None until the process has built the notifiers.
         self.notices: Notices | None = None
         self.request_stop: Callable[[], None] = lambda: None
         self.on_reloaded: Callable[[Settings], None] = lambda settings: None
         self.addresses: dict[str, str] = {}
 
-    # -- what it is
+    # -- the agent and its status
 
     def agent(self, name: str) -> Served:
-        """The agent of this name ("" is the only one). Raises: LookupError."""
+        """Return the agent of this name; "" stands for the only one. Raises: LookupError for another name."""
         if name not in ("", self._agent.core.name):
             raise LookupError(f"no agent {name!r}; known: {self._agent.core.name}")
         return self._agent
@@ -87,9 +96,9 @@ class Service:
         return self._agent.memory
 
     def status(self, *, has_lanes: bool = True) -> dict[str, Any]:
-        """Everything that can be told without asking the work; safe from any thread.
+        """Return the status of the service and its agent, without waiting for the event loop; safe from any thread.
 
-        Args: has_lanes: with the sessions that have something to do, which may be thousands.
+        Args: has_lanes: whether the open sessions are included, which may be thousands.
         """
         agent = self._agent
         return {
@@ -102,7 +111,10 @@ class Service:
         }
 
     def demand_open(self) -> None:
-        """Raises: NotReadyError while the agent starts or stops: what it knows and has promised is not there then."""
+        """Check that the agent can take work and decisions.
+
+        Raises: NotReadyError while the agent starts or stops: its memory and its journal are not open then.
+        """
         agent = self._agent
         if agent.core.state in ("stopping", "stopped"):
             raise NotReadyError(
@@ -116,7 +128,7 @@ class Service:
     # -- probes
 
     def alive(self) -> tuple[bool, dict[str, Any]]:
-        """Return whether the event loop answers. A paused or failing agent is alive."""
+        """Return whether the event loop answers, and the body of the probe. A paused or failing agent is alive."""
         blocked = self._agent.blocked_for()
         return blocked < DEAD_AFTER, {
             "status": "ok" if blocked < DEAD_AFTER else "dead",
@@ -124,19 +136,19 @@ class Service:
         }
 
     def started(self) -> tuple[bool, dict[str, Any]]:
-        """Return whether start-up is over and stopping has not begun."""
+        """Return whether start-up is over and stopping has not begun, and the body of the probe."""
         state = self._agent.core.state
         status = {"created": "starting", "stopping": "draining", "stopped": "stopped"}.get(state, "started")
         return status == "started", {"status": status}
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
-        """Return whether cycles complete and anything new is accepted.
+        """Return whether cycles complete and new work is accepted, and the body of the probe.
 
-        Paused by a person is ready; stalled is not, nor is a full disk.
+        An agent that a person paused is ready. A stalled agent and one with a full disk are not.
         """
         agent = self._agent
-        # While the loop is blocked nothing can open the alert: the watchdog's word is enough.
-        # Nor is the agent unfit for others because one session is in trouble.
+        # A blocked event loop cannot open the alert "blocked" itself, so the watchdog's time is read as well.
+        # Alerts of a single session do not count: the other sessions still work.
         kinds = {alert.kind for alert in list(agent.health.alerts.values()) if alert.concerns_all}
         alerts = sorted({*kinds, *(["blocked"] if agent.blocked_since is not None else [])})
         is_well = agent.core.state in ("running", "pausing", "paused") and not {
@@ -154,15 +166,16 @@ class Service:
     # -- reload
 
     async def reload(self) -> ConfigReloaded:
-        """Read the configuration again and apply what can be applied; each session changes over between two of its
-        cycles, work is never cut off nor held up.
+        """Read the configuration again and apply the settings that can change without a restart.
+
+        Each session takes the new parts between two of its cycles. Work is neither interrupted nor delayed.
 
         Raises: ConfigError that says what is wrong; LifecycleError when the agent does not run. The old
         configuration then stays in force.
         """
         async with self._reloading:
             try:
-                done = await self._reloaded()
+                done = await self._apply_reload()
             except Exception as error:
                 refusal = (
                     error if isinstance(error, SparError) else ConfigError(f"the new parts cannot be opened: {error!r}")
@@ -182,59 +195,69 @@ class Service:
             self._agent.core.events.publish(done)
             return done
 
-    async def _reloaded(self) -> ConfigReloaded:
+    async def _apply_reload(self) -> ConfigReloaded:
+        """Load, build and exchange the parts that changed, and return the event that reports it."""
         agent = self._agent
         if agent.core.state not in ("running", "pausing", "paused"):
             raise LifecycleError("reload", agent.core.state)
         new = self._reload()
-        digests = await self._threads.run(digests_of, new)  # a file may be slow
-        keys = tuple(dict.fromkeys([*changed(self.loaded.settings, new.settings), *self._with_new_secrets(digests)]))
+        digests = await self._threads.run(digests_of, new)  # reading a secret's file may be slow
+        keys = tuple(
+            dict.fromkeys([*changed(self.loaded.settings, new.settings), *self._keys_with_new_secrets(digests)])
+        )
         live = tuple(key for key in keys if reloads(key) == "live")
         loaded = Loaded(in_force(self.loaded.settings, new.settings), new.sources)
         refine(detail={"changed": difference(self.loaded.settings, new.settings, keys)})
-        made = makers(Parts(loaded))
-        rebuilt = await self._threads.run(self._rebuilt, made, live, loaded)  # it may import what is large
-        await agent.exchange(rebuilt, loaded.settings)
-        agent.lifespan.makers = made
+        builders = makers(Parts(loaded))
+        modules = await self._threads.run(self._build_changed, builders, live, loaded)  # may import large libraries
+        await agent.exchange(modules, loaded.settings)
+        agent.lifespan.makers = builders
         self.loaded, self._digests = loaded, digests
         self.on_reloaded(loaded.settings)
         return ConfigReloaded(changed=live, needs_restart=tuple(key for key in keys if key not in live))
 
-    def _with_new_secrets(self, digests: Mapping[KeyPath, str]) -> list[str]:
-        """Return the keys whose secrets have changed where they stand; a list that has one is one key."""
+    def _keys_with_new_secrets(self, digests: Mapping[KeyPath, str]) -> list[str]:
+        """Return the keys whose secret has another value now, in its file or variable. A list of tables is one key."""
         new = [path for path, digest in digests.items() if self._digests.get(path, digest) != digest]
         return [str(path[0]) if isinstance(path[1], int) else dotted(path) for path in new]
 
-    def _rebuilt(
-        self, makers: Mapping[Phase, Callable[[], Any]], keys: tuple[str, ...], loaded: Loaded
+    def _build_changed(
+        self, builders: Mapping[Phase, Callable[[], Any]], keys: tuple[str, ...], loaded: Loaded
     ) -> dict[str, Any]:
-        """The modules that a change concerns, built anew but not opened."""
+        """Build the modules that the changed keys concern, without opening them.
+
+        Raises: ConfigError if the modules do not fit each other.
+        """
         sections = {key.partition(".")[0].partition("[")[0] for key in keys}
-        made: dict[str, Any] = {
-            phase: makers[phase]() for phase, sources in BUILT_FROM.items() if sections & set(sources)
+        modules: dict[str, Any] = {
+            phase: builders[phase]() for phase, sources in BUILT_FROM.items() if sections & set(sources)
         }
-        now: dict[str, Any] = {phase: module.part for phase, module in self._agent.setup.modules.items()}
-        plan, act, reflect = (made.get(phase, now[phase]) for phase in ("plan", "act", "reflect"))
+        current: dict[str, Any] = {phase: module.part for phase, module in self._agent.setup.modules.items()}
+        plan, act, reflect = (modules.get(phase, current[phase]) for phase in ("plan", "act", "reflect"))
         judge_modules(plan, act, reflect, loaded)
-        return made
+        return modules
 
     async def audit(self, draft: AuditDraft) -> None:
-        """Write an entry of the audit log that no row was written with, where one is kept. Raises: SparError."""
+        """Write an entry of the audit log, if the store keeps one and no row of the store has written it yet.
+
+        Raises: SparError if the entry cannot be written.
+        """
         if not draft.is_written and offers(self.memory, KeepsAudit):
             await self.memory.audit.write(draft)
 
     async def stop(self) -> None:
-        """Ask for the end and return at once: whoever asked is answered before the door closes."""
+        """Request the stop of the process and return at once, so that the HTTP request for it can be answered."""
         self.request_stop()
 
 
 def difference(old: Settings, new: Settings, keys: Iterable[str]) -> dict[str, list[Any]]:
-    """Return what each of these keys was and is, secrets masked, large values cut."""
+    """Return the old and the new value of each key, secrets masked and large values cut."""
     tables = [as_table(settings) for settings in (old, new)]
-    return {key: [_shown(table, key) for table in tables] for key in keys}
+    return {key: [_displayed(table, key) for table in tables] for key in keys}
 
 
-def _shown(table: Any, key: str) -> Any:
+def _displayed(table: Any, key: str) -> Any:
+    """Return the value of a key in a table of settings as the audit log shows it."""
     value = table
     for name in key.partition("[")[0].split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -243,11 +266,11 @@ def _shown(table: Any, key: str) -> Any:
 
 
 def in_force(old: Settings, new: Settings) -> Settings:
-    """The new settings as far as they are applied to a running service; what needs a restart stays as it was."""
+    """Return the new settings, with the old values of those that need a restart."""
     sections = {}
     for name in settings_of(Settings):
-        rest, exceptions = (old, new) if reloads(name) == "restart" else (new, old)
-        section = getattr(rest, name)
+        usual, exceptions = (old, new) if reloads(name) == "restart" else (new, old)
+        section = getattr(usual, name)
         fields = [key.removeprefix(f"{name}.") for key in RELOAD if key.startswith(f"{name}.")]
         swapped = {field: getattr(getattr(exceptions, name), field) for field in fields}
         sections[name] = replace(section, **swapped) if swapped else section
@@ -255,7 +278,10 @@ def in_force(old: Settings, new: Settings) -> Settings:
 
 
 def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
-    """An agent as its status shows it; safe from any thread."""
+    """Return the status of an agent; safe from any thread.
+
+    Args: has_lanes: whether the open sessions are included.
+    """
     lanes = list(agent.sessions.by_key.values()) if has_lanes else []
     return {
         "name": agent.core.name,
@@ -306,7 +332,7 @@ def _snapshot(module: Any) -> dict[str, Any]:
 
 
 def _cycles(agent: Measured) -> Iterator[tuple[str, str]]:
-    """Yield each cycle that goes on, with its session."""
+    """Yield the id and the session of each running cycle."""
     for session in agent.sessions.by_key.values():
         if session.cycle is not None:
             yield session.cycle.id, session.key

@@ -1,6 +1,6 @@
-"""Writes events of cycles, sensors and tools into the log; the parts that send them know no logs.
+"""Log lines for events of cycles, sensors, hooks and tools.
 
-Whole phases log themselves.
+The parts that publish these events do not log them. Failures of a whole phase are logged by the loop.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from spar.types import ActionResult, CallResult, Perception
 
 cycle_log, sensor_log, tool_log = map(get_logger, ("spar.cycles", "spar.sensors", "spar.tools"))
 
-#: Perceptions and tools that are named in one line; of more, the number is told.
+#: Perceptions and calls that one line names; beyond it the line has their number.
 NAMED = 4
-#: Characters of each text in a line; the whole is on the tape.
+#: Characters of each text in a line; the recorded cycle has the whole text.
 TEXT = 60
 
 
@@ -39,7 +39,7 @@ TEXT = 60
 
 
 def log_cycles(core: Core) -> None:
-    """Log each cycle that acted from now on; idle ones leave no line, failed ones are logged where they fail."""
+    """Log each cycle that acted from now on. Idle cycles leave no line; failed ones are logged where they fail."""
     acted: dict[str, ActionResult] = {}
 
     def phase_completed(event: PhaseCompleted) -> None:
@@ -68,23 +68,26 @@ def log_cycles(core: Core) -> None:
 
 
 def noticed(perceptions: Sequence[Perception]) -> str:
-    """Return where perceptions came from and what they are about; what people wrote does not belong into a log."""
-    shown = [f"{each.source or each.kind}: {one_line(about(each)[: 4 * TEXT], TEXT)}" for each in perceptions[:NAMED]]
+    """Return source and subject of perceptions, without their content: people's words do not belong into a log."""
+    shown = [
+        f"{perception.source or perception.kind}: {one_line(about(perception)[: 4 * TEXT], TEXT)}"
+        for perception in perceptions[:NAMED]
+    ]
     more = len(perceptions) - NAMED
     return "; ".join([*shown, f"and {more} more"] if more > 0 else shown)
 
 
 def about(perception: Perception) -> str:
-    """Return the name or the subject of what was noticed, else its kind."""
+    """Return the name that a perception has in its attributes, else its subject, else its kind."""
     name = perception.attributes.get("name")
     return name if isinstance(name, str) and name else perception.subject or perception.kind
 
 
 def calls(results: Sequence[CallResult]) -> str:
-    """Return the tools that were called and how each call ended: `note ✓ files ✗`."""
+    """Return the called tools with the ending of each call, such as `note ✓ files ✗`; of many only their numbers."""
     if len(results) <= NAMED:
-        return " ".join(f"{each.call.tool} {SIGNS.get(each.status, '?')}" for each in results)
-    ends = Counter(SIGNS.get(each.status, "?") for each in results)
+        return " ".join(f"{result.call.tool} {SIGNS.get(result.status, '?')}" for result in results)
+    ends = Counter(SIGNS.get(result.status, "?") for result in results)
     return f"{len(results)} calls: " + " ".join(f"{number} {sign}" for sign, number in ends.items())
 
 
@@ -94,7 +97,7 @@ def calls(results: Sequence[CallResult]) -> str:
 def log_sensors(core: Core, reports: ErrorReporter, module: str) -> None:
     """Log failing, quarantined and restored sensors and missed triggers from now on.
 
-    Args: module: the name of the sense module.
+    Args: module: the name of the sense module; the loop logs its failures.
     """
 
     def failed(event: ErrorOccurred) -> None:
@@ -125,7 +128,7 @@ def log_sensors(core: Core, reports: ErrorReporter, module: str) -> None:
 
 
 def log_hooks(core: Core, reports: ErrorReporter) -> None:
-    """Log faults of hooks that a planner asks, from now on; those of all others are logged where they are asked."""
+    """Log faults of the hooks that a planner calls, from now on. All other callers of hooks log them themselves."""
 
     def failed(event: ErrorOccurred) -> None:
         if event.policy in POINTS:
@@ -139,7 +142,7 @@ def log_hooks(core: Core, reports: ErrorReporter) -> None:
 
 
 def log_tools(core: Core, reports: ErrorReporter) -> None:
-    """Log calls that fail by a mistake in their tool, servers that are lost and broken promises from now on."""
+    """Log calls that fail by a bug in their tool, lost tool servers and violated contracts from now on."""
 
     def failed(event: ErrorOccurred) -> None:
         if event.phase == "act" and not event.cycle_id:

@@ -1,4 +1,4 @@
-"""Exit codes of a process: those of sysexits.h, in the sense in which systemd units use them."""
+"""Exit codes of the service and the commands, after sysexits.h. The systemd unit decides by them about a restart."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Metrics of an agent's health: progress, ages, queues, losses, repairs, memory and disk.
 
-Everything is read from what the parts say of themselves (`snapshot`); nothing here asks the disk or is on the way of a
-cycle. A part that says nothing has no series.
+All figures are read from snapshots of the parts (`snapshot`). Reading them neither accesses the disk nor delays a
+cycle. A part without a snapshot has no series.
 """
 
 from __future__ import annotations
@@ -16,42 +16,47 @@ from spar.health.watchdog import WATCHDOG
 from spar.ports.optional import Watchable, offers
 from spar.types import PHASES
 
-#: What the reader of a metric gives for an agent: label values beyond the agent's name, and a number.
+#: Samples of a metric for one agent: the label values after the agent's name, and a number.
 Rows = Iterable[tuple[list[str], float]]
+#: Function that reads the samples of a metric from an agent.
 Read = Callable[[Measured], Rows]
-#: The sensor's name in `spar_shed_total` for what was handed to the agent itself; no sensor can be called so.
+#: The label `sensor` in `spar_shed_total` for perceptions that were pushed to the agent; no sensor can have this name.
 PUSHED = "(push)"
 
 
 def snapshot_of(part: object) -> Mapping[str, Any]:
-    """Return a part's snapshot; nothing if it has none, and what is wrong (`error`) if it cannot be had."""
+    """Return the snapshot of a part.
+
+    Returns: an empty mapping if the part offers none; `{"error": sentence}` if it raises or returns no mapping.
+    """
     try:
-        found: object = part.snapshot() if offers(part, Watchable) else {}
-    except Exception as error:  # a part of somebody else's; the others are still told
+        snapshot: object = part.snapshot() if offers(part, Watchable) else {}
+    except Exception as error:  # the part may be a user's; the snapshots of the others are still needed
         return {"error": f"its snapshot() raised {error!r:.200}"}
-    if not isinstance(found, Mapping):
-        return {"error": f"its snapshot() returned {type(found).__name__}, expected a mapping"}
-    return found
+    if not isinstance(snapshot, Mapping):
+        return {"error": f"its snapshot() returned {type(snapshot).__name__}, expected a mapping"}
+    return snapshot
 
 
 def sensors(agent: Measured) -> Mapping[str, Any]:
-    """The sensors' own words, by name."""
-    return _of(snapshot_of(agent.setup.modules["sense"].part), "sensors")
+    """Return the snapshots of the sensors, by name."""
+    return _section(snapshot_of(agent.setup.modules["sense"].part), "sensors")
 
 
-def incidents(agent: Measured, what: str) -> Rows:
-    """Return how many incidents are `open`, were `opened` (by severity), or `closed` (by how that came about)."""
-    figures = _of(snapshot_of(agent.setup.modules["sense"].part), "incidents")
-    return [([label], number) for label, number in _of(figures, what).items()]
+def incidents(agent: Measured, group: str) -> Rows:
+    """Return numbers of incidents: `open` and `opened` by severity, `closed` by ending."""
+    figures = _section(snapshot_of(agent.setup.modules["sense"].part), "incidents")
+    return [([label], number) for label, number in _section(figures, group).items()]
 
 
-def _of(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = snapshot.get(key)
-    return found if isinstance(found, Mapping) else {}
+def _section(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the mapping under a key of a snapshot; an empty one if there is none."""
+    section = snapshot.get(key)
+    return section if isinstance(section, Mapping) else {}
 
 
 def _progress(agent: Measured) -> Rows:
-    """Return the wall-clock time at which a cycle, or a phase of one, was last completed; 0 before the first."""
+    """Return the Unix time at which a cycle, or a phase of one, was last completed; 0 before the first."""
     sessions = list(agent.sessions.by_key.values())
     latest = [session.last_completed for session in sessions if session.is_standing]
     if not latest or not agent.last_completed_at:
@@ -62,12 +67,14 @@ def _progress(agent: Measured) -> Rows:
 
 
 def _oldest_cycle(agent: Measured) -> Rows:
+    """Return the age of the oldest running cycle in seconds; 0 if none runs."""
     now = agent.core.clock.monotonic()
     cycles = [session.cycle for session in list(agent.sessions.by_key.values())]
     return [([], max((now - cycle.started for cycle in cycles if cycle is not None), default=0.0))]
 
 
 def _longest_calls(agent: Measured) -> Rows:
+    """Return the age of the oldest running call of each tool, in seconds."""
     longest: dict[str, float] = {}
     for call in snapshot_of(agent.setup.modules["act"].part).get("running") or ():
         if (seconds := call.get("seconds")) is not None:
@@ -76,6 +83,7 @@ def _longest_calls(agent: Measured) -> Rows:
 
 
 def _depths(agent: Measured) -> Rows:
+    """Return the number of waiting items of each queue."""
     store = agent.health.pressure.store
     depths = {
         "inbox": sum(session.inbox.waiting for session in list(agent.sessions.by_key.values())),
@@ -88,6 +96,7 @@ def _depths(agent: Measured) -> Rows:
 
 
 def _ages(agent: Measured) -> Rows:
+    """Return the age of the oldest item of each queue, in seconds; 0 if the queue is empty."""
     now = agent.core.clock.monotonic()
     oldest = [since for session in list(agent.sessions.by_key.values()) if (since := session.inbox.oldest) is not None]
     ages = [sensor.get("oldest_age") or 0.0 for sensor in sensors(agent).values()]
@@ -95,7 +104,7 @@ def _ages(agent: Measured) -> Rows:
 
 
 def _overdue(agent: Measured) -> Rows:
-    """Return by how much the latest poll of each sensor with a rhythm is older than its interval; 0 when it is not."""
+    """Return the seconds by which the next poll of each periodic sensor is overdue; 0 if it is not."""
     return [
         ([name], max(sensor["last_poll_age"] - sensor["every"], 0.0))
         for name, sensor in sensors(agent).items()
@@ -104,33 +113,37 @@ def _overdue(agent: Measured) -> Rows:
 
 
 def _pipeline(agent: Measured) -> Rows:
-    """Return what each stage counts: `in`, `touched`, `dropped`, `merged`, `cut`, and what is its own to count."""
-    stages = _of(snapshot_of(agent.setup.modules["sense"].part), "pipeline")
-    return [([stage, fate], number) for stage in stages for fate, number in _of(stages, stage).items()]
+    """Return the counts of each stage: `in`, `touched`, `dropped`, `merged`, `cut`, and counts of its own."""
+    stages = _section(snapshot_of(agent.setup.modules["sense"].part), "pipeline")
+    return [([stage, fate], number) for stage in stages for fate, number in _section(stages, stage).items()]
 
 
 def _shed(agent: Measured) -> Rows:
+    """Return the number of perceptions that were not kept, by sensor and reason."""
     rows: list[tuple[list[str], float]] = [([PUSHED, "refused"], agent.refused)]
     for name, sensor in sensors(agent).items():
-        rows += [([name, reason], number) for reason, number in _of(sensor, "shed").items()]
+        rows += [([name, reason], number) for reason, number in _section(sensor, "shed").items()]
     return rows
 
 
 def _missed(agent: Measured) -> Rows:
+    """Return the number of ticks that did not run when they were due, by trigger and reason."""
     return [
         ([name, reason], number)
         for name, sensor in sensors(agent).items()
-        for reason, number in _of(_of(sensor, "missed"), "counts").items()
+        for reason, number in _section(_section(sensor, "missed"), "counts").items()
     ]
 
 
 def _restarts(agent: Measured) -> Rows:
-    own = {**dict.fromkeys((*PHASES, "loop"), 0), **agent.health.restarted}
+    """Return the number of restarts of the loop, each module and each sensor."""
+    of_modules = {**dict.fromkeys((*PHASES, "loop"), 0), **agent.health.restarted}
     of_sensors = {f"sensor:{name}": sensor.get("restarts", 0) for name, sensor in sensors(agent).items()}
-    return [([child], number) for child, number in {**own, **of_sensors}.items()]
+    return [([child], number) for child, number in {**of_modules, **of_sensors}.items()]
 
 
 def _quarantined(agent: Measured) -> Rows:
+    """Return how many handlers and hooks are off, and 1 for each sensor in quarantine."""
     rows: list[tuple[list[str], float]] = [
         (["handlers"], len(agent.core.events.off)),
         (["hooks"], len(agent.core.hooks.off)),
@@ -141,28 +154,29 @@ def _quarantined(agent: Measured) -> Rows:
 
 
 def _models(agent: Measured) -> Rows:
-    """Return rows that say whether each model may be asked."""
+    """Return 1 for the state in which each model is, 0 for its other states."""
     return [
-        ([each["model"], state], float(each["state"] == state))
-        for each in agent.health.models.report()
+        ([model["model"], state], float(model["state"] == state))
+        for model in agent.health.models.report()
         for state in ("closed", "open", "half_open")
     ]
 
 
 def _sandboxes(agent: Measured) -> Rows:
-    parts = _of(snapshot_of(agent.setup.modules["act"].part), "parts")
-    cages = {name: _of(part, "sandbox") for name, part in parts.items() if isinstance(part, Mapping)}
-    return [([name], cage["level"]) for name, cage in cages.items() if "level" in cage]
+    """Return the level of the sandbox of each tool that has one."""
+    parts = _section(snapshot_of(agent.setup.modules["act"].part), "parts")
+    sandboxes = {name: _section(part, "sandbox") for name, part in parts.items() if isinstance(part, Mapping)}
+    return [([name], sandbox["level"]) for name, sandbox in sandboxes.items() if "level" in sandbox]
 
 
 def _read(source: Callable[[Measured], Mapping[str, Any]], key: str) -> Read:
-    """Return the reader of one figure of a snapshot, which may be a figure for each kind."""
+    """Return the reader of one figure of a snapshot; the figure may be a mapping from kinds to numbers."""
 
     def read(agent: Measured) -> Rows:
-        found = source(agent).get(key)
-        if isinstance(found, Mapping):
-            return [([str(kind)], number) for kind, number in found.items()]
-        return [] if found is None else [([], found)]
+        figure = source(agent).get(key)
+        if isinstance(figure, Mapping):
+            return [([str(kind)], number) for kind, number in figure.items()]
+        return [] if figure is None else [([], figure)]
 
     return read
 
@@ -172,7 +186,7 @@ _store = partial(_read, lambda agent: agent.health.pressure.store)
 _pressure = partial(_read, lambda agent: agent.health.pressure.snapshot())
 
 
-#: Kind, name, help, labels, and how to read it off an agent.
+#: Each metric: kind, name, help, labels, and the function that reads it from an agent.
 HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("gauge", "spar_loop_last_progress_timestamp_seconds", "When a phase or a cycle was last completed (0: not yet)",
      ["agent"], _progress),
@@ -208,8 +222,8 @@ HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("gauge", "spar_sandbox_level", "The sandbox that programs of a tool run in (0: none, 2: all probes refused)",
      ["agent", "tool"], _sandboxes),
     ("counter", "spar_hook_requests_total", "Requests to webhooks by how they ended", ["agent", "hook", "outcome"],
-     lambda a: [([name, outcome], number) for name, each in sensors(a).items()
-                for outcome, number in _of(each, "requests").items()]),
+     lambda a: [([name, outcome], number) for name, sensor in sensors(a).items()
+                for outcome, number in _section(sensor, "requests").items()]),
     ("gauge", "spar_memory_resident_bytes", "Memory of the process as last read", ["agent"], _pressure("memory_bytes")),
     ("gauge", "spar_disk_free_bytes", "Room on the disk of the state directory, as last read", ["agent"],
      _pressure("disk_free_bytes")),

@@ -1,9 +1,9 @@
-"""Metrics in Prometheus' format, folded from the agents' own account when somebody scrapes.
+"""Page of metrics in Prometheus' format, computed from the agents' statistics when it is requested.
 
-Nothing here runs in a cycle: the loop appends, a scrape reads and folds. One registry per service, so two can live in
-one process; label values come from closed or bounded sets, and agents beyond `MOST_AGENTS` are counted as left out.
-Names follow the conventions of Prometheus: base units, `_total` for counters. What is read of an agent
-stands in `spar.service.agent_metrics` and `spar.service.health_metrics`.
+No code here runs in a cycle: the loop only appends to the statistics, a scrape adds them up. Each service has its own
+registry, so two services can live in one process. Label values come from closed or bounded sets; agents beyond
+`MOST_AGENTS` are only counted. Names follow the conventions of Prometheus: base units, `_total` for counters. The
+tables of the metrics are in `spar.service.agent_metrics` and `spar.service.health_metrics`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from spar.review.pending_approvals import Waiting
 from spar.service.agent_metrics import PER_AGENT
 from spar.service.health_metrics import HEALTH, Rows
 
+#: Agents that one page shows.
 MOST_AGENTS = 50
-#: Of one label no more values are told apart; what comes later is put together as `OTHER`.
+#: Distinct values of one label; later ones are merged into `OTHER`.
 MOST_VALUES = 100
 OTHER = "other"
 #: Reasons for which the port refuses a request.
@@ -65,13 +66,16 @@ class Metrics:
         GCCollector(registry=self.registry)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The metrics as text and their content type, OpenMetrics if the scraper accepts it."""
+        """Return the page of metrics and its content type: OpenMetrics if the scraper accepts it.
+
+        Args: accept: the `Accept` header of the request.
+        """
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
 
 class AgentCollector(Collector):
-    """Reads the agents' accounts into metric families."""
+    """Collector of the metrics of the agents, read from their statistics."""
 
     def __init__(self, agents: Callable[[], Iterable[Measured]], version: str, log_dropped: Callable[[], int]) -> None:
         self._agents, self._version, self._log_dropped = agents, version, log_dropped
@@ -93,7 +97,7 @@ class AgentCollector(Collector):
         yield summary(
             "spar_journal_commit_seconds",
             "How long commits of the journal took",
-            [([name], found["count"], found["sum"]) for name, found in commits if found],
+            [([name], figures["count"], figures["sum"]) for name, figures in commits if figures],
             ["agent"],
         )
         yield histogram(
@@ -111,14 +115,14 @@ class AgentCollector(Collector):
 
 
 class SpanCounts(Protocol):
-    """Spans that a collector has taken, and those that were lost."""
+    """Numbers of spans: those that the trace collector has accepted, and those that were lost."""
 
     exported: int
     dropped: int
 
 
 class SpanCollector(Collector):
-    """Reads how many spans were told; nothing where no traces are."""
+    """Collector of the numbers of spans; empty without traces."""
 
     def __init__(self, spans: Callable[[], SpanCounts | None]) -> None:
         self._spans = spans
@@ -131,22 +135,24 @@ class SpanCollector(Collector):
 
 
 class NoticeCollector(Collector):
-    """Reads how the notifiers of alerts are doing; nothing where there are none."""
+    """Collector of the figures of the notifiers of alerts; empty without notifiers."""
 
     def __init__(self, notices: Callable[[], list[dict[str, Any]]]) -> None:
         self._notices = notices
 
     def collect(self) -> Iterator[Metric]:
         states = self._notices()[:MOST_VALUES]
-        rows = [([each["name"], what], each[what]) for each in states for what in ("sent", "failed", "given_up")]
+        rows = [
+            ([state["name"], outcome], state[outcome]) for state in states for outcome in ("sent", "failed", "given_up")
+        ]
         yield counter("spar_notices_total", "Notices of alerts, by how an attempt to tell them ended", rows,
                       ["notifier", "outcome"])  # fmt: skip
         yield gauge("spar_notices_waiting", "Notices that wait to be told",
-                    [([each["name"]], each["waiting"]) for each in states], ["notifier"])  # fmt: skip
+                    [([state["name"]], state["waiting"]) for state in states], ["notifier"])  # fmt: skip
 
 
 class RefusalCollector(Collector):
-    """Reads how many requests the port has refused."""
+    """Collector of the number of requests that the port has refused."""
 
     def __init__(self, refused: Callable[[], Mapping[str, int]]) -> None:
         self._refused = refused
@@ -158,7 +164,7 @@ class RefusalCollector(Collector):
 
 
 class WaitingCollector(Collector):
-    """Reads what waits for people into metric families."""
+    """Collector of the figures of calls that wait for approval."""
 
     def __init__(self, waiting: Callable[[], Iterable[Waiting]]) -> None:
         self._waiting = waiting
@@ -187,47 +193,48 @@ class WaitingCollector(Collector):
 
 
 def bounded(rows: Rows, merge: Callable[[float, float], float]) -> list[tuple[list[str], float]]:
-    """The rows with no more than `MOST_VALUES` values of each label; those that fall together are merged."""
-    known: dict[int, set[str]] = {}
-    found: dict[tuple[str, ...], float] = {}
+    """Return the rows with at most `MOST_VALUES` values of each label; rows with the same labels then are merged."""
+    distinct_by_place: dict[int, set[str]] = {}
+    merged: dict[tuple[str, ...], float] = {}
     for values, number in rows:
         for place, value in enumerate(values):
-            seen = known.setdefault(place, set())
-            if value not in seen and len(seen) >= MOST_VALUES:
+            distinct = distinct_by_place.setdefault(place, set())
+            if value not in distinct and len(distinct) >= MOST_VALUES:
                 values = [*values[:place], OTHER, *values[place + 1 :]]
             else:
-                seen.add(value)
+                distinct.add(value)
         key = tuple(values)
-        found[key] = merge(found[key], number) if key in found else number
-    return [(list(key), number) for key, number in found.items()]
+        merged[key] = merge(merged[key], number) if key in merged else number
+    return [(list(key), number) for key, number in merged.items()]
 
 
-def whole(values: list[str]) -> list[str]:
-    """Labels that every encoder takes: names may hold lone surrogates."""
+def encodable(values: list[str]) -> list[str]:
+    """Return label values that can be encoded as UTF-8: names may contain lone surrogates."""
     return [value.encode("utf-8", "replace").decode() for value in values]
 
 
-def simple(family: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, rows: Rows,
+def simple(make_family: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, rows: Rows,
            labels: list[str] | None = None) -> Metric:  # fmt: skip
-    """A number for each row."""
-    found = family(name, text, labels=labels or [])
+    """Return a family of counters or gauges, with one sample for each row."""
+    family = make_family(name, text, labels=labels or [])
     for values, number in rows:
-        found.add_metric(whole(values), number)
-    return found
+        family.add_metric(encodable(values), number)
+    return family
 
 
 counter, gauge = partial(simple, CounterMetricFamily), partial(simple, GaugeMetricFamily)
 
 
 def summary(name: str, text: str, rows: Iterable[tuple[list[str], int, float]], labels: list[str]) -> Metric:
-    """A count and a sum, without buckets."""
+    """Return a family with a count and a sum for each row, without quantiles."""
     family = SummaryMetricFamily(name, text, labels=labels)
     for values, count, total in rows:
-        family.add_metric(whole(values), count_value=count, sum_value=total)
+        family.add_metric(encodable(values), count_value=count, sum_value=total)
     return family
 
 
 def histogram(name: str, text: str, rows: Iterable[tuple[list[str], Series]], labels: list[str]) -> Metric:
+    """Return a family with buckets and a sum for each row."""
     family = HistogramMetricFamily(name, text, labels=labels)
     for values, series in rows:
         series.fold()
@@ -236,14 +243,15 @@ def histogram(name: str, text: str, rows: Iterable[tuple[list[str], Series]], la
         for bound, count in zip((*(f"{bound:g}" for bound in BOUNDS), "+Inf"), counts, strict=True):
             below += count
             buckets.append((bound, float(below)))
-        family.add_metric(whole(values), buckets, series.total)
+        family.add_metric(encodable(values), buckets, series.total)
     return family
 
 
-#: How the kinds of `PER_AGENT` and `HEALTH` are made.
+#: The function that builds the family, by the kind of metric in `PER_AGENT` and `HEALTH`.
 MAKE: dict[str, Callable[..., Metric]] = {"counter": counter, "gauge": gauge}
 
 
 def _durations(agent: Measured) -> list[tuple[str, Series]]:
+    """Return the tools with the durations of their calls."""
     agent.account.calls.fold()
     return list(agent.account.calls.durations.items())

@@ -1,7 +1,7 @@
-"""Tokens of programs that ask over the network: what is kept of one, and what it may do.
+"""Access tokens of the control API: the stored row of a token, its scopes and its form.
 
-A token is 256 random bits, so that its digest needs no salt and tells nothing of it: nobody guesses what was drawn. It
-is told once, when it is made, and kept nowhere.
+A token is 256 random bits. Its digest needs no salt, because nobody can guess a token. The token itself is returned
+once, when it is created, and is stored nowhere.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
-#: Rights of a token. "admin" has all of them; none of the others has another one.
+#: Scopes (rights) of a token. "admin" includes all others; no other scope includes another one.
 Scope = Literal["read", "operate", "approve", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-#: The beginning of each token, by which people and scanners know one.
+#: The beginning of each token, by which people and secret scanners recognize one.
 PREFIX: Final = "spar_"
-#: Bytes that are drawn, and characters of a token.
+#: Random bytes of a token.
 _BYTES: Final = 32
+#: Characters of a token.
 LENGTH: Final = len(PREFIX) + 43
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 
 
 class TokenRow(Struct, frozen=True):
-    """Row of one token. `digest` is its SHA-256 in hexadecimal digits, `by` the maker, `used_at` the hour of its last
-    use; it is good until `expires_at`."""
+    """Stored row of one token.
+
+    `digest` is the SHA-256 of the token in hexadecimal digits, `by` its creator, `used_at` the hour of its last use,
+    `expires_at` the time from which it is invalid (None: never).
+    """
 
     name: str
     scopes: tuple[Scope, ...]
@@ -39,16 +43,16 @@ class TokenRow(Struct, frozen=True):
     used_at: datetime | None = None
 
     def allows(self, scope: Scope) -> bool:
-        """Return whether it has this right."""
+        """Return whether the token has this scope."""
         return scope in self.scopes or "admin" in self.scopes
 
     def is_good(self, now: datetime) -> bool:
-        """Return whether it has not expired."""
+        """Return whether the token has not expired."""
         return self.expires_at is None or now < self.expires_at
 
 
 class TokenView(Struct, frozen=True):
-    """A token as it is listed: all but itself. `used_at` is exact to the hour."""
+    """Token as it is listed, without its secret text and digest. `used_at` is exact to the hour."""
 
     name: str
     scopes: tuple[Scope, ...]
@@ -60,7 +64,7 @@ class TokenView(Struct, frozen=True):
 
 
 class NewToken(Struct, frozen=True):
-    """A token that was just made: the only time that `token`, the text itself, is told."""
+    """Token that was just created; nothing else contains `token`, its secret text."""
 
     token: str
     name: str
@@ -69,7 +73,7 @@ class NewToken(Struct, frozen=True):
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess."""
+    """Return a new random token."""
     return PREFIX + secrets.token_urlsafe(_BYTES)
 
 
@@ -83,7 +87,7 @@ def digest_of_token(token: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return a name of a token. Raises: ValueError."""
+    """Return the name of a token unchanged. Raises: ValueError if it has not the form of a name."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"name = {name[:80]!r}: must be 1 to 63 small letters, digits, '.', '_', '-', a letter or digit first"
@@ -92,8 +96,8 @@ def check_name(name: str) -> str:
 
 
 def in_order(scopes: Iterable[Scope]) -> tuple[Scope, ...]:
-    """Return scopes once each, in the order of `SCOPES`. Raises: ValueError where there is none."""
-    given = set(scopes)
-    if not given:
+    """Return the scopes without repetitions, in the order of `SCOPES`. Raises: ValueError if there are none."""
+    unique = set(scopes)
+    if not unique:
         raise ValueError(f"scopes are missing; known: {', '.join(SCOPES)}")
-    return tuple(scope for scope in SCOPES if scope in given)
+    return tuple(scope for scope in SCOPES if scope in unique)

@@ -1,8 +1,8 @@
-"""Table of tokens: they are made, listed and revoked here, and known by their digests.
+"""Table of the access tokens: creates, lists, revokes and finds them, by their digests.
 
-It is read from the store once; from then on it is answered from memory, in any thread, without I/O. A token is on disk
-before it is good for anything, and good for nothing before it is taken from there. Where no service runs the commands
-change the same rows.
+The table is read from the store once. Later look-ups are answered from memory, in any thread, without I/O. A new token
+is valid only after it is on disk; a revoked one is invalid before it is removed from disk. Where no service runs, the
+commands change the same rows.
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ from spar.types import replace
 
 #: The kind of the rows in the store.
 KIND: Final = "token"
-#: Tokens that are kept at once.
+#: Largest number of tokens in the table.
 MOST_TOKENS: Final = 1_000
-#: Days for which a token may be good.
+#: Longest validity of a token, in days.
 LONGEST_DAYS: Final = 3_650
-#: How exact the time of the last use is: a token that is used all the time is one row an hour.
+#: Precision of the time of the last use: a token in constant use is written once an hour.
 USED_EVERY: Final = timedelta(hours=1)
 
 
 class Tokens:
-    """The tokens of one service.
+    """The access tokens of one service.
 
-    Args: memory: returns the store, which is open when it is asked; now: the wall clock.
+    Args: memory: returns the store, which must be open before `open` is called; now: the wall clock.
     """
 
     def __init__(self, memory: Callable[[], Any], now: Callable[[], datetime]) -> None:
         self._memory, self._now = memory, now
         self._lock = asyncio.Lock()
-        #: By digest; a change puts a new table in its place, so that any thread may read it.
+        #: Rows by digest. A change assigns a new dict, so that other threads always read a consistent one.
         self._rows: dict[str, TokenRow] = {}
         self.is_open = False
 
     async def open(self) -> None:
-        """Read what was kept, once. Raises: what the store raises."""
+        """Read the rows from the store, once. Raises: any error of the store."""
         async with self._lock:
             if self.is_open:
                 return
             if offers(memory := self._memory(), Records):
-                rows = [msgspec.convert(each.value, TokenRow) for each in await memory.records(KIND)]
+                rows = [msgspec.convert(record.value, TokenRow) for record in await memory.records(KIND)]
                 self._rows = {row.digest: row for row in rows}
             self.is_open = True
 
-    # -- what doors ask, from any thread
+    # -- look-ups of the HTTP servers, from any thread
 
     def find(self, token: str) -> TokenRow | None:
-        """Return the row of a token that is known and has not expired.
+        """Return the row of a token that is known and has not expired, else None.
 
-        It is found by its digest, so the time that this takes tells of no token how far another one is like it.
+        The look-up goes by the digest, so its time does not reveal how similar the text is to a valid token.
         """
         if not looks_like_one(token):
             return None
@@ -81,21 +81,24 @@ class Tokens:
         return row
 
     def is_valid(self, row: TokenRow) -> bool:
-        """Return whether a token that was found is still known and has not expired."""
+        """Return whether the token of this row is still known and has not expired."""
         return row.digest in self._rows and row.is_good(self._now())
 
     def is_use_due(self, row: TokenRow) -> bool:
-        """Return whether its use is to be noted: an hour has passed since the last one was."""
+        """Return whether `note_use` should be called: an hour has passed since the last recorded use."""
         row = self._rows.get(row.digest, row)
         return row.used_at is None or self._now() - row.used_at >= USED_EVERY
 
-    # -- what people decide
+    # -- changes that people make
 
     async def create(self, name: str, scopes: Iterable[Scope], *, days: float | None = None, by: str = "") -> NewToken:
-        """Make a token; it is on disk when this returns, and told to nobody again.
+        """Create a token; it is on disk when this returns. Its text is never returned again.
 
-        Args: days: for how long it is good; None: until it is revoked.
-        Raises: ValueError; ConflictError for a name that is taken; LookupError where the store keeps no such rows.
+        Args:
+            days: Validity in days; None: until it is revoked.
+            by: The creator.
+        Raises: ValueError for a wrong name, scope or number of days; ConflictError for a name that is in use or a full
+            table; LookupError if the store keeps no tokens.
         """
         check_name(name)
         if days is not None and not 0 < days <= LONGEST_DAYS:
@@ -110,29 +113,29 @@ class Tokens:
             token, now = new_token(), self._now()
             expires_at = None if days is None else now + timedelta(days=days)
             row = TokenRow(name, in_order(scopes), digest_of_token(token), now, by, expires_at)
-            await self._written(store.keep(KIND, name, msgspec.to_builtins(row), expect=0))
+            await self._write(store.keep(KIND, name, msgspec.to_builtins(row), expect=0))
             self._rows = {**self._rows, row.digest: row}
             return NewToken(token, name, row.scopes, expires_at)
 
     async def list(self) -> Sequence[TokenView]:
-        """Return the tokens by name, without what is secret of them. Raises: what the store raises."""
+        """Return the tokens in the order of their names, without secrets. Raises: any error of the store."""
         await self.open()
         return [self._view(row) for row in sorted(self._rows.values(), key=lambda row: row.name)]
 
     async def revoke(self, name: str) -> TokenView:
-        """Forget a token: it is good for nothing when this returns. Raises: LookupError."""
+        """Delete a token; it is invalid when this returns. Raises: LookupError for an unknown name."""
         await self.open()
         async with self._lock:
             row = next((row for row in self._rows.values() if row.name == name), None)
             if row is None:
                 known = ", ".join(sorted(row.name for row in self._rows.values())[:20]) or "none"
                 raise LookupError(f"no token {name[:80]!r}; known: {known}")
-            self._rows = {digest: each for digest, each in self._rows.items() if digest != row.digest}
-            await self._written(self._records().drop(KIND, name))
+            self._rows = {digest: other for digest, other in self._rows.items() if digest != row.digest}
+            await self._write(self._records().drop(KIND, name))
             return self._view(row)
 
     async def note_use(self, row: TokenRow) -> None:
-        """Keep when a token was used, to the hour; a store that cannot keep it now is no reason to refuse its use."""
+        """Store the hour of a token's use. An error of the store is ignored: it is no reason to refuse the request."""
         async with self._lock:
             row = self._rows.get(row.digest, row)
             if not self.is_valid(row) or not self.is_use_due(row):
@@ -143,8 +146,9 @@ class Tokens:
             with suppress(SparError):
                 await self._records().keep(KIND, row.name, msgspec.to_builtins(used))
 
-    async def _written(self, change: Awaitable[object]) -> None:
-        """Wait for a change; where nobody knows whether it is on disk, the store is asked before anybody is let in."""
+    async def _write(self, change: Awaitable[object]) -> None:
+        """Wait for a change of the store. If it fails, read the table again before the next use: the change may be on
+        disk or not."""
         try:
             await change
         except BaseException:
@@ -152,6 +156,7 @@ class Tokens:
             raise
 
     def _records(self) -> Records:
+        """Return the store as a keeper of rows. Raises: LookupError if it keeps none."""
         if not offers(memory := self._memory(), Records):
             raise LookupError("this store keeps no tokens; the built-in one does")
         return memory

@@ -1,4 +1,4 @@
-"""Wiring of traces: the tracer as `[tracing]` and the standard variables want it, told of what the agent does."""
+"""Wiring of traces: builds the tracer from `[tracing]` and the OTEL_* variables, and connects it to the events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spar.loop.core import Core
 if TYPE_CHECKING:
     from spar.observe.tracing.tracer import Sender, Tracer
 
-#: Seconds that are left for telling what waits when the process ends.
+#: Seconds for sending the remaining spans when the process ends.
 FLUSH_WITHIN = 5.0
 _ON = ("1", "true", "yes", "on")
 _RATIOS = ("traceidratio", "parentbased_traceidratio")
@@ -28,10 +28,10 @@ _EXTRA = "needs the extra 'otel': pip install 'spar-agent[otel]'"
 
 
 def tracer_of(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> Tracer | None:
-    """Return the tracer that the settings want, not yet started; None where they want none, or the environment is
-    against it (`OTEL_SDK_DISABLED`, `OTEL_TRACES_EXPORTER=none`).
+    """Return the tracer that the settings enable, not yet started.
 
-    Raises: ConfigError where the extra is missing, or the headers cannot be read.
+    Returns: None where `[tracing]` is off, or `OTEL_SDK_DISABLED` or `OTEL_TRACES_EXPORTER=none` turns it off.
+    Raises: ConfigError if the extra is missing, or the headers or the sampling ratio cannot be read.
     """
     settings = loaded.settings.tracing
     is_off = environ.get("OTEL_SDK_DISABLED", "").lower() in _ON or environ.get("OTEL_TRACES_EXPORTER") == "none"
@@ -53,7 +53,7 @@ def tracer_of(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> Tracer
 
 
 def check_tracing(loaded: Loaded) -> None:
-    """Say what keeps the traces that are wanted from being told. Raises: ConfigError with file and line."""
+    """Check that the configured traces can be sent. Raises: ConfigError with file and line."""
     try:
         tracer_of(loaded)
     except ConfigError as error:
@@ -61,9 +61,10 @@ def check_tracing(loaded: Loaded) -> None:
 
 
 def tell_traces(core: Core, tracer: Tracer) -> Callable[[], None]:
-    """Have the tracer told of each cycle, request to a model and end of a run; return what ends that."""
+    """Connect the tracer to the cycles, model answers and ends of runs of an agent; return a function that disconnects
+    it."""
     core.traces = tracer
-    listening = [
+    subscriptions = [
         core.events.subscribe(CycleRecorded, tracer.recorded),
         core.events.subscribe(ModelAnswered, tracer.answered),
         core.events.subscribe(RunEnded, tracer.run_ended),
@@ -71,14 +72,14 @@ def tell_traces(core: Core, tracer: Tracer) -> Callable[[], None]:
 
     def end() -> None:
         core.traces = None
-        for each in listening:
-            each()
+        for unsubscribe in subscriptions:
+            unsubscribe()
 
     return end
 
 
 def _ratio(settings: TracingSettings, environ: Mapping[str, str]) -> float:
-    """Return the share of cycles that is told. Raises: ConfigError for a variable that is no share."""
+    """Return the share of cycles that is traced, 0..1. Raises: ConfigError for a variable that is no such number."""
     sampler = environ.get("OTEL_TRACES_SAMPLER", "")
     if settings.ratio is not None:
         return settings.ratio
@@ -98,10 +99,11 @@ def _ratio(settings: TracingSettings, environ: Mapping[str, str]) -> float:
 
 
 def _headers(settings: TracingSettings, folder: Path) -> dict[str, str]:
-    """Return the headers with their secrets in place. Raises: ConfigError where one cannot be read."""
-    given = with_secrets({"headers": settings.headers}, ("tracing",), folder)["headers"]
-    for name, value in given.items():
+    """Return the headers with their secrets inserted. Raises: ConfigError if a secret cannot be read or a header is
+    malformed."""
+    headers = with_secrets({"headers": settings.headers}, ("tracing",), folder)["headers"]
+    for name, value in headers.items():
         if not isinstance(value, str) or "\n" in value or not name.replace("-", "").replace("_", "").isalnum():
             sentence = "must be a header and its text; only what is named as a secret may stand elsewhere"
             raise ConfigError(f"tracing.headers.{name!s:.80}: {sentence}", path=("tracing", "headers", name))
-    return {name.lower(): value for name, value in given.items()}
+    return {name.lower(): value for name, value in headers.items()}

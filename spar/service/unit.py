@@ -1,8 +1,8 @@
-"""The unit with which systemd runs the service: as the user who owns its folder, watched, and confined; pure.
+"""Text of the systemd unit that runs the service as the owner of its folder, with a watchdog and confinement.
 
-What is said of confinement leaves namespaces, /proc and /sys alone: the sandbox of programs is built of them, and no
-new /proc can be mounted where a part of the old one is hidden. The terms are those of systemd.service(5) and
-systemd.exec(5).
+The module is pure. The confinement does not restrict namespaces, /proc and /sys: the sandbox of tools' programs uses
+them, and no new /proc can be mounted where a part of the old one is hidden. The settings are explained in
+systemd.service(5) and systemd.exec(5).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from msgspec import Struct
 
 from spar.service import exit_codes as exits
 
-#: The first line of what `spar service install` writes; a file without it is somebody else's and left alone.
+#: The first line of a unit that `spar service install` writes; a file without it belongs to somebody else and is kept.
 WRITTEN_BY: Final = "# Written by `spar service install`; `systemctl edit` keeps changes of yours apart from it."
-#: Seconds that systemd waits for a stop beyond `service.drain`, and for a start: opening a module is bounded by 60.
+#: Seconds that systemd waits for a stop beyond `service.drain`, and for a start; opening one module takes at most 60.
 GRACE, START = 15, 180
-#: Seconds without progress after which systemd ends the process and starts it anew.
+#: Seconds without a beat of the watchdog after which systemd kills the process and starts it again.
 WATCHDOG = 120
-#: Ends after which another start would end in the same way.
+#: Exit codes after which another start would fail in the same way.
 _HOPELESS = (exits.USAGE, exits.DAMAGED, exits.CANNOT_CREATE, exits.NO_PERMISSION, exits.CONFIG)
 
-#: Confinement that a service manager of any user can grant.
-_OF_ANYBODY = (
+#: Confinement that also the service manager of an ordinary user can apply.
+_CONFINEMENT_OF_USERS = (
     "NoNewPrivileges=yes",
     "LockPersonality=yes",
     "RestrictRealtime=yes",
@@ -32,8 +32,8 @@ _OF_ANYBODY = (
     "SystemCallArchitectures=native",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
 )
-#: Confinement that only that of the system can grant.
-_OF_SYSTEM = (
+#: Confinement that only the service manager of the system can apply.
+_CONFINEMENT_OF_SYSTEM = (
     "CapabilityBoundingSet=",
     "AmbientCapabilities=",
     "ProtectSystem=strict",
@@ -48,9 +48,17 @@ _OF_SYSTEM = (
 
 
 class UnitTerms(Struct, frozen=True):
-    """Terms of a unit: the Python of the installation, the configuration's file and folder (absolute), the user
-    (None: a service of the user's own manager), folders that the service writes to, `service.drain` in seconds, and
-    credentials: `NAME:FILE`, or `NAME` alone for one in /etc/credstore."""
+    """Values that the text of a unit contains.
+
+    Attributes:
+        python: The interpreter of the installation.
+        config: The configuration file, absolute.
+        folder: The folder of the configuration, absolute.
+        user: The user of a system service; None: a service of the user's own manager.
+        writes: Folders that the service writes to.
+        drain: `service.drain`, in seconds.
+        credentials: `NAME:FILE`, or `NAME` alone for a file in /etc/credstore.
+    """
 
     python: Path
     config: Path
@@ -77,7 +85,7 @@ def unit(terms: UnitTerms) -> str:
             "Type=notify",
             "NotifyAccess=main",
             f"ExecStart={command} run",
-            f"ExecReload={command} reload",  # says what is wrong with the configuration; a system may have no `kill`
+            f"ExecReload={command} reload",  # prints what is wrong with the configuration; a system may have no `kill`
             f"WorkingDirectory={_plain(str(terms.folder))}",
             *((f"User={terms.user}",) if is_system else ()),
             f"WatchdogSec={WATCHDOG}",
@@ -88,9 +96,9 @@ def unit(terms: UnitTerms) -> str:
             f"TimeoutStopSec={terms.drain + GRACE:g}",
             "KillMode=mixed",
             "UMask=0077",
-            *(f"LoadCredential={_plain(each)}" for each in terms.credentials),
-            *_OF_ANYBODY,
-            *((*_OF_SYSTEM, f"ReadWritePaths={writes}") if is_system else ()),
+            *(f"LoadCredential={_plain(credential)}" for credential in terms.credentials),
+            *_CONFINEMENT_OF_USERS,
+            *((*_CONFINEMENT_OF_SYSTEM, f"ReadWritePaths={writes}") if is_system else ()),
         ),
         "Install": (f"WantedBy={'multi-user' if is_system else 'default'}.target",),
     }
@@ -101,15 +109,15 @@ def unit(terms: UnitTerms) -> str:
 
 
 def _plain(path: str) -> str:
-    """Return a path where a unit takes it without quotes. Raises: ValueError."""
-    if any(not each.isprintable() for each in path):
+    """Return a path escaped for a place of the unit that takes no quotes. Raises: ValueError."""
+    if any(not character.isprintable() for character in path):
         raise ValueError(f"{path!r}: a unit cannot name a path with control characters")
-    if path.endswith("\\"):  # the next line, which may be that of the user, would be a part of this one
+    if path.endswith("\\"):  # it would join the next line, for example `User=`, to this one
         raise ValueError(f"{path!r}: a unit cannot name a path with a backslash at its end")
     return path.replace("%", "%%")
 
 
 def _quoted(word: str) -> str:
-    """Return a word of a command or a list as a unit takes it. Raises: ValueError."""
+    """Return a word of a command or a list, escaped and quoted for a unit. Raises: ValueError."""
     escaped = _plain(word).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
     return f'"{escaped}"' if set(escaped) & set(" '\";\\") else escaped

@@ -11,7 +11,7 @@ import msgspec
 
 from spar import events
 from spar.server.encoding import encode
-from spar.service.live.told import BESIDE, LiveEvent, told
+from spar.service.live.told import BESIDE, LiveEvent, data_of
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Reflection
 from tests.docs.page_parts import code, table
 
@@ -44,13 +44,13 @@ def live_events_part() -> Iterator[str]:
     """Yield the lines of the part."""
     yield from ("## Live events", "", *INTRO.splitlines(), "")
     yield from table(("field", "meaning"), [(code(name), MEANINGS[name]) for name in LiveEvent.__struct_fields__])
-    said = told(_samples()[-1])
+    said = data_of(_samples()[-1])
     example = LiveEvent(3729173521203201, "CallCompleted", NOW, "main", "talk", "18ea256e7753", "18ea256e0001", said)
     wire = json.loads(encode(example))
     yield from ("", "```json", json.dumps(wire), "```", "", *GAP.splitlines(), "")
     rows = []
     for event in _samples():
-        keys = told(event)
+        keys = data_of(event)
         if set(keys) != {name for name in type(event).__struct_fields__ if name not in BESIDE}:
             rows.append((code(type(event).__name__), ", ".join(map(code, keys)) or "nothing"))
     yield from table(("event", "`data`"), rows)

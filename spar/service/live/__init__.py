@@ -1,5 +1,5 @@
-"""The live events of the agent, for who watches it from outside.
+"""The live events of the agent, for observers outside the process.
 
-feed    keeps the newest events while somebody reads them, and hands them out
-told    tells an event of the bus as JSON: bounded, without secrets, with the session that it belongs to
+feed    buffers the newest events while there are readers, and gives them out
+told    converts an event of the bus to JSON values: bounded, without secrets
 """

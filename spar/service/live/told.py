@@ -1,7 +1,7 @@
-"""Tells events of the bus as JSON: bounded, without secrets. Pure functions.
+"""Conversion of events of the bus to JSON values: bounded, without secrets. Pure functions.
 
-What a phase was given and has returned, a model's request and an experience are only counted or named: all of it is on
-the tape (`GET /v1/cycles/{cycle_id}`) and in memory, and an event is to be cheap.
+The inputs and outputs of phases, the requests to models and experiences are only counted or named, to keep events
+cheap: the recorded cycle (`GET /v1/cycles/{cycle_id}`) and the memory have them in full.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from spar.events import Event
 from spar.runs.run_events import ANSWER, TOLD, payload
 from spar.types import Action, ActionResult, Reflection
 
-#: Characters of a goal, of a message of an error, of a lesson.
+#: Characters of a goal, of an error message, of a lesson.
 LINE = 300
-#: What stands beside `data`.
+#: Fields of an event that `LiveEvent` has beside `data`.
 BESIDE = ("agent", "seq", "at", "session", "cycle_id", "run_id")
 
 
 class LiveEvent(Struct, frozen=True):
-    """An event as it is sent: `session`, `cycle_id`, `run_id` are "" where it belongs to none, `data` is the rest."""
+    """Event as it is sent to clients.
+
+    `session`, `cycle_id` and `run_id` are "" if the event belongs to none; `data` has its other fields.
+    """
 
     seq: int
     type: str
@@ -39,27 +42,27 @@ class LiveEvent(Struct, frozen=True):
     data: dict[str, Any]
 
 
-def told(event: Event) -> dict[str, Any]:
-    """Return what an event says beside whom it concerns, as JSON of at most some thousand characters a value."""
+def data_of(event: Event) -> dict[str, Any]:
+    """Return the fields of an event that are not in `BESIDE`, as JSON values of at most some thousand characters."""
     kind = type(event)
-    if (tell := _TOLD.get(kind)) is not None:
-        return tell(event)
-    if (known := TOLD.get(kind)) is not None:  # as a run's own stream tells it
-        return known[1](event)
+    if (convert := _CONVERTERS.get(kind)) is not None:
+        return convert(event)
+    if (entry := TOLD.get(kind)) is not None:  # the same data as in the event stream of a run
+        return entry[1](event)
     return {name: _value(getattr(event, name)) for name in kind.__struct_fields__ if name not in BESIDE}
 
 
 def kinds_of(names: frozenset[str]) -> frozenset[type[Event]]:
-    """Return the classes of these names, with all below each. Raises: ValueError for a name that no event has."""
-    classes = [each for each in vars(events).values() if isinstance(each, type) and issubclass(each, Event)]
-    known = {each.__name__: each for each in classes if each is not Event}
+    """Return the event classes of these names and all their subclasses. Raises: ValueError for an unknown name."""
+    classes = [member for member in vars(events).values() if isinstance(member, type) and issubclass(member, Event)]
+    known = {kind.__name__: kind for kind in classes if kind is not Event}
     for name in sorted(names):
         if name not in known:
             raise ValueError(
                 f"type = {safe_line(name, 40)!r}: no event has this name; known: {', '.join(sorted(known))}"
             )
     bases = tuple(known[name] for name in names)
-    return frozenset(each for each in known.values() if issubclass(each, bases))
+    return frozenset(kind for kind in known.values() if issubclass(kind, bases))
 
 
 def _value(value: Any) -> Any:
@@ -77,7 +80,7 @@ def _phase_completed(event: events.PhaseCompleted) -> dict[str, Any]:
 
 
 def _product(output: Any) -> dict[str, Any]:
-    """Return what is told of what a phase has returned."""
+    """Return a summary of the output of a phase."""
     if isinstance(output, Action):
         return {"goal": _line(output.goal), "calls": len(output.calls)}
     if isinstance(output, ActionResult):
@@ -99,8 +102,13 @@ def _run_ended(event: events.RunEnded) -> dict[str, Any]:
 
 
 def _experience(event: events.ExperienceStored) -> dict[str, Any]:
-    kept = event.experience
-    return {"id": kept.id, "success": kept.success, "situation": _line(kept.situation), "lesson": _line(kept.lesson)}
+    experience = event.experience
+    return {
+        "id": experience.id,
+        "success": experience.success,
+        "situation": _line(experience.situation),
+        "lesson": _line(experience.lesson),
+    }
 
 
 def _piece(event: events.AssistantDelta) -> dict[str, Any]:
@@ -111,7 +119,8 @@ def _thought(event: events.ReasoningDelta) -> dict[str, Any]:
     return {"text": plain(event.text, ANSWER), "reset": event.reset, "request": event.request}
 
 
-_TOLD: dict[type[Event], Callable[[Any], dict[str, Any]]] = {
+#: The function that returns the data of an event, by the class of the event.
+_CONVERTERS: dict[type[Event], Callable[[Any], dict[str, Any]]] = {
     events.LoopStarted: lambda event: {},
     events.PhaseStarted: lambda event: {"phase": event.phase},
     events.PhaseCompleted: _phase_completed,

@@ -1,8 +1,8 @@
 """The process: one service in the foreground, from the first log line to the exit code.
 
-run      locks the folders, puts everything together, runs it, and comes to an exit code
-process  the service while it runs, and what the signals mean to it
-refusal  the refusal to start, with its exit code
-garbage  collects cycles of references at quiet moments
+run      locks the folders, builds the agent, runs the process, and returns the exit code
+process  the running service, and its reactions to signals
+refusal  the error of a service that cannot start, with its exit code
+garbage  runs the garbage collector at quiet moments
 systemd  notifies systemd of readiness, progress and stop
 """

@@ -1,8 +1,8 @@
-"""Timing of the garbage collector: a look at all objects holds every thread up, so it waits for a quiet moment.
+"""Timing of the garbage collector: a full collection stops every thread, so it waits for a quiet moment.
 
-Reference counts free nearly everything at once; the collector is there for cycles of references. It keeps looking at
-young objects whenever it likes, which takes less than a millisecond. A look at all of them takes as long as there are
-objects: 60 ms for a hundred thousand, in the middle of whatever goes on. See gc.freeze and gc.set_threshold.
+Reference counts free nearly all objects at once; the collector frees cycles of references. Collections of young
+objects, which take less than a millisecond, stay automatic. A full collection takes time in proportion to the number
+of objects: 60 ms for a hundred thousand, at any moment. See gc.freeze and gc.set_threshold.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Protocol
 from spar.observe.stats import Stats
 from spar.session.sessions import Sessions
 
-#: Objects made and kept until young ones are looked at: the interpreter's own threshold.
+#: New objects after which the young ones are collected: the interpreter's default threshold.
 YOUNG = 700
-#: Seconds between two looks for a quiet moment.
+#: Seconds between two checks for a quiet moment.
 EVERY = 1.0
-#: Collections of middle-aged objects after which a look at all is due: the interpreter's own threshold.
+#: Collections of the middle generation after which a full one is due: the interpreter's default threshold.
 DUE = 10
-#: The same in a process that is never quiet: 1,750,000 objects made and kept since the last look, at the most.
+#: The same for a process that is never quiet: at most 1,750,000 new objects since the last full collection.
 OVERDUE = 250
-#: Looks at a quiet moment, after which what was set apart is looked at again.
+#: Full collections after which the frozen objects are collected again, too.
 FROZEN_FOR = 50
 
 
 class Works(Protocol):
-    """An agent whose cycles are counted."""
+    """Agent whose cycles are counted."""
 
     @property
     def account(self) -> Stats: ...
@@ -36,27 +36,29 @@ class Works(Protocol):
 
 
 def work_of(agent: Works) -> int | None:
-    """Return how many cycles had something to do so far; None while one goes on. An idle cycle disturbs nothing."""
+    """Return the number of cycles that had work so far, None while one is running. Idle cycles do not count."""
     return None if agent.sessions.is_at_work else agent.account.worked
 
 
 class Collections:
-    """Looks at all objects: each sets those that live on apart, so that the next one has only newer ones to look at."""
+    """Full collections of the process. Each freezes the surviving objects, so that the next checks only newer ones.
+
+    Args: work: returns a number that grows with each piece of work, None while some is running.
+    """
 
     def __init__(self, work: Callable[[], int | None]) -> None:
-        """Args: work: returns how much was done so far, None while something is under way."""
         self._work = work
         self._done: int | None = None
         self._count = 0
 
     def begin(self) -> None:
-        """Set apart what the start has made, and collect at quiet moments from now on, until `end`."""
+        """Freeze the objects that exist after the start, and stop automatic full collections until `end`."""
         _, middle_aged, _ = gc.get_threshold()
         gc.set_threshold(YOUNG, middle_aged, OVERDUE)
         self._collect()
 
     def look(self) -> bool:
-        """Collect if that is due and nothing was done since the last look; return whether it was collected."""
+        """Collect if that is due and no work was done since the last call; return whether it collected."""
         before, self._done = self._done, self._work()
         if gc.get_count()[2] < DUE or self._done is None or self._done != before:
             return False
@@ -68,7 +70,7 @@ class Collections:
 
     @staticmethod
     def end() -> None:
-        """Let the interpreter collect as usual; what was set apart stays so, for the process ends."""
+        """Let the interpreter collect as usual. Frozen objects stay frozen, since the process ends."""
         young, middle_aged, _ = gc.get_threshold()
         gc.set_threshold(young, middle_aged, DUE)
 

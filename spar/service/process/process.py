@@ -1,7 +1,8 @@
-"""The service while it runs in the foreground, and what the signals mean to it.
+"""The service while it runs in the foreground, and its reactions to signals.
 
-SIGTERM and SIGINT drain, a second one cancels at once; SIGHUP reads the configuration again; SIGUSR1 writes state
-and stacks to the log, also while the event loop is blocked. Standard output stays empty; logs go to standard error.
+SIGTERM and SIGINT drain the agent; a second one cancels its work. SIGHUP reads the configuration again. SIGUSR1 writes
+the state and the stacks to the log, also while the event loop is blocked. Standard output stays empty; logs go to
+standard error.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ if TYPE_CHECKING:
     from spar.observe.tracing.tracer import Tracer
 
 log = get_logger("spar.runner")
-#: The file of the state folder that says why the service gave up last; its time says when.
+#: File in the state folder with the reason why the service last gave up; its modification time is the time of that.
 GAVE_UP = "gave_up"
-#: Alerts during which the loop makes progress: a watchdog's restart would help nobody.
+#: Alerts during which the loop makes progress, so that a restart by systemd's watchdog would not help.
 HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider", "prompt", "sensor", "channel", "approval"}
 
 
 class Listener(Protocol):
-    """The servers of a service. `address` is the URL of the probes once they are open, "" without them."""
+    """The HTTP servers of a service. `address` is the URL of the probes once they are open, "" without probes."""
 
     @property
     def address(self) -> str: ...
@@ -59,12 +60,12 @@ class Listener(Protocol):
     def close(self) -> None: ...
 
 
-#: Makes the servers of a service, not yet open.
+#: Function that returns the HTTP servers of a service, not yet open.
 Serve = Callable[[Service], Listener]
 
 
 class Process:
-    """The service while it runs, and what the signals mean to it."""
+    """The running service, and its reactions to signals."""
 
     def __init__(self, loaded: Loaded, agent: Served, logs: Logs, reload: Callable[[], Loaded] | None,
                  serve: Serve, tracer: Tracer | None = None, *, is_to_resume: bool = False) -> None:  # fmt: skip
@@ -72,7 +73,7 @@ class Process:
         self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload, tracer=tracer)
         agent.lifecycle.ends_pause = False
         self._gave_up = Path(home_of(loaded).state, GAVE_UP)
-        with contextlib.suppress(OSError):  # it never did
+        with contextlib.suppress(OSError):  # no file: it never gave up
             agent.lifecycle.gave_up_at = self._gave_up.stat().st_mtime
         self.on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None
         self.approval_alerts = ApprovalAlerts(agent.core, agent.health, self.service.waiting)
@@ -98,12 +99,16 @@ class Process:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def main(self) -> int:
+        """Start the agent and run it until it ends; return the exit code.
+
+        Raises: CannotStartError, ConfigError.
+        """
         agent, loaded, loop = self.agent, self.service.loaded, asyncio.get_running_loop()
         collections = garbage.Collections(lambda: garbage.work_of(agent))
         self._loop = loop
         for number, answer in self.signals().items():
             loop.add_signal_handler(number, answer)
-        # Not the loop's to answer: it may be what is asked about.
+        # Handled outside the event loop, which may be the blocked one.
         signal.signal(signal.SIGUSR1, self._ask_for_dump)
         chores = (
             WATCHDOG.attend(self.relief.look, relief.LOOK_EVERY),
@@ -114,13 +119,13 @@ class Process:
             self.listener.open()
             if self.listener.address:
                 self.service.addresses["http"] = self.listener.address
-            if not await self._started():
+            if not await self._start_agent():
                 return exits.OK
             collections.begin()
             await self.notices.begin()
-            if agent.core.state == "failed":  # meanwhile; to run it would start it anew
+            if agent.core.state == "failed":  # while the notifiers began; run() would start it again
                 raise SparError(f"agent {agent.name!r} gave up: {agent.failure}")
-            if self._terms:  # asked to stop meanwhile: here, too, to run it would start it anew
+            if self._terms:  # asked to stop while the notifiers began; run() would start it again
                 await agent.stop()
                 return self._code()
             log.info("service started", agent=agent.name, pid=os.getpid(), config=str(loaded.path or "the defaults"),
@@ -135,14 +140,14 @@ class Process:
             raise cannot(str(error), error.path, self.service.loaded, code) from error
         except SparError as error:
             log.error("service failed", agent=agent.core.name, reason=str(error))
-            with contextlib.suppress(OSError):  # the log has it
+            with contextlib.suppress(OSError):  # the reason is in the log as well
                 self._gave_up.write_text(f"{error}\n")
             await agent.stop(deadline=self.service.loaded.settings.service.drain)
             return exits.GAVE_UP
         finally:
             await self.notices.end()
             collections.end()
-            self.listener.close()  # the signals stay in our hands until the loop is closed
+            self.listener.close()  # the signal handlers stay until the loop is closed
             for end in chores:
                 end()
         return self._code()
@@ -153,14 +158,15 @@ class Process:
         return exits.UNFINISHED if is_unfinished else exits.OK
 
     def signals(self) -> dict[signal.Signals, Callable[[], None]]:
+        """Return the signals that the event loop handles, with their handlers."""
         return {
-            signal.SIGTERM: self._end_asked,
-            signal.SIGINT: self._end_asked,
+            signal.SIGTERM: self._on_end_signal,
+            signal.SIGINT: self._on_end_signal,
             signal.SIGHUP: lambda: self._spawn(self._reload()),
         }
 
     def drain(self) -> None:
-        """Stop when the work in hand is done, within `service.drain`; asked a second time, cancel it now."""
+        """Stop when the running work is done, within `service.drain` seconds; the second call cancels it at once."""
         self._terms += 1
         deadline = self.service.loaded.settings.service.drain if self._terms == 1 else 0.0
         log.info("service stops", agent=self.agent.core.name, within_seconds=deadline)
@@ -168,14 +174,14 @@ class Process:
         if self._start is None or not self._start.cancel():
             self._spawn(self.agent.stop(deadline=deadline))
 
-    def _end_asked(self) -> None:
-        """A signal asks for the end; that it did is written first, if it is the first one."""
+    def _on_end_signal(self) -> None:
+        """Handle a signal that asks for the end: write it to the audit log if it is the first one, and drain."""
         if not self._terms and self.agent.core.state in ("running", "pausing", "paused"):
             self._spawn(self._audit_end())
         self.drain()
 
-    async def _started(self) -> bool:
-        """Start the agent; False when it was asked to stop meanwhile. Raises: CannotStartError, ConfigError."""
+    async def _start_agent(self) -> bool:
+        """Start the agent; return False if the stop was requested meanwhile. Raises: CannotStartError, ConfigError."""
         self._start = asyncio.create_task(self.agent.start(resume=self._is_to_resume), name="start")
         try:
             await self._start
@@ -198,24 +204,24 @@ class Process:
             await self.agent.stop(deadline=0.0)
         return not self._terms
 
-    def _signalled(self, action: str) -> AuditDraft:
-        """Return the entry of the audit log of what a signal asks for: whose it was, nobody says."""
+    def _signal_draft(self, action: str) -> AuditDraft:
+        """Return the audit log's entry for a signal; its sender is unknown."""
         return AuditDraft("signal", "signal", action, self.agent.name, agent=self.agent.name, rows=())
 
     async def _audit_end(self) -> None:
-        """Write down, while there is time, that a signal asked for the end."""
+        """Write to the audit log that a signal asked for the end, before the memory closes."""
         with contextlib.suppress(SparError):
-            await self.service.audit(self._signalled("agent.stop"))
+            await self.service.audit(self._signal_draft("agent.stop"))
 
     def _renew(self) -> None:
-        """End as when asked to, but with a code that has whoever started the process start it again."""
+        """Drain, and exit with the code that lets the supervisor of the process start it again."""
         self._is_to_return = True
         self.drain()
 
     def _ask_for_dump(self, *_: object) -> None:
-        """SIGUSR1, in the middle of whatever the main thread does, locks included: no more than note it."""
+        """Note SIGUSR1. The handler may interrupt the main thread while it holds locks, so it does no more."""
         self._is_dump_asked = self._is_dump_urgent = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it ends
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._dump_if_asked)
 
@@ -225,13 +231,16 @@ class Process:
             self.dump(asyncio.all_tasks())
 
     def _dump_while_blocked(self) -> None:
-        """In the watchdog's thread: what the loop cannot write down now; the stacks of its tasks follow when it can."""
+        """Write the dump in the watchdog's thread while the event loop is blocked; the loop adds its tasks later."""
         if self._is_dump_urgent and self.agent.blocked_since is not None:
             self._is_dump_urgent = False
             self.dump()
 
     def dump(self, tasks: Iterable[asyncio.Task[Any]] = ()) -> None:
-        """Write the state and the stack of these tasks and of every thread to the log, a line each; from any thread."""
+        """Write the state and the stacks of these tasks and of every thread to the log, a line for each stack.
+
+        Safe from any thread.
+        """
         agent = self.agent
         lanes = {key: describe_session(session) for key, session in list(agent.sessions.by_key.items())}
         log.warning("state dump", agent=agent.name, state=agent.core.state, lanes=lanes,
@@ -243,8 +252,8 @@ class Process:
             log.warning("thread stack", agent=agent.core.name, part=thread.name, stack=stack_of(thread.ident or 0))
 
     async def _reload(self) -> None:
-        draft = self._signalled("agent.reload")
-        with contextlib.suppress(SparError):  # said already, and the old configuration stays
+        draft = self._signal_draft("agent.reload")
+        with contextlib.suppress(SparError):  # logged already; the old configuration stays in force
             with auditing(draft):
                 await self.service.reload()
             await self.service.audit(draft)
@@ -253,7 +262,7 @@ class Process:
         self.logs.set_level(settings.log.level)
 
     async def _beat(self) -> None:
-        """The watchdog's beat: sent only while the agent makes progress or waits as it should."""
+        """Send the beats for systemd's watchdog, only while the agent makes progress or waits as intended."""
         every = self.systemd.beat_every
         while every is not None:
             is_ready, report = self.service.ready()
@@ -276,7 +285,10 @@ async def _collect(collections: garbage.Collections) -> None:
 
 
 def _notices_of(agent: Served, loaded: Loaded) -> Notices:
-    """Return what tells people of the alerts of an agent; kept in its memory. Raises: ConfigError."""
+    """Return the notices of an agent, which send its alerts to people and keep unsent ones in its memory.
+
+    Raises: ConfigError.
+    """
     specs = Parts(loaded).notifiers()
     host = Host(agent.core.name, agent.core.clock, agent.core.events, agent.core.hooks, lambda: None)
     for spec in specs:
@@ -287,6 +299,9 @@ def _notices_of(agent: Served, loaded: Loaded) -> Notices:
     def later(work: Coroutine[Any, Any, None]) -> None:
         agent.requests.in_background(work, "saving of notices by")
 
-    own = None if rows is None else OwnRows(f"{OWNER}:{agent.core.name}", rows, lambda: agent.recovery.work.journal,
-                                            later)  # fmt: skip
-    return Notices(agent.core, specs, lambda: own)
+    notice_rows = (
+        None
+        if rows is None
+        else OwnRows(f"{OWNER}:{agent.core.name}", rows, lambda: agent.recovery.work.journal, later)
+    )
+    return Notices(agent.core, specs, lambda: notice_rows)

@@ -1,4 +1,4 @@
-"""The refusal to start, with what the process exits with."""
+"""The error of a service that cannot start, with the exit code of the process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spar.errors import ConfigError
 
 
 class CannotStartError(Exception):
-    """The service cannot start; `code` is what the process exits with."""
+    """Error of a service that cannot start; `code` is the exit code of the process."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -17,5 +17,5 @@ class CannotStartError(Exception):
 
 
 def cannot(sentence: str, path: KeyPath, loaded: Loaded, code: int) -> CannotStartError:
-    """The refusal to start because of what stands at `path`, with file and line."""
+    """Return the error for the setting at `path`, with file and line."""
     return CannotStartError(str(explain(ConfigError(sentence, path=path), loaded)), code)

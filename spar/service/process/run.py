@@ -1,4 +1,4 @@
-"""The way of a process: it locks its folders, puts everything together, runs it, and comes to an exit code."""
+"""The life of the service's process: lock the folders, build the agent, run it, return the exit code."""
 
 from __future__ import annotations
 
@@ -45,9 +45,12 @@ def run(
 ) -> int:
     """Run the service until it is stopped, and return the exit code.
 
-    Args: serve: makes the servers; resume: go on also if the former process ended while it was paused; on_started:
-        called with the addresses once it runs.
-    Raises: CannotStartError, ConfigError with one clear sentence, before anything runs.
+    Args:
+        serve: Returns the HTTP servers.
+        reload: Returns the configuration as its files have it now; default: loads the same file again.
+        resume: Run also if the former process ended while it was paused.
+        on_started: Called with the addresses of the servers once the service runs.
+    Raises: CannotStartError, ConfigError with one sentence, before the agent runs.
     """
     arm(os.environ)
     keep_to_oneself()
@@ -81,16 +84,17 @@ def run(
 
 
 def keep_to_oneself() -> None:
-    """Let no other process of this user read our memory and environment, where secrets are; no core dumps either.
+    """Keep other processes of this user from reading our memory and environment, which hold secrets, and disable core
+    dumps.
 
-    See PR_SET_DUMPABLE in prctl(2). Programs that tools start get the default back when they are executed.
+    See PR_SET_DUMPABLE in prctl(2). Programs that tools start get the default back on exec.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 
 
 def take_state_dir(loaded: Loaded) -> FileLock:
-    """Make the service's folders and lock them. Raises: CannotStartError."""
+    """Create the folders of the service and lock the state folder. Raises: CannotStartError."""
     home = home_of(loaded)
     for key, folder in (("state_dir", Path(home.state)), ("workspace", Path(home.workspace))):
         try:
@@ -114,14 +118,17 @@ def take_state_dir(loaded: Loaded) -> FileLock:
 
 
 def _run_in_loop(process: Process) -> int:
-    """Run to the end in a loop of its own; what ignores its cancellation does not keep the process alive."""
+    """Run the process to its end in a new event loop and return the exit code.
+
+    Tasks and threads that ignore their cancellation do not keep the process alive: it exits with `os._exit` then.
+    """
     faulthandler.enable(2)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
         code = loop.run_until_complete(process.main())
     finally:
-        survivors = _cancel_rest(loop)
+        survivors = _cancel_tasks(loop)
     if survivors or process.agent.left_behind:
         log.error("work ignored its cancellation and ends with the process", tasks=survivors)
         if process.tracer is not None:
@@ -134,7 +141,8 @@ def _run_in_loop(process: Process) -> int:
     return code
 
 
-def _cancel_rest(loop: asyncio.AbstractEventLoop, within: float = 1.0) -> int:
+def _cancel_tasks(loop: asyncio.AbstractEventLoop, within: float = 1.0) -> int:
+    """Cancel all tasks and wait for them, `within` seconds; return how many still run."""
     tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
     for task in tasks:
         task.cancel()
@@ -150,7 +158,7 @@ def _log_file(loaded: Loaded) -> Path | None:
 
 
 def _tracer_of(loaded: Loaded) -> Tracer | None:
-    """Return the tracer that is wanted. Raises: CannotStartError."""
+    """Return the tracer that the settings enable, None without one. Raises: CannotStartError."""
     try:
         return tracer_of(loaded)
     except ConfigError as error:

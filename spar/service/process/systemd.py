@@ -1,6 +1,6 @@
-"""Tells systemd how the service is (sd_notify): ready, stopping, and a beat that only progress sends.
+"""Notifier of systemd: sends that the service is ready, stopping, or makes progress.
 
-Plain datagrams to `$NOTIFY_SOCKET`; without it nothing happens. See sd_notify(3).
+It sends datagrams to `$NOTIFY_SOCKET`, and nothing without that variable. See sd_notify(3).
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Mapping
 
 
 class SystemdNotifier:
-    """Speaks to the service manager, if there is one. Never raises: nobody may depend on being heard."""
+    """Sender of states to the service manager, if there is one. It never raises: the service works without it."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
         usec = environ.get("WATCHDOG_USEC", "")
         is_ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        #: Seconds between two beats (half of what systemd allows), None when none are wanted.
+        #: Seconds between two beats (half of systemd's limit), None if systemd expects none.
         self.beat_every = int(usec) / 2e6 if usec.isdigit() and int(usec) and is_ours else None
 
     def send(self, *lines: str) -> None:
+        """Send one datagram with these lines, such as `READY=1`."""
         if not self._address:
             return
         try:

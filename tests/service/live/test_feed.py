@@ -12,7 +12,7 @@ from spar.bus.bus import Events
 from spar.events import AssistantDelta, LoopCompleted, LoopStarted, PhaseCompleted, PhaseStarted, RunEnded, StateChanged
 from spar.service.live import feed as module
 from spar.service.live.feed import LINGER, Feed, FeedReader
-from spar.service.live.told import kinds_of, told
+from spar.service.live.told import data_of, kinds_of
 from spar.testing import VirtualClock
 from spar.types import Action, Call, CallResult, Fault
 
@@ -179,13 +179,13 @@ async def test_a_number_of_another_process_is_answered_with_a_gap_and_what_is_ke
 
 def test_what_is_large_or_secret_is_not_told() -> None:
     big = PhaseCompleted(cycle_id="c", phase="plan", output=Action(goal="g" * 10_000, calls=(Call("look", {}),)))
-    assert told(big) == {"phase": "plan", "duration": 0.0, "goal": "g" * 299 + "…", "calls": 1}
+    assert data_of(big) == {"phase": "plan", "duration": 0.0, "goal": "g" * 299 + "…", "calls": 1}
     fault = Fault("error", "Authorization: Bearer abcdefghijkl\x1b[2J")
-    shown = told(events.ErrorOccurred(cycle_id="c", phase="act", error=fault, exception=ValueError("x")))
+    shown = data_of(events.ErrorOccurred(cycle_id="c", phase="act", error=fault, exception=ValueError("x")))
     assert set(shown) == {"phase", "policy", "kind", "message"}
     assert "abcdefghijkl" not in shown["message"]
     assert "\x1b" not in shown["message"]
-    assert len(told(RunEnded(run_id="r", status="ok", output="x" * 100_000))["output"]) < 10_000
+    assert len(data_of(RunEnded(run_id="r", status="ok", output="x" * 100_000))["output"]) < 10_000
 
 
 def test_readers_ask_for_events_by_the_names_of_the_page_of_events() -> None:
@@ -193,7 +193,7 @@ def test_readers_ask_for_events_by_the_names_of_the_page_of_events() -> None:
     assert {"CallFailed", "BudgetWarned", "HealthAlert"} <= {kind.__name__ for kind in kinds}
     with pytest.raises(ValueError, match="no event has this name; known: ApprovalExpired, ApprovalRequested"):
         kinds_of(frozenset({"Nothing"}))
-    alert = told(events.HealthAlert(kind="stuck", severity="critical", message="plan hangs", alert_id="a1"))
+    alert = data_of(events.HealthAlert(kind="stuck", severity="critical", message="plan hangs", alert_id="a1"))
     assert (alert["kind"], alert["severity"], alert["message"]) == ("stuck", "critical", "plan hangs")
     assert not {"session", "cycle_id", "seq"} & alert.keys()
 
