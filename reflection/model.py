@@ -74,8 +74,8 @@ class Thought(Struct):
 class ModelReflect(Reflect):
     """The standard reflector, which also asks the planner's model.
 
-    Args: task_prior, discount, half_life, look_again: as for `Reflect`; within: the most seconds that an answer may
-    take, which the cycle then takes longer; requests: the most requests in an hour, of which one session may use half.
+    Args: task_prior, discount, half_life, look_again: as for `Reflect`; within: the most seconds to wait for an
+    answer, within the cycle; requests: the most requests in an hour, of which one session may use half.
     """
 
     def __init__(
