@@ -56,7 +56,7 @@ class CycleLog:
         seen = perceptions or ()
         make = partial(begun, cycle, seen)
         demanded(self._work.journal).opened(self._core.name, cycle.id, seen, cycle.items, make, reached, changes)
-        if cycle.run is not None and cycle.said:
+        if cycle.run is not None and cycle.new_messages:
             self._absorbed(cycle.run.id)
 
     def _absorbed(self, run_id: str) -> None:
@@ -95,7 +95,7 @@ class CycleLog:
         failed: tuple[Item, ...] = ()
         fault = None if is_to_go_on or cycle.is_stepped else undealt(cycle)
         if fault is not None:
-            of_run = {each.id for each in (run.message, *run.said, *cycle.said)} if run is not None else ()
+            of_run = {each.id for each in (run.message, *run.said, *cycle.new_messages)} if run is not None else ()
             left, is_sensed = left_over(cycle, self._work.in_hand, of_run)
             failed = self._recovery.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
         experiences = () if is_idle else tuple(guarded(cycle, experiences_of, cycle) or ())

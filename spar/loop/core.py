@@ -1,4 +1,4 @@
-"""The most that the parts of one agent share, so that none of them is given the agent itself."""
+"""Values that the parts of one agent share, so that no part gets the agent itself."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ State = Literal["created", "running", "pausing", "paused", "stopping", "stopped"
 
 
 class Traces(Protocol):
-    """The names of traces and spans that are told."""
+    """Names of traces and spans. A tracing backend receives the spans of sampled cycles only."""
 
     def trace(self, cycle_id: str) -> str:
-        """Return the id of a cycle's trace; "" for one that is not told."""
+        """Return the id of a cycle's trace; "" when its spans are not sent."""
 
     def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
-        """Return the header that names a span to `to`; "" for one that is not told, or not to be known there."""
+        """Return the header that tells the receiver `to` which span a request belongs to.
+
+        It is "" when the span is not sent, or when `to` must not know it. `names` lead to the span, from the outermost
+        one.
+        """
 
 
 class Core:
-    """The name, clock, events, hooks, log, settings and state of one agent, and nothing else."""
+    """Name, clock, events, hooks, log, settings and state of one agent."""
 
     __slots__ = ("clock", "events", "hooks", "name", "settings", "state", "traces")
 
@@ -38,9 +42,9 @@ class Core:
         self.name, self.clock, self.settings = name, clock, settings
         self.events, self.hooks = Events(name, clock=clock), Hooks()
         self.state = "created"
-        #: None where no traces are told at all.
+        #: None when tracing is off.
         self.traces: Traces | None = None
 
     def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
-        """Return the header that a request to `to` names its span by; "" for none, as where no traces are told."""
+        """Return the header that tells the receiver `to` which span a request belongs to; "" when tracing is off."""
         return "" if self.traces is None else self.traces.traceparent(to, cycle_id, *names)

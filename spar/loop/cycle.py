@@ -1,4 +1,4 @@
-"""One cycle in the making, and the tables of what a failing phase leads to."""
+"""One cycle in progress, and the tables of what a failed phase leads to."""
 
 from __future__ import annotations
 
@@ -37,46 +37,51 @@ from spar.types import (
 
 V = TypeVar("V", bound=Struct)
 
-#: The key of the standing session, whose sense polls the sensors.
+#: Key of the standing session, whose phase sense polls the sensors.
 STANDING = "main"
-#: Further attempts under the policy `retry` where `phases.<phase>.retries` says none.
+#: Further attempts under the policy `retry` when `phases.<phase>.retries` is not set.
 RETRIES = 3
-#: A failure that asks for more patience than this (seconds) gets it between cycles, not inside one.
+#: Longest wait (seconds) inside a cycle before the next attempt. A failure that needs a longer one is not tried again
+#: in this cycle.
 LONGEST_WAIT = 5.0
 
 
-#: What a failure leads to once it has been retried in vain: the defaults of `[agent.errors]`.
+#: Policy after the last attempt has failed: the defaults of `[agent.errors]`.
 AFTER_RETRIES: dict[Phase, str] = {"sense": "skip", "plan": "skip", "act": "reflect", "reflect": "continue"}
 
 
-#: Bytes of one note that is kept with a cycle.
+#: Most bytes of one note that a cycle keeps. A note is a JSON object that a module adds to the cycle's record.
 LARGEST_NOTE = 1 << 20
 
 
-#: The most that a failure is left alone for when it asks for it (seconds).
-LONGEST_PATIENCE = 300.0
+#: Upper bound (seconds) of the wait that a failure may request.
+LONGEST_REQUESTED_WAIT = 300.0
 
 
 class Skip(Exception):
-    """Raised to end the cycle here; the reason has been published already."""
+    """Exception that ends the cycle here; the reason has been published already."""
 
 
-def asked_patience(fault: Fault) -> float:
-    """Return the seconds for which a failure asks to be left alone, at most `LONGEST_PATIENCE`; 0 when it does not."""
-    asked = fault.detail.get("retry_after")
-    if not fault.retryable or isinstance(asked, bool) or not isinstance(asked, (int, float)) or not asked > 0:
+def requested_wait(fault: Fault) -> float:
+    """Return the seconds that a failure requests to wait, at most `LONGEST_REQUESTED_WAIT`; 0 for none."""
+    seconds = fault.detail.get("retry_after")
+    if not fault.retryable or isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
         return 0.0
-    return min(float(asked), LONGEST_PATIENCE)
+    return min(float(seconds), LONGEST_REQUESTED_WAIT)
 
 
 class Step(Struct, frozen=True):
-    """Terms of one phase, the `number`th: the module's `name`, the contract that its product is `held` to, the list of
-    its durations (seconds), `timeout` and `grace` in seconds, `attempts` (at least 1), the policy `on_error`."""
+    """Settings of one phase.
+
+    Attributes: number: index of the phase in `PHASES`. name: name of the module. check_product: function `(product,
+        name, input)` that returns the valid product or raises ContractError. durations: seconds of the phase in each
+        past cycle. timeout, grace: seconds. attempts: at least 1. on_error: policy for a failure.
+    """
 
     phase: Phase
     number: int
     name: str
-    held: Callable[[Any, str, Any], Any]
+    check_product: Callable[[Any, str, Any], Any]
     durations: list[float]
     timeout: float = float("inf")
     attempts: int = 1
@@ -90,82 +95,86 @@ class Step(Struct, frozen=True):
         return AFTER_RETRIES[self.phase] if self.on_error == "retry" else self.on_error
 
     def wait_before_retry(self, attempt: int, fault: Fault) -> float | None:
-        """Seconds to wait before the next attempt of the phase; None: do not try again in this cycle."""
+        """Return the seconds to wait before the next attempt of the phase; None: do not try again in this cycle."""
         if attempt >= self.attempts or not fault.retryable:
             return None
-        wait = asked_patience(fault) or self.backoff.delay(attempt)
+        wait = requested_wait(fault) or self.backoff.delay(attempt)
         return wait if wait <= LONGEST_WAIT else None
 
 
 class Cycle:
-    """One cycle: the products, durations and faults of its phases. Lives from `LoopStarted` to `LoopCompleted`.
+    """One cycle: the products, durations and faults of its phases. It lives from `LoopStarted` to `LoopCompleted`.
 
-    One is made every few microseconds: its id and the time of day, which most do not need, are made when asked for.
-    `taken` is the interrupted work that it deals with.
+    A busy agent makes a cycle every few microseconds, so the id and the wall time are computed only when they are read.
+    Attributes: interrupted: the interrupted work that this cycle continues; None for none.
     """
 
-    __slots__ = ("abilities", "action", "clock", "duration", "durations", "error", "faults", "has_sensed", "is_cut",
-                 "is_journalled", "is_refused", "is_skipped", "is_stepped", "items", "known_id", "note_errors", "notes",
-                 "noticed", "outcome", "perceptions", "phase", "phase_began", "reflection", "result", "resumable",
-                 "resumed", "run", "said", "session", "started", "taken", "when_closed")  # fmt: skip
+    __slots__ = ("abilities", "action", "clock", "duration", "durations", "error", "faults", "has_sensed",
+                 "interrupted", "is_cut", "is_journalled", "is_refused", "is_skipped", "is_stepped", "items",
+                 "known_id", "new_messages", "note_errors", "notes", "noticed", "outcome", "perceptions", "phase",
+                 "phase_began", "reflection", "result", "resumable", "resumed", "run", "session", "started",
+                 "when_closed")  # fmt: skip
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock,
-                 taken: Interrupted[Any] | None = None) -> None:  # fmt: skip
-        self.session, self.run, self.clock, self.taken = session, run, clock, taken
+                 interrupted: Interrupted[Any] | None = None) -> None:  # fmt: skip
+        self.session, self.run, self.clock, self.interrupted = session, run, clock, interrupted
         self.started = self.phase_began = clock.monotonic()
-        #: Seconds that it took; of a chain of steps only what the phases took, not the looking in between.
+        #: Duration in seconds. For a cycle of single steps: the sum of its phases, without the time between the steps.
         self.duration = 0.0
-        #: Its id once somebody has asked for it.
+        #: The id, once it has been read.
         self.known_id = ""
-        #: Accepted work that it took.
+        #: Ids of the accepted work (messages, pushed perceptions) that this cycle deals with.
         self.items: tuple[str, ...] = ()
-        #: What modules want kept with it, by the phase in which they said so, and what went wrong with that.
+        #: Notes that modules add to the record of the cycle, with the phase of each; and the errors of reading these
+        #: notes.
         self.notes: tuple[tuple[Phase, Callable[[], dict[str, Any]]], ...] = ()
         self.note_errors: tuple[tuple[Phase, BaseException], ...] = ()
-        #: What people said in its run that is to be planned for.
-        self.said: tuple[Perception, ...] = ()
+        #: Messages of people that arrived in its run and are to be planned for.
+        self.new_messages: tuple[Perception, ...] = ()
         self.is_journalled = False
         self.phase: Phase = "sense"
         self.perceptions: Sequence[Perception] = ()
-        #: What hooks made these of; None: nobody was asked.
+        #: The sensed perceptions, if a hook replaced them before the phase plan; None: no hook did.
         self.noticed: tuple[Perception, ...] | None = None
-        #: What the actor goes on with, as it was when the cycle sensed.
+        #: The unfinished action that the actor continues, as it was in the phase sense; None for none.
         self.resumable: Action | None = None
         self.action: Action | OpenPlan | None = None
         self.result: ActionResult | None = None
         self.reflection: Reflection | None = None
-        #: The abilities as its reflector reads them; None: nobody did.
+        #: The agent's abilities (how well each tool works) as the reflector reads them; None: it did not read any.
         self.abilities: ReadAbilities | None = None
-        #: Called once when it has ended and what it came to is told to the journal.
+        #: Functions that are called once the cycle has ended and its outcome is in the journal.
         self.when_closed: tuple[Callable[[], object], ...] = ()
-        #: Seconds of each phase, in their order; None where it was not reached.
+        #: Seconds of each phase, in the order of `PHASES`; None for a phase that was not reached.
         self.durations: list[float | None] = [None, None, None, None]
         self.faults: tuple[Fault, ...] = ()
         self.error: BaseException | None = None
         self.is_stepped = self.is_cut = self.is_skipped = False
-        #: Whether its sense phase has begun.
+        #: Whether the phase sense has begun.
         self.has_sensed = False
-        #: Whether a hook denied it before that: nothing was taken, and nothing comes of it.
+        #: Whether a hook denied the cycle before the phase sense: it took no work and has no consequence.
         self.is_refused = False
-        #: The cycle that this is, whose id it has; None where it is a new one.
-        self.resumed: Unfinished | None = None if taken is None else taken.cycle
+        #: The journal's entry of the cycle that this one continues under the same id; None for a new cycle.
+        self.resumed: Unfinished | None = None if interrupted is None else interrupted.cycle
         self.outcome: Outcome = "idle"
 
     @property
     def id(self) -> str:
-        """Unique and sortable by the time the cycle was first spoken of."""
+        """Return the id: unique, and sortable by the time of its first use."""
         if not self.known_id:
             self.known_id = self.clock.new_id() if self.resumed is None else self.resumed.cycle_id
         return self.known_id
 
     @property
     def started_at(self) -> datetime:
-        """Return when it began, by the wall clock as it stands now."""
+        """Return the wall time when the cycle began, computed from the present wall time."""
         return self.clock.now() - timedelta(seconds=self.clock.monotonic() - self.started)
 
     def conclude(self, now: float) -> Outcome:
-        """Return the outcome of the cycle that ends now. Interrupted weighs more than failed, failed more than anything
-        done."""
+        """Set the duration and return the outcome of the cycle, which ends at `now` (monotonic seconds).
+
+        `interrupted` takes precedence over `failed`, and `failed` over all others.
+        """
         self.duration = sum(self.phases.values()) if self.is_stepped else now - self.started
         if self.is_cut:
             self.outcome = "interrupted"
@@ -179,42 +188,44 @@ class Cycle:
 
     @property
     def phases(self) -> dict[Phase, float]:
-        """Return the seconds of the phases that have ended. From any thread."""
-        return {phase: taken for phase, taken in zip(PHASES, self.durations, strict=True) if taken is not None}
+        """Return the seconds of the phases that have ended. Safe from any thread."""
+        return {phase: seconds for phase, seconds in zip(PHASES, self.durations, strict=True) if seconds is not None}
 
     @property
     def next_look(self) -> float | None:
-        """Return when to look again (seconds), as the reflection or else the plan proposed."""
+        """Return the seconds until the next cycle as the reflection, or else the plan, proposed; None for no
+        proposal."""
         if self.reflection is not None and self.reflection.next_look is not None:
             return self.reflection.next_look
         return self.planned_look
 
     @property
     def planned_look(self) -> float | None:
-        """Return when to look again (seconds), as the plan proposed."""
+        """Return the seconds until the next cycle that the plan proposed; None for no proposal."""
         return None if self.action is None else self.action.next_look
 
     @property
     def retry_after(self) -> float:
-        """Seconds for which what failed asks to be left alone; 0 when it does not."""
-        return max((asked_patience(fault) for fault in self.faults), default=0.0) if self.faults else 0.0
+        """Return the longest wait in seconds that a fault of this cycle requests; 0 for none."""
+        return max((requested_wait(fault) for fault in self.faults), default=0.0) if self.faults else 0.0
 
     @property
     def deferred(self) -> str:
-        """Why its run could not be planned for, if that is for later."""
+        """Return the reason why the plan of its run was put off; "" when it was not."""
         return "" if self.action is None else self.action.deferred
 
     @property
     def written_action(self) -> Action | None:
+        """Return the action, with the calls written so far if the plan is still open."""
         return self.action.action if isinstance(self.action, OpenPlan) else self.action
 
     @property
     def calls(self) -> dict[str, int]:
-        """Return how many of its calls were ok, failed and were skipped."""
+        """Return the numbers of its calls that were `ok`, `failed` and `skipped`."""
         return count_calls(() if self.result is None else self.result.results)
 
     def record(self, agent: str, duration: float, trace_id: str = "") -> CycleRecord:
-        """The cycle as it goes on the tape; what each product carries of its past is said once."""
+        """Return the record of this cycle. Products that repeat each other are stored once."""
         action, result, reflection = self.written_action, self.result, self.reflection
         return CycleRecord(
             cycle_id=self.id,
@@ -224,47 +235,49 @@ class Cycle:
             duration=duration,
             outcome=self.outcome,
             perceptions=tuple(self.perceptions),
-            action=None if action is None else _with(action, "perceptions", ()),
-            result=None if result is None else _with(result, "action", None),
-            reflection=None if reflection is None else _with(reflection, "result", None),
-            phases=cast(dict[str, float], self.phases),  # made for whoever asks
+            action=None if action is None else _copy_with(action, "perceptions", ()),
+            result=None if result is None else _copy_with(result, "action", None),
+            reflection=None if reflection is None else _copy_with(reflection, "result", None),
+            phases=cast(dict[str, float], self.phases),  # a new dict
             faults=self.faults,
-            notes=tuple([self._noted(*note) for note in self.notes]) if self.notes else (),
+            notes=tuple([self._read_note(*note) for note in self.notes]) if self.notes else (),
             calls=self.calls,
             trace_id=trace_id,
         )
 
-    def _noted(self, phase: Phase, note: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """A note as it is kept: of one that is too large only the beginning of its parts."""
+    def _read_note(self, phase: Phase, note: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the content of a note, cut if it is too large; an error note when the module's function fails."""
         try:
-            given = note()
-            if not isinstance(given, Mapping):
-                raise ContractError(f"a note must be an object, found {shorten(given)}")
+            content = note()
+            if not isinstance(content, Mapping):
+                raise ContractError(f"a note must be an object, found {shorten(content)}")
         except ENDS_PROCESS:
             raise
         except BaseException as error:
             self.note_errors = (*self.note_errors, (phase, error))
             return {"kind": "unreadable", "phase": phase, "error": f"{type(error).__name__}: {error!s:.500}"}
-        found, is_cut = shortened(given, LARGEST_NOTE)
-        if not isinstance(found, dict):
+        shortened_content, is_cut = shortened(content, LARGEST_NOTE)
+        if not isinstance(shortened_content, dict):
             return {"kind": "too large", "truncated": True}
-        return {**found, "truncated": True} if is_cut else found
+        return {**shortened_content, "truncated": True} if is_cut else shortened_content
 
 
-_copied = methodcaller("__copy__")  # what `copy.copy` comes to in the end
+_shallow_copy = methodcaller("__copy__")  # the same as `copy.copy`, with fewer steps
 
 
-def _with(value: V, name: str, content: Any) -> V:
-    """Return a copy with something else in one field, which needs no check; the value where it holds that already."""
+def _copy_with(value: V, name: str, content: Any) -> V:
+    """Return a copy with `content` in the field `name`, without validation; the value itself if it holds `content`
+    already."""
     if getattr(value, name) is content:
         return value
-    copied: V = _copied(value)
-    force_setattr(copied, name, content)
-    return copied
+    changed: V = _shallow_copy(value)
+    force_setattr(changed, name, content)
+    return changed
 
 
-def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult | None:
-    """Return what stands in the place of a failed phase's product. Raises: Skip when nothing can."""
+def replace_product(step: Step, value: Any, fault: Fault, error: BaseException,
+                    salvage: Salvage) -> ActionResult | None:  # fmt: skip
+    """Return the replacement of a failed phase's product. Raises: Skip when there is none."""
     if step.phase == "act" and step.on_error != "skip":
         return failed_result(value, fault, error, salvage)
     if step.phase == "reflect":
@@ -272,14 +285,14 @@ def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage:
     raise Skip
 
 
-#: Asks the actor what had been done of an action that was cut off.
+#: Function that asks the actor for the results of an action that was cut off.
 Salvage = Callable[[Action], ActionResult | None]
 
 
 def failed_result(action: Action | OpenPlan, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult:
-    """The result of an act phase that broke: what is known to have been done, else every call failed."""
+    """Return the result of a failed act phase: the actor's results if it knows any, else all calls as failed."""
     if isinstance(action, OpenPlan):
-        action.close()  # nobody takes further calls
+        action.close()  # nobody reads further calls
         action = action.action
     known = error.product if isinstance(error, PhaseTimeoutError) else None
     if not isinstance(known, ActionResult):

@@ -1,11 +1,11 @@
-"""Sense – plan – act – reflect, and nothing else.
+"""Sequence of the phases sense – plan – act – reflect in one cycle.
 
-`Loop.cycle` is the specification read aloud; `Loop.phase` is what the four phases have in common: a deadline, two
-events, a duration, and what a failure leads to, which is looked up in a table. When to begin the next cycle, what
-becomes of a finished one and how modules are called is the session's business (`spar.session.session`).
+`Loop.cycle` runs the phases in order. `Loop.phase` does what all four phases need: a deadline, two events, a duration,
+and the consequence of a failure, which is one lookup in a table. The session (`spar.session.session`) decides when the
+next cycle begins, what happens after a cycle, and how modules are called.
 
-A cycle costs a few microseconds: phases are awaited inline, what nobody listens to is not made, durations are only
-appended, and a deadline that is kept is a single attribute (`spar.loop.phase_runner`).
+A cycle costs a few microseconds: phases are awaited inline, events without a subscriber are not built, durations are
+only appended, and a deadline costs one attribute while it is kept (`spar.loop.phase_runner`).
 """
 
 from __future__ import annotations
@@ -20,36 +20,50 @@ from spar.clock import Clock
 from spar.errors import ENDS_PROCESS, is_closing, unwrap
 from spar.events import PhaseCompleted, PhaseStarted
 from spar.hooks import Hooks
-from spar.loop.cycle import Cycle, Skip, Step, instead
+from spar.loop.cycle import Cycle, Skip, Step, replace_product
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.plan_stream import OpenPlan
 from spar.types import Action, ActionResult, Fault, Phase
 
-#: What a phase may end with that is no error of it.
+#: Exceptions that end a phase without being errors of the phase.
 NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
-#: Under which name a cycle keeps what a phase brought, where a hook that is against it cannot undo that.
+#: Names of the cycle's attributes that hold the product of a phase. They are set before the hook `after_<phase>` runs:
+#: a hook that denies cannot undo these phases.
 DONE: dict[Phase, str] = {"sense": "perceptions", "act": "result", "reflect": "reflection"}
-#: Makes the coroutine of one attempt at a phase, of the phases of a session, from what the phase before it brought.
+#: Function that returns the coroutine of one attempt at a phase. Arguments: the session's phases, the cycle, and the
+#: product of the phase before.
 PhaseCall = Callable[[Any, Cycle, Any], Coroutine[Any, Any, Any]]
 
 
 class CycleOwner(Protocol):
-    """The session that a loop belongs to, as far as the loop asks it."""
+    """Session of a loop, reduced to the members that the loop uses."""
 
     @property
-    def phases(self) -> Any: ...
-    @property
-    def calls(self) -> Mapping[Phase, PhaseCall]: ...
+    def phases(self) -> Any:
+        """Return the object that every function in `calls` gets as its first argument."""
 
-    def opened(self) -> Cycle: ...
-    async def ask(self, point: str, cycle: Cycle, value: Any) -> Any: ...
-    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None: ...
-    def salvage(self, action: Action) -> ActionResult | None: ...
-    def closed(self, cycle: Cycle) -> None: ...
+    @property
+    def calls(self) -> Mapping[Phase, PhaseCall]:
+        """Return the function that starts each phase."""
+
+    def opened(self) -> Cycle:
+        """Begin a cycle and return it."""
+
+    async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
+        """Return the value after the hooks at `point` have changed it. Raises: Skip when a hook denies."""
+
+    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
+        """Report a failed attempt at a phase, and the policy that applies to it."""
+
+    def salvage(self, action: Action) -> ActionResult | None:
+        """Return what the actor knows of an action that was cut off; None when it cannot say."""
+
+    def closed(self, cycle: Cycle) -> None:
+        """End a cycle: report its outcome and record it."""
 
 
 class Loop:
-    """The cycle of one session of an agent. No module's failure leaves `cycle`."""
+    """Cycle of one session of an agent. A failure of a module never leaves `cycle`."""
 
     __slots__ = ("calls", "clock", "events", "hooks", "monotonic", "owner", "phases", "plan_when_idle", "runner",
                  "steps", "wanted")  # fmt: skip
@@ -62,7 +76,10 @@ class Loop:
         self.monotonic = clock.monotonic
 
     async def cycle(self) -> Cycle:
-        """One turn. Raises only what ends the task it runs in: cancellation from outside, the end of the process."""
+        """Run one cycle and return it.
+
+        Raises: only exceptions that end the task itself: a cancellation from outside, the end of the process.
+        """
         cycle = self.owner.opened()
         try:
             if self.hooks.used:
@@ -74,22 +91,23 @@ class Loop:
                     result = cycle.result = await self.phase("act", cycle, action)
                     cycle.reflection = await self.phase("reflect", cycle, result)
         except Skip:
-            pass  # what failed is said already, and the next cycle senses again
+            pass  # the failure is reported already, and the next cycle senses again
         except BaseException as end:
             cycle.is_cut = True
             if not isinstance(end, asyncio.CancelledError) or self.runner.is_cancelled:
-                raise  # from outside; a module that cancels itself only ends its own cycle
+                raise  # from outside; a module that cancels its own task only ends its own cycle
         finally:
             self.owner.closed(cycle)
         return cycle
 
     async def phase(self, phase: Phase, cycle: Cycle, value: Any) -> Any:
-        """One phase with its deadline, events, timing and attempts; its product, or what stands in its place.
+        """Run one phase with its deadline, events, timing and attempts; return its product, or the replacement of its
+        product.
 
         Raises: Skip when the rest of the cycle is left out.
         """
-        step, monotonic = self.steps[phase], self.monotonic  # what an attribute holds is faster called by a name
-        held = step.held
+        step, monotonic = self.steps[phase], self.monotonic  # a local name is faster than an attribute
+        check_product = step.check_product
         cycle.phase = phase
         if self.hooks.used:
             value = await self.owner.ask(f"before_{phase}", cycle, value)
@@ -107,8 +125,8 @@ class Loop:
                 except StopIteration as ended:  # most phases end without waiting
                     product = ended.value
                 else:
-                    product = await self.runner.rest(work, waiting, begun, step.timeout, step.grace)
-                product = held(product, step.name, value)
+                    product = await self.runner.finish_phase(work, waiting, begun, step.timeout, step.grace)
+                product = check_product(product, step.name, value)
                 break
             except BaseException as error:
                 if isinstance(end := unwrap(error), NO_ERRORS) or is_closing(end, self.runner.task):
@@ -119,7 +137,7 @@ class Loop:
                 self.owner.failed(cycle, fault, error, step.answer if wait is None else "retry")
                 if wait is None:
                     cycle.faults = (*cycle.faults, fault)
-                    return instead(step, value, fault, error, self.owner.salvage)
+                    return replace_product(step, value, fault, error, self.owner.salvage)
                 await self.clock.sleep(wait)
                 begun = monotonic()
         if type(product) is OpenPlan:
@@ -137,7 +155,11 @@ class Loop:
         return await self.owner.ask(f"after_{phase}", cycle, product)
 
     def written(self, cycle: Cycle, started: float, action: Action, error: BaseException | None) -> None:
-        """A streamed plan has come to its end; its calls run on, and Reflect sees them whatever broke it off."""
+        """Record the end of a streamed plan.
+
+        The calls that the plan contains so far still run, and the phase reflect sees them, even if an error ended the
+        plan.
+        """
         cycle.action = action
         if isinstance(error, asyncio.CancelledError):
             cycle.is_cut = True

@@ -1,7 +1,7 @@
-"""Adapter of what a user gives as a phase: callable in one way.
+"""Adapter of a user's module: makes every kind of phase callable in one way.
 
-A module is an object with the phase's method, or a bare function; async, blocking or a generator of calls;
-with or without a last parameter for the `Context`. All of that is found out once, here.
+A module is an object with the phase's method, or a bare function. It is async, blocking, or an async generator of
+calls, with or without a last parameter for the `Context`. The adapter inspects this once, when it is made.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from spar.types import (
     replace,
 )
 
-#: How many values a phase hands over before the optional `Context`.
+#: Number of arguments of each phase before the optional `Context`.
 VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}
 
 
 class Module:
-    """One phase's module: `await call(*values, context)`; `wants_context` says whether to make a context at all."""
+    """Module of one phase: `await call(*values, context)`. `wants_context` says whether to pass a context at all."""
 
     __slots__ = ("_clock", "_function", "_threads", "call", "cursors", "cycle_rows", "name", "part", "phase",
                  "row_changes", "streams_with_context", "wants_context")  # fmt: skip
@@ -62,14 +62,14 @@ class Module:
         self.wants_context = takes_context(function, VALUES[phase])
         _demand_parameters(function, phase, self.name, VALUES[phase] + self.wants_context)
         self.streams_with_context = offers(part, StreamingActor) and takes_context(part.act_stream, 2)
-        #: What is to be kept of a sense module with what it brought.
+        #: Optional methods of a module: the positions of its sensors, and database rows to write with the cycle.
         self.cursors: Callable[[], Mapping[str, Any]] = part.cursors if offers(part, KeepsCursors) else dict
         self.row_changes: Callable[[], Sequence[RowChange]] = part.row_changes if offers(part, ChangesRows) else tuple
         self.cycle_rows: Callable[[str], Sequence[RowChange]] = (
             part.cycle_rows if offers(part, ChangesCycleRows) else _no_rows
         )
         self._clock = clock
-        self._threads: Threads | None = None  # made by the first blocking call: most modules make none
+        self._threads: Threads | None = None  # created by the first blocking call: most modules never make one
         # The hot path calls an async function of the right shape directly.
         self.call: Callable[..., Coroutine[Any, Any, Any]] = function if _is_async(function) else self._in_thread
         if inspect.isasyncgenfunction(function):
@@ -86,7 +86,7 @@ class Module:
 
     @property
     def left_behind(self) -> int:
-        """Return how many blocking calls were abandoned and still hold a thread."""
+        """Return the number of blocking calls that were abandoned and still hold a thread."""
         return self._threads.left_behind if self._threads is not None else 0
 
 
@@ -95,9 +95,9 @@ def _no_rows(cycle_id: str) -> Sequence[RowChange]:
 
 
 def takes_context(function: Callable[..., Any], values: int) -> bool:
-    """Return whether a function accepts one more argument than its values, to be given a `Context`.
+    """Return whether a function accepts a `Context` as one more argument after its values.
 
-    A parameter with a default is the author's own unless it is annotated `Context` or called `context` or `ctx`.
+    A parameter with a default is the author's own unless it is annotated `Context` or named `context` or `ctx`.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -116,11 +116,11 @@ def _is_context(annotation: Any) -> bool:
 
 
 def _demand_parameters(function: Callable[..., Any], phase: Phase, name: str, count: int) -> None:
-    """Refuse at construction what could never be called. Raises: ContractError."""
+    """Check at construction that the phase can be called with `count` arguments. Raises: ContractError."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # a built-in that does not tell: it is tried
+        return  # a built-in function without a signature: the first call will show
     try:
         signature.bind(*[None] * count)
     except TypeError as error:
@@ -140,11 +140,12 @@ def _name_of(part: Any) -> str:
     return type(part).__qualname__
 
 
-# -- what each phase owes (the loop fills what a module left empty) -----------------------------------------
+# -- the contract of each phase's product (empty back references are filled in) -----------------------------
 
 
 def perceptions_of(product: Any, name: str, given: Any = None) -> tuple[Perception, ...]:
-    """Freeze what sense returned: None is none, a bare perception is one. Raises: ContractError."""
+    """Return the product of sense as a tuple: None as (), a bare perception as a tuple of one. Raises:
+    ContractError."""
     if isinstance(product, (list, tuple)):
         perceptions = tuple(product)
         for item in perceptions:
@@ -159,10 +160,10 @@ def perceptions_of(product: Any, name: str, given: Any = None) -> tuple[Percepti
 
 
 def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Action | OpenPlan | None:
-    """Return what plan returned, with the perceptions it followed from and no more trust than they have.
+    """Return the product of plan with its perceptions filled in, and with no more trust than these have.
 
-    A list is that of an action's calls; an empty one is nothing to do. Raises: ContractError; ValueError for a wire
-    object that is no call.
+    A list becomes an action with these calls; an empty list becomes None: nothing to do.
+    Raises: ContractError; ValueError for a wire object that is not a call.
     """
     if product is None or type(product) is OpenPlan:
         return product
@@ -188,11 +189,11 @@ def _call(item: Any, name: str) -> Call:
     raise ContractError(f"plan of {name} must return Calls or wire objects in its list, found {_described(item)}")
 
 
-# What is right is seen at once, an empty tuple by being the only one; what may be wrong is looked at field by field.
+# The quick checks below accept correct values (there is only one empty tuple); `_check_fields` judges the others.
 
 
 def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResult:
-    """Return what act returned, with the action it belongs to. Raises: ContractError."""
+    """Return the product of act with its action filled in. Raises: ContractError."""
     if not isinstance(product, ActionResult):
         raise ContractError(f"act of {name} must return an ActionResult, found {_described(product)}")
     results, messages, duration = product.results, product.messages, product.duration
@@ -208,7 +209,7 @@ def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResul
         and (product.action is None or type(product.action) is Action)
         and (product.fault is None or type(product.fault) is Fault)
     ):
-        _demand(product, f"act of {name}")
+        _check_fields(product, f"act of {name}")
         for item in product.errors:
             error = item.get("error")
             if not (isinstance(error, dict) and isinstance(error.get("kind"), str)):
@@ -216,14 +217,14 @@ def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResul
                 raise ContractError(f"act of {name} {sentence}, found {_described(item)}")
     for result in results:
         if not _is_plain_call_result(result):
-            _demand(result, f"act of {name}")
+            _check_fields(result, f"act of {name}")
     if product.action is not None:
         return product
     return replace(product, action=action.action if isinstance(action, OpenPlan) else action)
 
 
 def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
-    """Return what reflect returned, with the result it is about; None is an empty one. Raises: ContractError."""
+    """Return the product of reflect with its result filled in; None as an empty reflection. Raises: ContractError."""
     if product is None:
         return Reflection(result=result)
     if not isinstance(product, Reflection):
@@ -239,15 +240,15 @@ def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
         and product.next_look is None
         and (product.result is None or type(product.result) is ActionResult)
     ):
-        _demand(product, f"reflect of {name}")
+        _check_fields(product, f"reflect of {name}")
     for experience in experiences:
         if not _is_plain_experience(experience):
-            _demand(experience, f"reflect of {name}")
+            _check_fields(experience, f"reflect of {name}")
     for ability in abilities:
         if not _is_plain_ability(ability):
-            _demand(ability, f"reflect of {name}")
+            _check_fields(ability, f"reflect of {name}")
     for failure in product.failures:
-        _demand(failure, f"reflect of {name}")
+        _check_fields(failure, f"reflect of {name}")
     return product if product.result is not None else replace(product, result=result)
 
 
@@ -265,23 +266,24 @@ def _is_plain_call_result(result: CallResult) -> bool:
     )
 
 
-def _is_plain_experience(of: Experience) -> bool:
-    words = (of.situation, of.action, of.outcome, of.task, of.cause, of.lesson, of.id, of.session, of.origin)
+def _is_plain_experience(value: Experience) -> bool:
+    texts = (value.situation, value.action, value.outcome, value.task, value.cause, value.lesson, value.id,
+             value.session, value.origin)  # fmt: skip
     return (
-        _TEXTS.issuperset(map(type, words))
-        and (of.success is None or type(of.success) is bool)
-        and type(of.at) is datetime
-        and type(of.cost) is float
-        and 0.0 <= of.cost < LONGEST
-        and (of.trust == "untrusted" or of.trust == "trusted")
+        _TEXTS.issuperset(map(type, texts))
+        and (value.success is None or type(value.success) is bool)
+        and type(value.at) is datetime
+        and type(value.cost) is float
+        and 0.0 <= value.cost < LONGEST
+        and (value.trust == "untrusted" or value.trust == "trusted")
     )
 
 
-def _is_plain_ability(of: Ability) -> bool:
-    numbers = (of.estimate, of.uncertainty, of.cost, of.latency, of.at, of.half_life)
+def _is_plain_ability(ability: Ability) -> bool:
+    numbers = (ability.estimate, ability.uncertainty, ability.cost, ability.latency, ability.at, ability.half_life)
     return (
-        type(of.tool) is type(of.task) is str
-        and type(of.trials) is int
+        type(ability.tool) is type(ability.task) is str
+        and type(ability.trials) is int
         and _NUMBERS.issuperset(map(type, numbers))
         and sum(numbers) < LONGEST
     )
@@ -297,16 +299,16 @@ def _is_tuple_of(kinds: frozenset[type], values: Any) -> bool:
     return type(values) is tuple and kinds.issuperset(map(type, values))
 
 
-def _demand(value: Struct, whose: str) -> None:
-    """Refuse a value of which a field is not what it must be: after the phase nobody would be blamed for it.
+def _check_fields(value: Struct, owner: str) -> None:
+    """Refuse a value with an invalid field here, where the error still names the module.
 
     Raises: ContractError.
     """
     if problem := problem_of(value):
-        raise ContractError(f"{whose} must keep to the fields of {type(value).__name__}: {problem}")
+        raise ContractError(f"{owner} must keep to the fields of {type(value).__name__}: {problem}")
 
 
-#: What a phase's product is held to, by phase: `(product, name of the module, what the phase was given)`.
+#: Function that checks the product of each phase: `(product, name of the module, input of the phase)`.
 PRODUCT_OF: dict[Phase, Callable[[Any, str, Any], Any]] = {
     "sense": perceptions_of,
     "plan": action_of,

@@ -1,4 +1,4 @@
-"""The wait between two cycles: a pure function of what the last one brought."""
+"""Wait between two cycles: a pure function of the result of the last cycle."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ LONGEST_LOOK = 3600.0
 
 
 class Pace(Struct, frozen=True):
-    """The settings of the pace, in seconds. `busy_count` perceptions in one cycle count as many.
+    """Settings of the pace, in seconds.
 
-    `min_interval` and `max_interval` bound "adaptive"; unfinished work goes on after `min_interval` under each of them.
+    `min_interval` and `max_interval` bound "adaptive". Under every interval, unfinished work goes on after
+    `min_interval`. From `busy_count` perceptions in one cycle on, "adaptive" waits for `min_interval` only.
     """
 
     interval: Interval = 1.0
@@ -27,7 +28,7 @@ class Pace(Struct, frozen=True):
 
 
 def check_interval(interval: Any) -> None:
-    """Raises: ConfigError for an interval that is none."""
+    """Check the setting `loop_interval`. Raises: ConfigError."""
     is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
     if interval not in ("adaptive", "off") and not (is_number and 0 <= interval < float("inf")):
         raise ConfigError(
@@ -38,13 +39,13 @@ def check_interval(interval: Any) -> None:
 
 def pause_after(pace: Pace, perceptions: int, *, busy: bool = False, next_look: float | None = None,
                 planned_look: float | None = None) -> float | None:  # fmt: skip
-    """Return the seconds from the end of a cycle to the beginning of the next; None: until something is pushed.
+    """Return the seconds from the end of a cycle to the beginning of the next; None: wait until something is pushed.
 
-    Unfinished work (`busy`) does not wait for the clock of sensing: it goes on after `min_interval`, or the fixed
-    interval where that is shorter. A proposal may bring the next look forward under `adaptive`, and put it off under a
-    fixed interval; `off` and 0 ignore it.
+    Unfinished work (`busy`) goes on after `min_interval`, or after the fixed interval if that is shorter. A proposal
+    can shorten the wait under "adaptive" and lengthen it under a fixed interval; "off" and 0 ignore it.
 
-    Args: next_look: seconds that the plan or the reflection proposed; planned_look: those that the plan proposed.
+    Args: next_look: seconds that the reflection or else the plan proposed; planned_look: seconds that the plan
+        proposed.
     """
     if busy:
         return pace.min_interval if isinstance(pace.interval, str) else min(float(pace.interval), pace.min_interval)
@@ -66,7 +67,7 @@ def _adaptive(pace: Pace, perceptions: int) -> float:
 
 
 def expected_interval(pace: Pace) -> float | None:
-    """The longest regular wait in seconds, None under `off`: what "stalled" is measured by."""
+    """Return the longest regular wait in seconds, None under "off". A session that waits longer counts as stalled."""
     if pace.interval == "off":
         return None
     return pace.max_interval if pace.interval == "adaptive" else max(float(pace.interval), 0.0)

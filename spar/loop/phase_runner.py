@@ -1,12 +1,12 @@
-"""Runs a coroutine under deadlines, and walks on without what will not end.
+"""Runner of a coroutine under deadlines, which continues without a phase that does not end.
 
-A phase is awaited inline: a task for each would cost more than the whole cycle. So a phase that hangs hangs
-the task it runs in. Cancelling it is the first answer; if it ignores that, the runner *hands over*: the
-coroutine of the loop moves to a new task and goes on there with `PhaseTimeoutError`, while the old task keeps
-the hung phase (whose cancel scopes and timeouts belong to that task) and drives it to its end, if it has one.
+A phase is awaited inline, because a task for each phase would cost more than the whole cycle. So a phase that hangs
+blocks the task in which it runs. The runner first cancels that task. If the phase ignores this, the runner *hands
+over*: the coroutine of the loop moves to a new task and continues there with `PhaseTimeoutError`. The old task keeps
+the hung phase, whose cancel scopes and timeouts belong to that task, and drives it until it ends.
 
-Deadlines cost nothing while they are kept: setting one is an attribute, and a timer is armed only when a phase
-really waits and none is armed that fires earlier.
+A deadline that is kept costs nothing but an attribute. A timer is armed only when a phase really waits and no earlier
+timer is armed.
 
 Source of the idea: a coroutine suspended at a `yield` may be resumed by any driver; asyncio's tasks are one.
 """
@@ -22,16 +22,16 @@ from spar.clock import Clock, Timer
 from spar.errors import ENDS_PROCESS, PhaseTimeoutError, is_closing
 
 NEVER = float("inf")
-#: One for all sessions, since an empty set takes 216 bytes.
+#: Shared by all sessions, since an empty set takes 216 bytes.
 _NONE: frozenset[Any] = frozenset()
 
 
 class _HandedOver(BaseException):
-    """Thrown into the loop's coroutine at the place where it waits for the hung phase."""
+    """Exception that is thrown into the loop's coroutine at the place where it waits for the hung phase."""
 
 
 class _Carrier:
-    """The coroutine of a task: one that may be exchanged for the hung phase inside it."""
+    """Coroutine of a task that can exchange the loop's coroutine for the hung phase inside it."""
 
     __slots__ = ("coroutine", "error", "has_begun", "is_left", "runner")
 
@@ -41,9 +41,9 @@ class _Carrier:
         self.runner, self.coroutine, self.error = runner, coroutine, error
         self.has_begun = self.is_left = False
 
-    def carried(self, task: asyncio.Task[Any]) -> None:
-        """Take notice that its task has ended."""
-        self.runner.carried(self, task)
+    def on_task_end(self, task: asyncio.Task[Any]) -> None:
+        """Tell the runner that the task of this carrier has ended."""
+        self.runner.on_task_end(self, task)
 
     def __await__(self) -> Generator[Any, None, Any]:
         error, self.has_begun = self.error, True
@@ -61,7 +61,7 @@ class _Carrier:
 
 
 class _Phase:
-    """A phase that has begun and waits: drives its coroutine from inside the loop's."""
+    """Phase that has begun and waits. Awaiting it drives the phase's coroutine from inside the loop's."""
 
     __slots__ = ("coroutine", "waiting")
 
@@ -74,7 +74,7 @@ class _Phase:
             try:
                 yield waiting
             except _HandedOver:
-                raise  # not for the phase: it stays where it is
+                raise  # this is for the loop; the phase stays suspended
             except BaseException as caught:
                 error = caught
             try:
@@ -85,10 +85,10 @@ class _Phase:
 
 
 class _Task(asyncio.Task[Any]):
-    """A task that knows whether others have cancelled it: another task, or `asyncio.run` once its loop has stopped.
+    """Task that knows whether others have cancelled it: another task, or `asyncio.run` once its loop has stopped.
 
-    What a phase does to its own task comes from the phase itself or from a timer of its own (`asyncio.timeout`,
-    `anyio.CancelScope`, older libraries that never take their count back).
+    A cancellation that comes from the task itself, or from no task, was made by the phase or by one of its timers
+    (`asyncio.timeout`, `anyio.CancelScope`, older libraries that never call `uncancel`).
     """
 
     is_cancelled_by_others = False
@@ -101,9 +101,9 @@ class _Task(asyncio.Task[Any]):
 
 
 class PhaseRunner:
-    """One coroutine that runs for as long as its owner likes, in one task at a time.
+    """Runner of one coroutine (`main`) that runs for as long as its owner likes, in one task at a time.
 
-    `left_behind` holds the tasks of phases that ignored their cancellation and still run.
+    Attributes: left_behind: the tasks of phases that ignored their cancellation and still run.
     """
 
     __slots__ = ("_carrier", "_clock", "_context", "_done", "_grace", "_is_cut", "_is_late", "_main", "_phase",
@@ -122,25 +122,29 @@ class PhaseRunner:
         self._main: Coroutine[Any, Any, Any] | None = None
         self._carrier: _Carrier | None = None
         self._context: contextvars.Context | None = None
-        self._done: Callable[[BaseException | None], object] = _nothing
+        self._done: Callable[[BaseException | None], object] = _ignore
 
     def start(self, main: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
-        """Run `main` in a task; `done(error)` is called when it has ended, whichever task it ended in.
+        """Run `main` in a task; call `done(error)` when it has ended, whichever task it ended in.
 
-        What ends the process goes on to the event loop; `done` is told of it as of a cancellation from outside.
+        An exception that ends the process goes on to the event loop; `done` then gets CancelledError, as after a
+        cancellation from outside.
         """
         self._main, self._done, self._is_cut = main, done, False
         self._context = contextvars.copy_context()
-        self._carry(_Carrier(self, main))
+        self._start_task(_Carrier(self, main))
 
     @property
     def is_cancelled(self) -> bool:
-        """Return whether somebody outside has cancelled what runs now."""
+        """Return whether the running coroutine was cancelled from outside."""
         return self._is_cut or (self.task is not None and self.task.cancelling() > 0)
 
     def cancel(self) -> None:
-        """Cancel what runs now. A phase that swallows this ends the runner all the same, one that ignores it for its
-        grace is left behind."""
+        """Cancel the running coroutine.
+
+        A phase that suppresses the cancellation cannot prevent the end of the runner; a phase that ignores it for its
+        grace is left behind.
+        """
         if self.task is None:
             return
         self._is_cut = True
@@ -151,35 +155,35 @@ class PhaseRunner:
                 self._arm(self.deadline)
 
     def abandon(self) -> None:
-        """Go on without the phase in hand at once; where there is none, give the whole runner up."""
+        """Leave the running phase behind at once and continue; between two phases, give up the whole runner."""
         if self._phase is not None and self.task is not None:
             self._hand_over(self._phase)
             return
         carrier = self._carrier
         if carrier is not None and isinstance(carrier.error, _HandedOver) and not carrier.has_begun:
-            return  # handed over at this very moment: it goes on by itself
+            return  # handed over just now: the new task continues by itself
         self._disarm()
         if self.task is not None and not self.task.done():
             assert carrier is not None
             assert self._main is not None
             self.leave(self.task)
-            # Whenever its task wakes, it takes no further step; its end comes now, before another runs in its place.
+            # The old task takes no further step when it wakes; `main` ends now, before another runner takes its place.
             carrier.coroutine, carrier.is_left = _ended(), True
             task, self.task = self.task, None
             _close(self._main)
-            task.cancel()  # nothing else would wake it any more
+            task.cancel()  # nothing else would wake it
             self._done(None)
 
-    async def rest(self, phase: Coroutine[Any, Any, Any], waiting: Any, begun: float, timeout: float,
-                   grace: float) -> Any:  # fmt: skip
-        """The value of a phase that has begun and waits; to be awaited inside `main` only.
+    async def finish_phase(self, phase: Coroutine[Any, Any, Any], waiting: Any, begun: float, timeout: float,
+                           grace: float) -> Any:  # fmt: skip
+        """Return the value of a phase that has begun and waits; to be awaited inside `main` only.
 
-        The first step is for who has begun it: most phases take no other.
+        The caller makes the first step of the phase itself, because most phases end with that step.
 
-        Args: waiting: what it waits for; begun: when it began (monotonic seconds); timeout: the seconds it was given;
-            grace: seconds from its cancellation until it is left behind.
-        Raises: what the phase raised; PhaseTimeoutError when it was late, whatever it brought or raised then;
-            CancelledError when `cancel` or another task called it off, also if it swallowed that.
+        Args: waiting: the future that the phase waits for; begun: when the phase began (monotonic seconds); timeout:
+            the seconds that it may take; grace: seconds from its cancellation until it is left behind.
+        Raises: what the phase raised; PhaseTimeoutError when it was late, even if it returned or raised something then;
+            CancelledError when `cancel` or another task cancelled it, even if the phase suppressed that.
         """
         self._phase, self.deadline = _Phase(phase, waiting), begun + timeout
         self._grace, self._is_late = grace, False
@@ -203,10 +207,10 @@ class PhaseRunner:
             self._phase, self.deadline = None, NEVER
         if self._is_cancelled_by_others():
             raise asyncio.CancelledError
-        raise _late(timeout, product, cause)
+        raise _timeout_error(timeout, product, cause)
 
     def _is_cancelled_by_others(self) -> bool:
-        """Take our own cancellation back and say whether there is another one."""
+        """Take back the runner's own cancellation and return whether there is another one."""
         assert self.task is not None
         if self._is_late and self.task.cancelling():
             self.task.uncancel()
@@ -214,7 +218,7 @@ class PhaseRunner:
         return self.is_cancelled
 
     def _forget_its_own_cancellations(self) -> bool:
-        """Forget that a phase cancelled its own task and swallowed that; False when it swallowed another's."""
+        """Forget suppressed cancellations that the phase made itself; return False if it suppressed another's."""
         assert self.task is not None
         if self.task.cancelling() and self.task.is_cancelled_by_others:
             return False
@@ -249,37 +253,37 @@ class PhaseRunner:
             self._hand_over(self._phase)
 
     def _hand_over(self, phase: _Phase) -> None:
-        """Leave the phase to the task it hangs in and go on in a new one."""
+        """Leave the phase to the task in which it hangs, and continue `main` in a new task."""
         assert self.task is not None
         assert self._carrier is not None
         assert self._main is not None
         self.leave(self.task)
         self._phase, self._is_late = None, False
         self._carrier.coroutine, self._carrier.is_left = phase.coroutine, True
-        self._carry(_Carrier(self, self._main, _HandedOver()))
+        self._start_task(_Carrier(self, self._main, _HandedOver()))
 
     def leave(self, task: asyncio.Task[Any]) -> None:
-        """Keep account of a task that was cancelled, until it ends."""
+        """Keep a cancelled task in `left_behind` until it ends."""
         self.left_behind |= {task}
         task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self.left_behind -= {task}
 
-    def _carry(self, carrier: _Carrier) -> None:
+    def _start_task(self, carrier: _Carrier) -> None:
         self._carrier = carrier
         loop = asyncio.get_running_loop()
         self.task = _Task(self._drive(carrier), loop=loop, name=self.name, context=self._context)
-        self.task.add_done_callback(carrier.carried)
+        self.task.add_done_callback(carrier.on_task_end)
 
-    def carried(self, carrier: _Carrier, task: asyncio.Task[Any]) -> None:
-        """Take notice that a task has ended; one that was cancelled before its first step is followed by another."""
+    def on_task_end(self, carrier: _Carrier, task: asyncio.Task[Any]) -> None:
+        """Handle the end of a task. A task that was cancelled before its first step is followed by another one."""
         if not carrier.has_begun and not carrier.is_left:
-            # Cancelled before its first step, which no coroutine gets to know of: it is told in another task.
+            # A task cancelled before its first step never starts its coroutine: a new task throws the error into it.
             carrier.error, self._is_cut = carrier.error or asyncio.CancelledError(), True
-            self._carry(carrier)
+            self._start_task(carrier)
         elif not task.cancelled():
-            task.exception()  # retrieved: only what ends the process is ever raised here, and that is told already
+            task.exception()  # retrieved, to avoid a warning; only what ends the process is raised here
 
     async def _drive(self, carrier: _Carrier) -> None:
         error: BaseException | None = None
@@ -297,13 +301,13 @@ class PhaseRunner:
                 self._done(error)
 
 
-def _late(timeout: float, product: Any, cause: BaseException | None) -> PhaseTimeoutError:
+def _timeout_error(timeout: float, product: Any, cause: BaseException | None) -> PhaseTimeoutError:
     was_left = isinstance(cause, _HandedOver)
-    what = ", ignored its cancellation and was left behind" if was_left else " and was cancelled"
-    late = PhaseTimeoutError(f"took longer than {timeout:g} s{what}")
-    late.product, late.was_left_behind = product, was_left
-    late.__cause__ = cause if isinstance(cause, Exception) else None
-    return late
+    consequence = ", ignored its cancellation and was left behind" if was_left else " and was cancelled"
+    error = PhaseTimeoutError(f"took longer than {timeout:g} s{consequence}")
+    error.product, error.was_left_behind = product, was_left
+    error.__cause__ = cause if isinstance(cause, Exception) else None
+    return error
 
 
 async def _ended() -> None:
@@ -313,9 +317,9 @@ async def _ended() -> None:
 def _close(main: Coroutine[Any, Any, Any]) -> None:
     try:
         main.close()
-    except (RuntimeError, ValueError):  # it waits for something while it ends, or it is what gives itself up
+    except (RuntimeError, ValueError):  # it awaits something in its clean-up, or it is running and closes itself
         pass
 
 
-def _nothing(error: BaseException | None) -> None:
+def _ignore(error: BaseException | None) -> None:
     return None

@@ -1,8 +1,8 @@
-"""A plan that is still being written while its first calls already run.
+"""Plan that is still being written while its first calls already run.
 
-A planner streams by being an async generator (or returning an async iterator) of calls, as `Call`s or wire
-objects; an `Action` among them sets goal, reason, output and the like. A task of its own writes the plan down;
-the actor reads behind it. An act phase that cannot stream simply gets the finished action.
+A planner streams when it is an async generator, or returns an async iterator, of calls (`Call`s or wire objects, which
+are dicts). An `Action` among them sets goal, reason, output and other fields. A separate task collects what the planner
+yields; the actor reads the calls from the collected plan. An actor that cannot stream gets the finished action.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from spar.ports.optional import ClosableStream, offers
 from spar.ports.trust import answering
 from spar.types import Action, ActionResult, Call, Perception, replace
 
-#: A plan longer than this is a fault of its planner.
+#: Most calls of one plan. A longer plan is a fault of its planner.
 MOST_CALLS = 100_000
 
 
 class OpenPlan:
-    """An action that grows. `written` says whether it is finished; `error` what broke it off.
+    """Action that grows. `written` says whether it is finished; `error` is the exception that ended it early.
 
-    Args: leave: told of the task that writes when it was cancelled, so that it is accounted for until it ends.
+    Args: leave: called with the writing task when this is cancelled, so that the task is counted until it ends.
     """
 
     def __init__(self, source: AsyncIterator[Any], perceptions: Sequence[Perception], name: str, clock: Clock,
@@ -40,19 +40,19 @@ class OpenPlan:
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._late: PhaseTimeoutError | None = None
-        self._news = Signal()
-        self._tell: Callable[[Action, BaseException | None], object] | None = None
+        self._progress = Signal()
+        self._when_written: Callable[[Action, BaseException | None], object] | None = None
         self.written = False
         self.error: BaseException | None = None
 
     @property
     def action(self) -> Action:
-        """The plan as far as it is written."""
+        """Return the action with the calls written so far."""
         return replace(self._head, calls=tuple(self._calls))
 
     @property
     def head(self) -> Action:
-        """The action without its calls, as the act phase is given it: those come one by one."""
+        """Return the action without calls, as the act phase gets it; the calls follow one by one."""
         return self._head
 
     @property
@@ -68,24 +68,24 @@ class OpenPlan:
         return self._head.deferred
 
     def completed(self, product: Any) -> Any:
-        """Return what the act phase brought, with the whole plan in the place of the head that it was given."""
+        """Return the product of the act phase with the whole plan in the place of the head."""
         action = product.action if isinstance(product, ActionResult) else None
         if action is None or action.id != self._head.id:
             return product
         return replace(product, action=replace(self._head, calls=action.calls or tuple(self._calls)))
 
     async def begin(self, timeout: float, grace: float, *, at_once: bool) -> Action | OpenPlan | None:
-        """Write until there is a first call (`at_once`) or to the end.
+        """Write until there is a first call (`at_once`) or until the end of the plan.
 
-        Returns: this open plan when there is more to come, else the action, or None for nothing to do.
+        Returns: this open plan when more may follow, else the action, or None for nothing to do.
         Raises: what the planner raised, unless a call was already handed out.
         """
         self._task = asyncio.get_running_loop().create_task(self._write(), name=f"plan of {self._name}")
         if timeout < float("inf"):
-            self._timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: self._is_due(timeout, grace))
+            self._timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: self._expire(timeout, grace))
         try:
             while not self.written and not (at_once and self._calls):
-                await self._news.wait()
+                await self._progress.wait()
         except BaseException:
             self.close()
             raise
@@ -96,9 +96,10 @@ class OpenPlan:
         return self.action if self._calls or self._has_head else None
 
     async def calls(self) -> AsyncIterator[Call]:
-        """The calls in the order written, each as soon as it is; ends with the plan and raises what broke it off.
+        """Yield the calls in the order written, each as soon as it is written.
 
-        A planner that cancels itself has said all it had to say.
+        Ends with the plan. A planner that cancels itself has finished its plan.
+        Raises: the exception that ended the plan early.
         """
         index = 0
         while True:
@@ -109,16 +110,16 @@ class OpenPlan:
                 if self.error is not None and not isinstance(self.error, asyncio.CancelledError):
                     raise self.error
                 return
-            await self._news.wait()
+            await self._progress.wait()
 
     def when_written(self, tell: Callable[[Action, BaseException | None], object]) -> None:
-        """Have `tell(action, error)` called once the plan is finished or broken off (at once if it is already)."""
-        self._tell = tell
+        """Call `tell(action, error)` once the plan is finished or has failed; at once if it already is."""
+        self._when_written = tell
         if self.written:
             tell(self.action, self.error)
 
     def close(self) -> None:
-        """No more is wanted: what is not written by now never will be. Idempotent."""
+        """End the plan with what is written so far. Idempotent."""
         self._cancel()
         self._end(None)
 
@@ -132,13 +133,13 @@ class OpenPlan:
         try:
             async for item in self._source:
                 if self.written or self._late is not None:
-                    break  # it was cancelled and goes on: nobody listens any more
-                self._take(item)
-                self._news.set()
+                    break  # the planner ignores its cancellation; nobody reads further calls
+                self._add_item(item)
+                self._progress.set()
         except GeneratorExit as caught:
             stand_in = RuntimeError(f"{self._name} raised GeneratorExit")
             stand_in.__cause__ = caught
-            self._end(stand_in)  # whoever reads behind must not be closed by it
+            self._end(stand_in)  # GeneratorExit itself would close the reader of `calls`
             return
         except BaseException as caught:
             error = caught
@@ -146,17 +147,17 @@ class OpenPlan:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise error
         if offers(self._source, ClosableStream):
-            with contextlib.suppress(Exception):  # of one that was not read to its end; why is said already
+            with contextlib.suppress(Exception):  # the source was not read to its end; the reason is already reported
                 await self._source.aclose()
 
-    def _take(self, item: Any) -> None:
+    def _add_item(self, item: Any) -> None:
         if isinstance(item, Action):
             if problem := json_problem(item.output):
                 raise ContractError(f"{self._name} must put JSON into Action.output: {problem}")
-            # Once a call is handed out the action is known by its id.
-            known = self._head.id if self._calls else item.id
-            named = item.perceptions or self._head.perceptions
-            self._head = answering(replace(item, id=known, calls=(), perceptions=named), self._noticed)
+            # Once a call is handed out, the actor knows the action by its id.
+            action_id = self._head.id if self._calls else item.id
+            perceptions = item.perceptions or self._head.perceptions
+            self._head = answering(replace(item, id=action_id, calls=(), perceptions=perceptions), self._noticed)
             self._has_head = True
             self._calls.extend(item.calls)
         elif isinstance(item, Call):
@@ -168,12 +169,12 @@ class OpenPlan:
         if len(self._calls) > MOST_CALLS:
             raise ContractError(f"{self._name} planned more than {MOST_CALLS} calls")
 
-    def _is_due(self, timeout: float, grace: float) -> None:
+    def _expire(self, timeout: float, grace: float) -> None:
         self._late = PhaseTimeoutError(f"took longer than {timeout:g} s to write its plan and was cancelled")
         self._cancel()
-        self._timer = self._clock.call_at(self._clock.monotonic() + grace, self._is_left)
+        self._timer = self._clock.call_at(self._clock.monotonic() + grace, self._leave_behind)
 
-    def _is_left(self) -> None:
+    def _leave_behind(self) -> None:
         assert self._late is not None
         self._late.was_left_behind = True
         self._end(None)
@@ -185,29 +186,29 @@ class OpenPlan:
         self.written, self.error = True, error
         if self._timer is not None:
             self._timer.cancel()
-        self._news.set()
-        if self._tell is not None:
-            self._tell(self.action, error)
+        self._progress.set()
+        if self._when_written is not None:
+            self._when_written(self.action, error)
 
 
-def joined(first: Action, then: Action | OpenPlan | None) -> Action:
-    """One action of what goes on and what was planned."""
-    return replace(_going_on(then), calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
+def join_actions(first: Action, then: Action | OpenPlan | None) -> Action:
+    """Return one action with the calls of the continued action (`first`) and of the new plan (`then`)."""
+    return replace(_without_deferral(then), calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
 
 
-def _going_on(action: Action) -> Action:
-    """The action without being put off: calls of its run go on in this cycle, and the next one is planned from them."""
+def _without_deferral(action: Action) -> Action:
+    """Return the action without `deferred`: calls of its run go on in this cycle, and the next plan builds on them."""
     return replace(action, deferred="", next_look=None) if action.deferred else action
 
 
-async def led(calls: Sequence[Call], rest: Any) -> AsyncGenerator[Any]:
-    """Yield these calls, then what a planner streams."""
-    source = rest.__aiter__()
+async def prepend_calls(calls: Sequence[Call], stream: Any) -> AsyncGenerator[Any]:
+    """Yield these calls, then the items that a planner streams."""
+    source = stream.__aiter__()
     try:
         for call in calls:
             yield call
         async for item in source:
-            yield _going_on(item) if isinstance(item, Action) else item
+            yield _without_deferral(item) if isinstance(item, Action) else item
     finally:
         if offers(source, ClosableStream):
             await source.aclose()

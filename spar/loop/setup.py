@@ -1,4 +1,4 @@
-"""The modules of an agent and the terms that they work under, as they are in force for the cycles that begin now."""
+"""Modules of an agent and the settings of their phases, as they apply to cycles that begin now."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from spar.types import Phase
 
 
 class Setup:
-    """Today's modules, by their phase, and the terms of each phase; both are replaced as a whole when they change.
+    """Current modules and settings, by phase. Both mappings are replaced as a whole when they change.
 
-    Attributes: perceive, settled: how the sense module takes in what was pushed and hears that what it handed over has
-        been seen through, if it can.
+    Attributes: perceive: method of the sense module that accepts pushed perceptions; None if it has none. settled:
+        method of the sense module that is called once a cycle has dealt with all that it delivered; None if it has
+        none.
     """
 
     __slots__ = ("modules", "pace", "perceive", "plan_when_idle", "settled", "steps")
@@ -30,6 +31,6 @@ class Setup:
         self.settled: Callable[[], Any] | None = None
 
     def tools(self) -> Mapping[str, Any]:
-        """Return the tools that the actor can call now, by name; nothing where it does not say."""
+        """Return the tools that the actor can call now, by name; empty when the actor does not say."""
         actor = self.modules["act"].part
         return actor.tools if offers(actor, HasTools) and isinstance(actor.tools, Mapping) else {}

@@ -1,7 +1,7 @@
-"""The tasks of an agent's own work: in which event loop and thread, in which task, and one after the other.
+"""Tasks of an agent's own work: the right event loop, the right thread, one exclusive piece of work at a time.
 
-What is asked of an agent comes from anywhere: from other threads, from inside its own cycles and handlers, several at
-a time. Here that is brought in order. What is asked, and whether it may be, is no matter of this file.
+Requests to an agent come from other threads, from inside its own cycles and event handlers, and several at a time. This
+module brings them in order. It does not know which requests exist, nor which of them are allowed.
 """
 
 from __future__ import annotations
@@ -24,36 +24,37 @@ from spar.observe.logs import get_logger
 log = get_logger("spar.agent")
 R = TypeVar("R")
 
-#: In the middle of whose cycles and hooks the current task is: there, what may have to wait for them is a request.
+#: The agents (as their `Requests`) whose cycles and hooks the current task is part of. Work that waits for such an
+#: agent would wait for itself, so there it becomes a background task.
 _INSIDE: contextvars.ContextVar[tuple[Requests, ...]] = contextvars.ContextVar("inside", default=())
 
 
 class CalledOff(Exception):
-    """Raised where work was cancelled by another task than the one that awaits it."""
+    """Error of a waiting caller: another task cancelled the work that it awaits."""
 
 
 class Requests:
-    """The event loop of one agent, the tasks that do its own work there, and the waiters for a change of the agent."""
+    """Event loop of one agent, the tasks of its own work there, and the waiters for a change of the agent."""
 
     __slots__ = ("_changed", "_clock", "_events", "_name", "_tasks", "_thread_id", "exclusive", "loop")
 
     def __init__(self, name: str, clock: Clock, events: Events) -> None:
         self._name, self._clock, self._events = name, clock, events
         self.loop: asyncio.AbstractEventLoop | None = None
-        #: The task of what must not overlap with its like, while there is one.
+        #: The task of the exclusive work (see `exclusively`); None while there is none.
         self.exclusive: asyncio.Task[Any] | None = None
         self._thread_id = 0
-        #: Whether somebody waits for the outcome of each.
+        #: The background tasks, each with whether a caller awaits its outcome.
         self._tasks: dict[asyncio.Task[Any], bool] = {}
         self._changed = Signal()
 
-    # -- in which event loop and thread
+    # -- event loop and thread
 
     def bind(self, *, is_at_rest: bool) -> bool:
-        """Belong to the event loop that runs now; return whether it is another one than before.
+        """Bind the agent to the running event loop; return whether this is another loop than before.
 
-        Args: is_at_rest: nothing goes on in the old one.
-        Raises: RuntimeError when the old one still runs, in another thread, and something goes on in it.
+        Args: is_at_rest: no work runs in the old loop.
+        Raises: RuntimeError when the old loop still runs in another thread, with work in it.
         """
         loop, old = asyncio.get_running_loop(), self.loop
         if old is loop:
@@ -70,28 +71,31 @@ class Requests:
     def is_foreign_thread(self) -> bool:
         return self.loop is not None and threading.get_ident() != self._thread_id
 
-    def in_loop(self, act: Callable[[], object]) -> bool:
-        """Do something in the event loop's thread, at once if this is it; False when that loop is closed."""
+    def in_loop(self, function: Callable[[], object]) -> bool:
+        """Call `function` in the event loop's thread, at once if this is that thread; return False when the loop is
+        closed."""
         if not self.is_foreign_thread:
-            act()
+            function()
             return True
         assert self.loop is not None
         try:
-            self.loop.call_soon_threadsafe(act)
+            self.loop.call_soon_threadsafe(function)
         except RuntimeError:
             return False
         return True
 
-    # -- in the middle of what
+    # -- inside a cycle or handler
 
     @property
     def is_inside(self) -> bool:
-        """Return whether the current task is one of the agent's own, which cannot wait for the agent."""
+        """Return whether the current task belongs to a cycle, hook or event handler of the agent, so that waiting would
+        deadlock."""
         return self in _INSIDE.get() or self._events in HANDLING.get()
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """Count what is called or begun in this `with` as the agent's own work, which cannot wait for the agent."""
+        """Mark all that is called or started inside this `with` as the agent's own work, which cannot wait for the
+        agent."""
         token = _INSIDE.set((*_INSIDE.get(), self))
         try:
             yield
@@ -99,18 +103,20 @@ class Requests:
             _INSIDE.reset(token)
 
     async def unless_inside(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Await work that may have to wait for the cycle in hand; inside a cycle it goes on in the background."""
+        """Await work that may have to wait for the current cycle; inside that cycle, start it in the background
+        instead."""
         if self.is_inside:
             self.in_background(work, name)
         else:
             await work
 
-    # -- in which task
+    # -- tasks
 
     def in_background(self, work: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
-        """Do work in a background task, which may wait for the agent; a failure of it is logged.
+        """Run work in a background task, which may wait for the agent; log its failure.
 
-        What a caller asked for, and is told by what it awaits, is logged at `debug` (`exclusively`).
+        A failure is logged at level `debug` instead of `warning` when a caller awaits the work (`exclusively`) and gets
+        the error too.
         """
         context = contextvars.copy_context()
         context.run(_INSIDE.set, ())
@@ -123,17 +129,17 @@ class Requests:
     def _done(self, task: asyncio.Task[Any]) -> None:
         is_awaited = self._tasks.pop(task)
         if not self._tasks:
-            self._tasks = {}  # one that was emptied keeps its memory
+            self._tasks = {}  # an emptied dict keeps its memory
         if not task.cancelled() and (error := task.exception()) is not None:
-            # What somebody awaits is told to them as well; of the rest nobody hears but here.
+            # A caller that awaits the task gets the error too; other errors are visible only here.
             write = log.debug if isinstance(error, CalledOff) or is_awaited else log.warning
             write("background work failed", agent=self._name, work=task.get_name(), reason=repr(error))
 
     async def exclusively(self, work: Callable[[], Coroutine[Any, Any, R]], name: str) -> R:
-        """Do what must not overlap with its like (a start, a step, a resume), in a task of its own.
+        """Run work that must not overlap with other exclusive work (a start, a step, a resume), in a task of its own.
 
-        Cancelling the caller cancels the work and waits until it has cleaned up behind itself.
-        Raises: what the work raises; CalledOff when somebody else cancelled it.
+        Cancelling the caller cancels the work and waits until the work has cleaned up.
+        Raises: what the work raises; CalledOff when another task cancelled the work.
         """
 
         async def alone() -> R:
@@ -165,5 +171,5 @@ class Requests:
         await self._changed.wait(self._clock, timeout)
 
     def notify(self) -> None:
-        """Wake all that wait for a change of the agent."""
+        """Wake all coroutines that wait for a change of the agent."""
         self._changed.set()

@@ -8,7 +8,7 @@ from spar.clock import Clock
 
 
 class Wake:
-    """A flag with one sleeper. A call that comes while nobody sleeps is remembered: the next sleep is none."""
+    """Flag with one sleeper. A call of `set` while nobody sleeps is remembered: the next `sleep` returns at once."""
 
     __slots__ = ("_clock", "_future", "_is_set")
 
@@ -27,7 +27,7 @@ class Wake:
         self._is_set = False
 
     async def sleep(self, seconds: float | None) -> bool:
-        """Sleep for `seconds` (None: until woken); True if woken. Clears the flag."""
+        """Sleep for `seconds` (None: until woken), clear the flag, and return True if woken."""
         if not self._is_set:
             self._future = future = asyncio.get_running_loop().create_future()
             timer = None
@@ -44,7 +44,7 @@ class Wake:
 
 
 class Signal:
-    """Signal that any number of coroutines wait for; setting it wakes those that wait at that moment."""
+    """Signal for any number of coroutines. Setting it wakes those that wait at that moment."""
 
     __slots__ = ("_waiters",)
 
@@ -57,7 +57,7 @@ class Signal:
             _finish(waiter)
 
     async def wait(self, clock: Clock | None = None, timeout: float | None = None) -> None:
-        """Return when it is set, or after `timeout` seconds by the clock (None, infinite: not before)."""
+        """Return when the signal is set, or after `timeout` seconds by the clock (None or infinite: no time limit)."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = None
         if clock is not None and timeout is not None and timeout < float("inf"):

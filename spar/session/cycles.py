@@ -180,7 +180,7 @@ class SessionCycles(SessionWork):
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.phases.resumed) is not None
         run = parts.runs.open_run(cycle.run.id) if cycle.run is not None else None
-        if cycle.taken is None or not self._is_put_back(cycle, cycle.taken):
+        if cycle.interrupted is None or not self._is_put_back(cycle, cycle.interrupted):
             end = None
             if run is not None and not cycle.is_refused:
                 end = guarded(cycle, self._judge, run, cycle, now, otherwise=_UNJUDGED)
@@ -229,7 +229,7 @@ class SessionCycles(SessionWork):
 
     def _judge(self, run: Run, cycle: Cycle, now: float) -> End | None:
         """Return whether a run is over after this cycle."""
-        assert run is self.run or cycle.taken is not None, "a cycle ends in the name of another run"
+        assert run is self.run or cycle.interrupted is not None, "a cycle ends in the name of another run"
         runs = self.parts.runs
         if cycle.deferred and cycle.next_look:
             runs.timers.wait_for_provider(run, min(cycle.next_look, LONGEST_DEFERRAL))
@@ -278,7 +278,7 @@ class SessionCycles(SessionWork):
         cycle = self.cycle
         if cycle is None or cycle.run is None:
             return False
-        return self.run is run or (cycle.taken is not None and cycle.taken.run is run)
+        return self.run is run or (cycle.interrupted is not None and cycle.interrupted.run is run)
 
     def is_answering(self, run: Run) -> bool:
         """Return whether a run is over, or what it is a part of, and people are just being told the answer."""

@@ -18,7 +18,7 @@ from spar.loop.cycle import Cycle
 from spar.loop.loop import Loop, PhaseCall
 from spar.loop.module_adapter import Module, action_of, perceptions_of
 from spar.loop.phase_runner import PhaseRunner
-from spar.loop.plan_stream import OpenPlan, joined, led
+from spar.loop.plan_stream import OpenPlan, join_actions, prepend_calls
 from spar.observe.logs import get_logger
 from spar.ports.optional import Abandonable, StatesJournal, offers
 from spar.protocols import Context, Resumable, Steerable, StreamingActor
@@ -75,7 +75,7 @@ class SessionPhases:
     def sense(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
         module, session = self.session.modules["sense"], self.session
         cycle.has_sensed = True
-        is_polled = session.is_standing and cycle.taken is None and not self.parts.recovery.suspects.polled
+        is_polled = session.is_standing and cycle.interrupted is None and not self.parts.recovery.suspects.polled
         if not is_polled or not (session.is_empty() or not session.has_work):
             return self._sense(module, cycle)
         session.is_open = session.is_called = False
@@ -113,8 +113,8 @@ class SessionPhases:
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
         """Return what the sensors noticed (on the standing session) and what was pushed, by priority."""
         parts, session = self.parts, self.session
-        if cycle.taken is not None:
-            return await self._sense_interrupted(module, cycle, cycle.taken)
+        if cycle.interrupted is not None:
+            return await self._sense_interrupted(module, cycle, cycle.interrupted)
         polled: list[Perception] = []
         if session.is_standing and session.is_polling:
             session.is_called = False
@@ -125,8 +125,8 @@ class SessionPhases:
         before, pushed = session.run, session.take(cycle)
         run = session.run
         if run is not None and run is not before and not await session.may_begin(run, cycle):
-            pushed = [perception for perception in pushed if perception not in cycle.said]
-            cycle.run, cycle.said = None, ()
+            pushed = [perception for perception in pushed if perception not in cycle.new_messages]
+            cycle.run, cycle.new_messages = None, ()
             session.leave(run)
         pushed = await self._perceived(module, pushed, cycle)
         # While interrupted work waits, the calls that go on may be among its own.
@@ -165,7 +165,7 @@ class SessionPhases:
             return list(work.perceptions)
         pushed = [work.perception]
         if run is not None:
-            cycle.run, cycle.said = run.context(), run.new
+            cycle.run, cycle.new_messages = run.context(), run.new
             pushed = list(run.new)
         if work.is_sensed or not pushed:
             return pushed
@@ -208,7 +208,7 @@ class SessionPhases:
     def plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
         if self.parts.work.journal is not None:
             self.parts.cycle_log.opened(cycle, perceptions)
-        is_going_on = cycle.taken is not None or cycle.resumable is not None
+        is_going_on = cycle.interrupted is not None or cycle.resumable is not None
         return self._plan_on(cycle, perceptions) if is_going_on else self._planned(cycle, perceptions)
 
     async def _plan_on(self, cycle: Cycle, perceptions: Any) -> Any:
@@ -241,9 +241,9 @@ class SessionPhases:
         if product is None and (over := [each for each in perceptions or () if ends_episode(each)]):
             product = Action(perceptions=tuple(over), reason="an episode is over: there is something to learn from")
         if type(product) is Action or not hasattr(product, "__aiter__"):
-            return product if first is None else joined(first, action_of(product, module.name, perceptions))
+            return product if first is None else join_actions(first, action_of(product, module.name, perceptions))
         step = self.session.loop.steps["plan"]
-        source = product.__aiter__() if first is None else led(first.calls, product)
+        source = product.__aiter__() if first is None else prepend_calls(first.calls, product)
         plan = OpenPlan(source, perceptions or (), module.name, self.core.clock, self.session.runner.leave)
         return await plan.begin(step.timeout, step.grace, at_once=self._can_stream(self.session.modules["act"], cycle))
 
@@ -273,7 +273,7 @@ class SessionPhases:
                 waiting = work.send(None)
             except StopIteration:
                 return
-            await runner.rest(work, waiting, begun, SETTLE_WITHIN, parts.setup.steps["sense"].grace)
+            await runner.finish_phase(work, waiting, begun, SETTLE_WITHIN, parts.setup.steps["sense"].grace)
         except asyncio.CancelledError:
             if runner.is_cancelled:
                 raise

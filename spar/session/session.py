@@ -82,7 +82,7 @@ class Session(SessionCycles):
                 self.rests_until = None if not wait else monotonic() + wait
                 return
             is_called_still = (
-                self.is_called and cycle.taken is not None
+                self.is_called and cycle.interrupted is not None
             )  # it took up what was cut off, and did not poll
             del cycle  # a session that rests holds none
             if wait == 0.0:

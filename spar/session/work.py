@@ -176,7 +176,7 @@ class SessionWork:
                     self.parts.runs.absorb(run, other, "steered")
                 self._tell_dropped(run)
             cycle.run = run.context()
-            cycle.said = run.new
+            cycle.new_messages = run.new
             cycle.items = (run.id, *cycle.items)
             pushed = [*run.new, *pushed]
         return pushed

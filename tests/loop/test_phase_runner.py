@@ -55,7 +55,7 @@ class Walk:
             waiting = phase.send(None)
         except StopIteration as end:
             return end.value
-        return await self.runner.rest(phase, waiting, begun, timeout, grace)
+        return await self.runner.finish_phase(phase, waiting, begun, timeout, grace)
 
     async def late(
         self, phase: Coroutine[Any, Any, Any], timeout: float = 1.0, grace: float = 0.5
@@ -748,7 +748,7 @@ def test_a_runner_ends_when_its_event_loop_is_shut_down() -> None:
 
         async def main() -> None:
             work = phase()
-            await runner.rest(work, work.send(None), clock.monotonic(), 10_000, 0.5)
+            await runner.finish_phase(work, work.send(None), clock.monotonic(), 10_000, 0.5)
 
         runner.start(main(), ended.append)
         await asyncio.sleep(1)

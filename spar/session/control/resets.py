@@ -169,7 +169,7 @@ def _without_words(session: Session, runs: list[Run]) -> Unfinished | None:
     cycle = session.cycle
     if cycle is None or not cycle.is_journalled or not any(session.is_pursuing(run) for run in runs):
         return None
-    said = {each.id for run in runs for each in (run.message, *run.said)} | {each.id for each in cycle.said}
+    said = {each.id for run in runs for each in (run.message, *run.said)} | {each.id for each in cycle.new_messages}
     said |= {part.id for run in runs for part in run.message.evidence}
     left = tuple(each for each in cycle.perceptions if each.id not in said)
     return replace(cycle.resumed, perceptions=left) if cycle.resumed is not None else begun(cycle, left)
