@@ -80,7 +80,7 @@ async def measure(effort: Effort) -> list[Line]:
                     os.stat(path)  # noqa: PTH116
                 "\n\n".join(read).encode()
 
-        assert (len(request.turns), planner.requests[-1]) == (TURNS, request)
+        assert (len(request.turns), planner.record.requests[-1]) == (TURNS, request)
         measured, limit = await compare({"spar": spar}, joined, effort)
     title = "request of a long conversation"
     return [
@@ -117,7 +117,7 @@ def planner_of(folder: Path) -> tuple[ModelPlanner, Context]:
 async def composed(planner: ModelPlanner, context: Context) -> Request:
     """Return the next request, recorded as one that is sent."""
     request = await PlanningTurn(planner, [], context).request()
-    planner.record(request)
+    planner.record.begin(request)
     return request
 
 

@@ -147,7 +147,7 @@ class Assistant(Chain):
 
     def attach(self, host: Host) -> None:
         """Go by the agent's clock and budgets from now on."""
-        self._planner.model, self._planner.compaction_model = self._tables.made(host.clock, host.budgets)
+        self._planner.use(*self._tables.made(host.clock, host.budgets))
         super().attach(host)
 
     async def prompt(

@@ -1,8 +1,8 @@
 """Planning by a language model: one request, its answer as it comes, and the loop around it.
 
 planner         a planner that makes one request for each cycle
-state           settings of a planner, what it learnt, which models it may ask, the account of requests
-record          what is kept and told of a request
+state           settings of a planner, and all that outlasts one cycle
+record          the requests of a planner: kept, published, counted
 turn            one cycle of the planner: what the answer to its request decides
 cycle_request   the request of a cycle, and a smaller one where it was too long
 loop            a loop of requests until there is an output, usable on its own

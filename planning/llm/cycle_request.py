@@ -67,7 +67,7 @@ class CycleRequest:
         self._task = ""
         self._options = run.options if run is not None else NO_OPTIONS
         self._models: tuple[str, ...] = ()
-        self._in_turn, self._room = "", planner.room
+        self._in_turn, self._room = "", planner.models.room
         self._attempt = 0
         self._too_long: Exception | None = None  # why the last request has to be a smaller one
 
@@ -79,18 +79,18 @@ class CycleRequest:
         room = self._room
         if room is None:
             return request
-        if planner.estimator.of(request) > planner.threshold * room:
-            spoken = sum(planner.estimator.tokens(turn.text) for turn in request.turns)
+        if planner.record.estimator.of(request) > planner.threshold * room:
+            spoken = sum(planner.record.estimator.tokens(turn.text) for turn in request.turns)
             if spoken > _WORTH * room and await self._compacted("threshold", room):
                 request = self._composed()
-        return fit(request, room, planner.estimator, self._steps)
+        return fit(request, room, planner.record.estimator, self._steps)
 
     async def preview(self, *, with_text: bool = False) -> dict[str, Any]:
         """Return what would stand in the request, by part; nothing is sent, summed up or kept."""
         planner = self._planner
         await self._gather("preview")
-        request = fit(self._composed(), self._room, planner.estimator, self._steps)
-        found = outline_of(request, self._prompt, self._shaped, self._offered(), planner.estimator,
+        request = fit(self._composed(), self._room, planner.record.estimator, self._steps)
+        found = outline_of(request, self._prompt, self._shaped, self._offered(), planner.record.estimator,
                            self._context.session, with_text=with_text)  # fmt: skip
         return {**found, "model": self._in_turn}
 
@@ -108,15 +108,15 @@ class CycleRequest:
     async def _shape(self, reason: str) -> None:
         """Let the hooks at `before_request` change what the request is composed of."""
         planner = self._planner
-        planner.order(self._options.model)  # what is not allowed any more ends the run before a hook is asked
+        planner.models.order(self._options.model)  # what is not allowed any more ends the run before a hook is asked
         draft = RequestDraft(self._prompt.instructions, tools=tuple(self._offered()), trust=self._prompt.trust,
-                             model=self._options.model or "", models=planner.allowed_models)  # fmt: skip
+                             model=self._options.model or "", models=planner.models.allowed)  # fmt: skip
         self._shaped = await shaped(self._host, self._context, draft, reason=reason)
-        self._models = planner.order(self._shaped.draft.model or None)
-        self._take_room(planner.in_turn(self._models))
+        self._models = planner.models.order(self._shaped.draft.model or None)
+        self._take_room(planner.models.in_turn(self._models))
         self._hidden = frozenset(draft.tools) - {*self._shaped.draft.tools}
         if not reason:
-            planner.keep(self._context.cycle_id, "hooks", list(self._shaped.did))
+            planner.record.keep(self._context.cycle_id, "hooks", list(self._shaped.did))
 
     async def smaller(self, request: Request) -> Request | None:
         """Return another request in the place of the last, if that was too long.
@@ -126,16 +126,16 @@ class CycleRequest:
         planner, failure = self._planner, self._too_long
         if failure is None:
             return None
-        planner.counts["overflows"] += 1
+        planner.record.counts["overflows"] += 1
         if self._attempt <= MOST_OVERFLOWS:
             if (name := getattr(failure, "model", "")) in self._models:
                 self._take_room(name)
-            size, room = planner.estimator.of(request), self._room
+            size, room = planner.record.estimator.of(request), self._room
             if room is None or size <= room:  # it reads less than was known of it
                 room = int(_SHRUNK * min(size, room or size))
             if not await self._compacted("overflow", room):
                 self._room = room
-            made = fit(self._composed(), self._room, planner.estimator, self._steps)
+            made = fit(self._composed(), self._room, planner.record.estimator, self._steps)
             if digest(made) != digest(request):
                 return made
         raise PermanentError(
@@ -145,7 +145,7 @@ class CycleRequest:
 
     def _take_room(self, name: str) -> None:
         """Size the request for the number of tokens that this model reads."""
-        self._in_turn, self._room = name, self._planner.room_of(name, self._options.thinking)
+        self._in_turn, self._room = name, self._planner.models.room_of(name, self._options.thinking)
 
     async def _compacted(self, reason: Literal["overflow", "threshold"], room: int) -> bool:
         """Have the conversation summed up, by a request of at most `room` tokens; whether there is less of it now."""
@@ -153,7 +153,7 @@ class CycleRequest:
         if host is None or host.transcripts is None or self._run is None:
             return False
         is_done = await planner.compaction.run(
-            host, self._context, self._entries, reason, estimator=planner.estimator, room=room
+            host, self._context, self._entries, reason, estimator=planner.record.estimator, room=room
         )
         if is_done:
             self._entries = await host.transcripts.read(self._context.session)
@@ -176,7 +176,7 @@ class CycleRequest:
                 found = [each for each in found if (each.first_at or each.at) < began]
             return tuple([each for each in found if not each.is_retired][:most])
         except Exception as error:
-            self._planner.counts["unrecalled"] += 1
+            self._planner.record.counts["unrecalled"] += 1
             self._report(error, "memory")
             return ()
 

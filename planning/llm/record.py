@@ -1,14 +1,133 @@
-"""Record of requests to models: their digest, all of them for the tape, an outline for the status; pure."""
+"""Record of a planner's requests: each is kept and published before it is sent, and counted when it was answered."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections import Counter, deque
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
 
-from planning.ports import Asked, Request
+from planning.ports import Asked, Request, Usage
+from planning.prompt.token_budget import TokenEstimator
+from spar.events import ModelAnswered, ModelRequested
+from spar.protocols import Host
+from spar.types import Fault
+
+#: The last requests that are kept, for the status.
+_KEPT: Final = 5
+_COUNTED: Final = ("requests", "tokens", "overflows", "deferred", "misfits", "empty", "unrecalled")
+
+
+class Sent(NamedTuple):
+    """A request that was recorded.
+
+    `digest` names its text, `tokens` is its estimated size, `attempt` counts the requests of its cycle from 1, `number`
+    those of its planner. It was sent `at` this wall time, and at `began` in monotonic seconds.
+    """
+
+    request: Request
+    digest: str
+    tokens: int
+    attempt: int = 1
+    at: datetime | None = None
+    began: float = 0.0
+    number: int = 0
+
+
+class RequestRecord:
+    """Record of the requests of one planner: the last ones, how many tokens they took, how large a token is.
+
+    With the agent that it is attached to it keeps each request in the agent's record of the cycle and publishes its
+    beginning and end as events.
+    """
+
+    def __init__(self) -> None:
+        self.estimator = TokenEstimator()
+        #: The last requests as they were sent, the newest last.
+        self.requests: deque[Request] = deque(maxlen=_KEPT)
+        #: Requests, tokens, and how often something went wrong with a request or its answer (`_COUNTED`).
+        self.counts: Counter[str] = Counter()
+        self._host: Host | None = None
+        self._number = 0  # of the requests so far
+
+    def attach(self, host: Host) -> None:
+        """Keep and publish requests by an agent from now on."""
+        self._host = host
+
+    def begin(self, request: Request, attempt: int = 1) -> Sent:
+        """Keep and publish a request that is about to be sent."""
+        self.requests.append(request)
+        sent = Sent(request, digest(request), self.estimator.of(request), attempt)
+        if self._host is not None:
+            self._number += 1
+            header = self._host.traceparent("models", request.cycle_id, "model", str(self._number))
+            named = replace(request, traceparent=header) if header else request
+            sent = sent._replace(request=named, number=self._number, at=self._host.clock.now(),
+                                 began=self._host.clock.monotonic())  # fmt: skip
+            event = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest,
+                                   attempt=attempt, tokens=sent.tokens, request=request)  # fmt: skip
+            self._host.events.publish(event)
+            self._host.note(request.cycle_id, partial(_kept, request, sent.digest))
+        return sent
+
+    def end(self, sent: Sent, usage: Usage | None, error: BaseException | None = None) -> None:
+        """Publish that a request was answered, or what came in the place of an answer."""
+        if self._host is None or sent.at is None:
+            return
+        request, usage = sent.request, usage or Usage()
+        self._host.events.publish(
+            ModelAnswered(
+                cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest, attempt=sent.attempt,
+                purpose=request.purpose, model=request.models[0] if request.models else usage.model,
+                answered_by=usage.model, answered_as=usage.answered_as, finish=usage.finish,
+                input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens,
+                cost=usage.cost, started_at=sent.at, duration=self._host.clock.monotonic() - sent.began,
+                error="" if error is None else Fault.of(error).kind, number=sent.number,
+            )
+        )  # fmt: skip
+
+    def count(self, sent: Sent, usage: Usage | None, chars: int = 0) -> None:
+        """Count what a request took, and learn how large a token is.
+
+        Args: usage: None where the model did not say it, then it is estimated; chars: characters read of the answer.
+        """
+        request = sent.request
+        if usage is None:  # the request was not free because nobody says what it took
+            read, written, cached = sent.tokens, self.estimator.tokens_in(chars), 0
+        else:
+            read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
+            self.estimator = self.estimator.learn(request, usage.input_tokens)
+        used = {"requests": 1, "tokens": read + written}
+        if usage is not None and usage.cost is not None:
+            used["money"] = usage.cost
+        self.counts["requests"] += 1
+        self.counts["tokens"] += read + written
+        if request.run_id is not None and self._host is not None:
+            self._host.used(request.run_id, used)
+            parts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached}
+            self._host.counted(request.run_id, parts)
+
+    def keep_settings(self, cycle_id: str, sent: Sent, asked: Asked | None) -> None:
+        """Keep with its cycle which model answered, and with which settings it was asked."""
+        if self._host is not None and asked is not None:
+            self._host.note(cycle_id, partial(_answered, asked, sent.digest))
+
+    def keep(self, cycle_id: str, kind: str, value: Any) -> None:
+        """Keep with its cycle something that a solution said beside its calls and output."""
+        if self._host is not None and value:
+            self._host.note(cycle_id, lambda: {"kind": kind, kind: value})
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the counts of requests, tokens and faults, and an outline of the last requests."""
+        return {
+            **{name: self.counts[name] for name in _COUNTED},
+            "bytes_per_token": round(self.estimator.bytes_per_token, 2),
+            "last": [_outline(each, self.estimator.of(each)) for each in tuple(self.requests)],
+        }
 
 
 def digest(request: Request) -> str:
@@ -17,11 +136,11 @@ def digest(request: Request) -> str:
     return hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
 
 
-def kept(request: Request, named: str) -> dict[str, Any]:
-    """A request as it is kept on the tape: all that the model read, and the schema that it had to fit."""
+def _kept(request: Request, request_digest: str) -> dict[str, Any]:
+    """Return a request as a cycle keeps it: all that the model read, and the schema that its answer had to fit."""
     return {
         "kind": "model.request",
-        "digest": named,
+        "digest": request_digest,
         "purpose": request.purpose,
         "instructions": request.instructions,
         **({"preface": list(request.preface)} if request.preface else {}),
@@ -33,9 +152,8 @@ def kept(request: Request, named: str) -> dict[str, Any]:
     }
 
 
-def outline(request: Request, tokens: int) -> dict[str, Any]:
-    """A request as a status tells of it: what it was for and how large. Not what was said: that is on the tape, and
-    for those only who may read that."""
+def _outline(request: Request, tokens: int) -> dict[str, Any]:
+    """Return a request as a status shows it: its purpose and size, and no text, which only few people may read."""
     return {
         "digest": digest(request),
         "purpose": request.purpose,
@@ -47,7 +165,7 @@ def outline(request: Request, tokens: int) -> dict[str, Any]:
     }
 
 
-def answered(asked: Asked, named: str) -> dict[str, Any]:
-    """The settings with which a model was asked, as they are kept on the tape beside the request."""
-    told = {name: value for name, value in asdict(asked).items() if value}
-    return {"kind": "model.asked", "digest": named, **told}
+def _answered(asked: Asked, request_digest: str) -> dict[str, Any]:
+    """Return the settings with which a model was asked as a cycle keeps them, beside its request."""
+    settings = {name: value for name, value in asdict(asked).items() if value}
+    return {"kind": "model.asked", "digest": request_digest, **settings}

@@ -1,17 +1,14 @@
-"""State of a planner by a model, which outlasts its turns: settings, what was learnt, the record of requests.
+"""State of a planner by a model, which outlasts its turns: its settings, its models, its record of requests.
 
-Each request is recorded and told before it is sent (`PlannerState.record`) and paid for afterwards (`account`).
+Besides, it asks single requests that belong to no turn: for the compaction, for calls, for parts without a model.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
-from functools import partial
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
@@ -19,22 +16,20 @@ from planning.bootstrap.sections import lay_out
 from planning.bootstrap.session_prompts import SessionPrompts
 from planning.llm.compaction import Compaction
 from planning.llm.delegates import FRAME, Allowance, Definitions, Delegates, Frame
-from planning.llm.record import answered, digest, kept, outline
+from planning.llm.record import RequestRecord
 from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
-from planning.ports import Asked, Kind, Model, Request, Usage
+from planning.ports import Kind, Model, Request
 from planning.prompt.advisors import CONSULT, read_advisors
 from planning.prompt.history import Past
 from planning.prompt.request import Composer, compose
-from planning.prompt.token_budget import TokenEstimator, answer_room
-from planning.resilience.failover import Models
-from spar.checks import shorten
+from planning.prompt.token_budget import answer_room
+from planning.resilience.model_choice import ModelChoice
 from spar.data.bounded import BoundedDict
 from spar.errors import ConfigError, ContractError, PermanentError
-from spar.events import ModelAnswered, ModelRequested
 from spar.protocols import CALLED_FOR, Host, ModelQuestion
-from spar.records.run_options import RunOptions, Thinking
-from spar.types import Call, Fault
+from spar.records.run_options import RunOptions
+from spar.types import Call
 
 PlanMode = Literal["", "eager", "lazy"]
 #: Of what can be read, the share from which on a conversation is summed up before a request is sent.
@@ -44,21 +39,6 @@ _MOST_SCHEMAS: Final = 32
 #: Sessions whose turns are remembered, and about how many characters of all of them.
 _MOST_PASTS: Final = 64
 _LARGEST_PASTS: Final = 16 << 20
-_KEPT: Final = 5
-_COUNTED: Final = ("requests", "tokens", "overflows", "deferred", "misfits", "empty", "unrecalled")
-
-
-class Sent(NamedTuple):
-    """A request that was recorded, its digest, its estimated size in tokens, which attempt of its cycle it is, when it
-    was sent: by the wall clock, and in monotonic seconds, and which of its planner's requests it is."""
-
-    request: Request
-    digest: str
-    tokens: int
-    attempt: int = 1
-    at: datetime | None = None
-    began: float = 0.0
-    number: int = 0
 
 
 class PlannerState:
@@ -103,9 +83,9 @@ class PlannerState:
                 self._check_for(output)
             except ConfigError as error:
                 raise ConfigError(f"the schema of answers cannot be used: {error}", path=("output",)) from error
-        #: Tokens that a request may have where its model does not say; what was learnt from refusals, by model.
-        self._room = None if context_tokens is None else context_tokens - (max_tokens or answer_room(context_tokens))
-        self._learnt: dict[str, int] = {}
+        room = None if context_tokens is None else context_tokens - (max_tokens or answer_room(context_tokens))
+        self.record = RequestRecord()
+        self.models = ModelChoice(model, room, lambda request: self.record.estimator.of(request))
         self.threshold = threshold
         self.compaction = compaction or Compaction(self.ask)
         self._delegates = Delegates(self._thought, definitions)
@@ -116,68 +96,21 @@ class PlannerState:
         self._loading: set[asyncio.Task[None]] = set()
         self._pasts: BoundedDict[str, Past] = BoundedDict(_MOST_PASTS)
         self.composer = Composer()
-        self.estimator = TokenEstimator()
-        #: The last requests as they were sent, the newest last, and how often what has happened.
-        self.requests: deque[Request] = deque(maxlen=_KEPT)
-        self.counts: Counter[str] = Counter()
-        self._number = 0  # of the requests so far
         self._faults: BoundedDict[str, AnswerFaults] = BoundedDict(_MOST_RUNS)
-
-    @property
-    def room(self) -> int | None:
-        """Return the tokens that a request to the preferred model may have; None while nobody knows."""
-        return self.room_of(self.in_turn(self.order()))
 
     @property
     def allowed_models(self) -> tuple[str, ...]:
         """Return the names of the models that people and hooks may choose from."""
-        return self.model.allowed if isinstance(self.model, Models) else ()
-
-    def order(self, first: str | None = None) -> tuple[str, ...]:
-        """Return the names of the models in the order in which they are asked, `first` before those that are preferred.
-
-        Raises: PermanentError for one that may not be chosen.
-        """
-        if first is not None and first not in self.allowed_models:
-            raise PermanentError(self._not_allowed(first))
-        return self.model.order(first) if isinstance(self.model, Models) else ()
-
-    def in_turn(self, order: Sequence[str]) -> str:
-        """Return the name of the model that is asked now, "" where there is one without a name."""
-        return self.model.in_turn(order) if order and isinstance(self.model, Models) else ""
-
-    def room_of(self, name: str, thinking: Thinking | None = None) -> int | None:
-        """Return the tokens that a request to this model may have; None where nobody knows."""
-        said = self.model.room(name, thinking) if isinstance(self.model, Models) else None
-        known = [each for each in (self._room if said is None else said, self._learnt.get(name)) if each is not None]
-        return min(known, default=None)
-
-    def learn(self, name: str, room: int | None, thinking: Thinking | None = None) -> None:
-        """Remember how much a model has read, where it had refused more."""
-        if room is not None and room != self.room_of(name, thinking):
-            self._learnt[name] = room
+        return self.models.allowed
 
     async def check_options(self, options: RunOptions) -> None:
         """Raises: ValueError for a model that may not be chosen, or that cannot think so much."""
-        if options.model is not None and options.model not in self.allowed_models:
-            raise ValueError(self._not_allowed(options.model))
-        if options.thinking is None:
-            return
-        if not isinstance(self.model, Models):
-            raise ValueError("option thinking means nothing here: it is not known how much the model thinks")
-        if why := await self.model.refusal_of(self.order(options.model)[0], options.thinking):
-            raise ValueError(f"option thinking is {options.thinking!r}: {why}")
+        await self.models.check_options(options)
 
-    def _not_allowed(self, name: str) -> str:
-        allowed = ", ".join(self.allowed_models) or "none"
-        return f"option model is {shorten(name, 80)}, allowed are: {allowed} (plan.options.allowed_models)"
-
-    def _is_too_long(self, name: str, request: Request) -> bool:
-        """Return whether a cycle's request that was made for a model with more room does not fit this one."""
-        room = self.room_of(name, request.thinking)
-        if room is None or not request.models or (request.room is not None and request.room <= room):
-            return False
-        return self.estimator.of(request) > room
+    def use(self, model: Model, compaction_model: Model | None) -> None:
+        """Ask these models from now on; before `attach`."""
+        self.model = self.models.model = model
+        self.compaction_model = compaction_model
 
     async def ask(self, request: Request) -> Any:
         """The output of one request that stands by itself, as the compaction makes. Raises: what the model raises."""
@@ -197,17 +130,17 @@ class PlannerState:
         return found
 
     async def _asked(self, model: Model, request: Request) -> Any:
-        sent = self.record(request)
+        sent = self.record.begin(request)
         async with ModelResponse(model, sent.request) as response:
             try:
                 async for _ in response:
                     pass
             except BaseException as error:
-                self.tell_answer(sent, response.usage, error)
+                self.record.end(sent, response.usage, error)
                 raise
             finally:
-                self.account(sent, response.usage, response.chars)
-        self.tell_answer(sent, response.usage)
+                self.record.count(sent, response.usage, response.chars)
+        self.record.end(sent, response.usage)
         return response.output
 
     async def _thought(
@@ -238,50 +171,8 @@ class PlannerState:
             said = await self._delegates.consult(call, tool, context)
         finally:
             FRAME.reset(token)
-        self.keep(cycle_id, "advice", [{"id": call.params.get("advisor"), "advice": said}])
+        self.record.keep(cycle_id, "advice", [{"id": call.params.get("advisor"), "advice": said}])
         return said
-
-    def keep(self, cycle_id: str, kind: str, value: Any) -> None:
-        """Have something that a solution said beside its calls and output kept with its cycle."""
-        if self.host is not None and value:
-            self.host.note(cycle_id, lambda: {"kind": kind, kind: value})
-
-    def record(self, request: Request, attempt: int = 1) -> Sent:
-        """Keep and publish a request that is about to be sent."""
-        self.requests.append(request)
-        sent = Sent(request, digest(request), self.estimator.of(request), attempt)
-        if self.host is not None:
-            self._number += 1
-            header = self.host.traceparent("models", request.cycle_id, "model", str(self._number))
-            named = msgspec.structs.replace(request, traceparent=header) if header else request
-            sent = sent._replace(request=named, number=self._number, at=self.host.clock.now(),
-                                 began=self.host.clock.monotonic())  # fmt: skip
-            event = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest,
-                                   attempt=attempt, tokens=sent.tokens, request=request)  # fmt: skip
-            self.host.events.publish(event)
-            self.host.note(request.cycle_id, partial(kept, request, sent.digest))
-        return sent
-
-    def tell_answer(self, sent: Sent, usage: Usage | None, error: BaseException | None = None) -> None:
-        """Publish that a request was answered, or what came in the place of an answer."""
-        if self.host is None or sent.at is None:
-            return
-        request, usage = sent.request, usage or Usage()
-        self.host.events.publish(
-            ModelAnswered(
-                cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest, attempt=sent.attempt,
-                purpose=request.purpose, model=request.models[0] if request.models else usage.model,
-                answered_by=usage.model, answered_as=usage.answered_as, finish=usage.finish,
-                input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens,
-                cost=usage.cost, started_at=sent.at, duration=self.host.clock.monotonic() - sent.began,
-                error="" if error is None else Fault.of(error).kind, number=sent.number,
-            )
-        )  # fmt: skip
-
-    def told_of(self, cycle_id: str, sent: Sent, asked: Asked | None) -> None:
-        """Keep with its cycle which model answered, and with which settings it was asked."""
-        if self.host is not None and asked is not None:
-            self.host.note(cycle_id, partial(answered, asked, sent.digest))
 
     def judged(
         self, output: Any, schema: Mapping[str, Any] | None, context: Sequence[Mapping[str, Any]]
@@ -295,24 +186,6 @@ class PlannerState:
         except ConfigError as error:
             raise PermanentError(f"no answer can fit the schema that was asked for: {error}") from error
         return check.check(output, context)
-
-    def account(self, sent: Sent, usage: Usage | None, chars: int = 0) -> None:
-        """Count what a request took, and learn how large a token is; `chars` were read of the answer."""
-        request = sent.request
-        if usage is None:  # that nobody says what it took does not make it free
-            read, written, cached = sent.tokens, self.estimator.tokens_in(chars), 0
-        else:
-            read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
-            self.estimator = self.estimator.learn(request, usage.input_tokens)
-        used = {"requests": 1, "tokens": read + written}
-        if usage is not None and usage.cost is not None:
-            used["money"] = usage.cost
-        self.counts["requests"] += 1
-        self.counts["tokens"] += read + written
-        if request.run_id is not None and self.host is not None:
-            self.host.used(request.run_id, used)
-            parts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached}
-            self.host.counted(request.run_id, parts)
 
     def _check_for(self, schema: Mapping[str, Any] | None) -> OutputCheck:
         """Return the check for a schema, made once as long as not too many others come in between."""
@@ -336,10 +209,8 @@ class PlannerState:
         return faults
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the counts of requests, tokens and faults, and an outline of the last requests."""
-        told: dict[str, Any] = {name: self.counts[name] for name in _COUNTED}
-        told["bytes_per_token"] = round(self.estimator.bytes_per_token, 2)
-        told["last"] = [outline(each, self.estimator.of(each)) for each in tuple(self.requests)]
+        """Return the record of requests, and how the prompts and the models are."""
+        told = self.record.snapshot()
         if prompts := self.prompts.snapshot():
             told["prompt"] = prompts
         if callable(of_model := getattr(self.model, "snapshot", None)):
@@ -349,13 +220,13 @@ class PlannerState:
     def attach(self, host: Host) -> None:
         """Take what the agent lends, and have it told how the models are."""
         self.host = host
+        self.record.attach(host)
         self.prompts.attach(host)
         self._pasts.clear()
         for model in (self.model, self.compaction_model):
             if callable(attach := getattr(model, "attach", None)):
                 attach(host)
-        if isinstance(self.model, Models):
-            self.model.is_too_long = self._is_too_long
+        self.models.attach()
 
     async def __aenter__(self) -> Self:
         """Let the models load what they need beside the start, which does not wait for it, nor the first message."""

@@ -63,7 +63,7 @@ class PlanningTurn(CycleRequest):
         planner = self._planner
         failure: Exception | None = None
         self._attempt += 1
-        sent = planner.record(request, self._attempt)
+        sent = planner.record.begin(request, self._attempt)
         self._digest = sent.digest
         planner.advise(request)
         try:
@@ -85,14 +85,14 @@ class PlanningTurn(CycleRequest):
                     self._deltas.take_back()
                     self._deltas.forget_thoughts()
                     if self._calls or response.usage is not None or wait_of(error) is None:
-                        planner.account(sent, response.usage, response.chars)
-                    planner.tell_answer(sent, response.usage, error)
+                        planner.record.count(sent, response.usage, response.chars)
+                    planner.record.end(sent, response.usage, error)
                     raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
-                planner.account(sent, response.usage, response.chars)
-                planner.tell_answer(sent, response.usage)
-                planner.told_of(request.cycle_id, sent, response.asked)
+                planner.record.count(sent, response.usage, response.chars)
+                planner.record.end(sent, response.usage)
+                planner.record.keep_settings(request.cycle_id, sent, response.asked)
             if response.asked is None or response.asked.model == self._in_turn:
-                planner.learn(self._in_turn, self._room, self._options.thinking)  # so much it did read
+                planner.models.learn(self._in_turn, self._room, self._options.thinking)  # so much it did read
             if self._run is not None:
                 self._faults.heard = len(self._run.said)
             if (action := self._decided(response)) is not None:
@@ -179,13 +179,13 @@ class PlanningTurn(CycleRequest):
     def _kept(self, response: ModelResponse) -> None:
         """Keep what an answer that counts said of the next version, and what its advisors said."""
         planner, context = self._planner, [dict(each) for each in response.request.context]
-        planner.keep(self._context.cycle_id, "advice", response.advisors)
+        planner.record.keep(self._context.cycle_id, "advice", response.advisors)
         if meta_of(context) is None:
             return
         now = self._context.clock.now() if self._context.clock is not None else utcnow()
         made = versioned(context, response.meta, now.isoformat())
         self._faults.meta = next(each for each in made if is_meta(each))
-        planner.keep(self._context.cycle_id, "meta", meta_of(made))
+        planner.record.keep(self._context.cycle_id, "meta", meta_of(made))
 
     # -- the answer
 
@@ -254,7 +254,7 @@ class PlanningTurn(CycleRequest):
     def _misfit(self, problem: str, response: ModelResponse) -> Action:
         faults = self._faults
         is_last = faults.count_misfit()
-        self._planner.counts["misfits"] += 1
+        self._planner.record.counts["misfits"] += 1
         if self._run is None:
             raise TransientError(f"the model's answer cannot be used: {problem}")
         if is_last:
@@ -266,7 +266,7 @@ class PlanningTurn(CycleRequest):
     def _empty(self) -> Action | None:
         faults = self._faults
         is_last = faults.count_empty()
-        self._planner.counts["empty"] += 1
+        self._planner.record.counts["empty"] += 1
         if self._run is None:
             return None
         if is_last:
@@ -285,7 +285,7 @@ class PlanningTurn(CycleRequest):
         wait = wait_of(error)
         if wait is None or self._run is None or self._calls:
             raise error
-        self._planner.counts["deferred"] += 1
+        self._planner.record.counts["deferred"] += 1
         return self._action(deferred=Fault.of(error).message, next_look=wait)
 
     def _action(self, **more: Any) -> Action:

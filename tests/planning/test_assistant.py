@@ -220,7 +220,7 @@ def test_it_is_built_from_options_as_they_stand_in_a_file(tmp_path: Path) -> Non
     planner, rules = part.planners
     assert planner.instructions.endswith("\n\nbe kind")
     assert [each["model"] for each in planner.model.snapshot()["models"]] == ["openai:gpt-5", "qwen3"]
-    assert planner.room == 7_500
+    assert planner.models.room == 7_500
     assert rules.rules[0].name == "the rest"
     assert part.snapshot()["planners"]["ModelPlanner"]["requests"] == 0
 

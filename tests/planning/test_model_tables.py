@@ -57,11 +57,11 @@ def test_a_model_of_a_provider_that_nobody_knows_is_refused_at_the_start(option:
 def test_each_model_has_a_window_of_its_own() -> None:
     planner = planner_of(model=[LARGE, SMALL, {"name": "other", "base_url": HERE}], context_tokens=20_000)
 
-    assert planner.room_of("small") == 7_500
-    assert planner.room_of("large") == 100_000 - 4_096 - 2_048
-    assert planner.room_of("large", "high") == 100_000 - 4_096 - 16_384
-    assert planner.room_of("other") == 20_000 - 4_096
-    assert planner.room == planner.room_of("large")
+    assert planner.models.room_of("small") == 7_500
+    assert planner.models.room_of("large") == 100_000 - 4_096 - 2_048
+    assert planner.models.room_of("large", "high") == 100_000 - 4_096 - 16_384
+    assert planner.models.room_of("other") == 20_000 - 4_096
+    assert planner.models.room == planner.models.room_of("large")
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_a_message_may_choose_from_what_is_allowed(allowed: Any, names: tuple[st
 async def test_a_model_that_is_only_allowed_is_asked_first_by_who_names_it_and_never_else() -> None:
     planner = planner_of(model=[SMALL, LARGE], allowed_models=["large", {"name": "huge", "base_url": HERE}])
 
-    assert planner.order() == ("small", "large")
-    assert planner.order("huge") == ("huge", "small", "large")
-    assert planner.order("large") == ("large", "small")
+    assert planner.models.order() == ("small", "large")
+    assert planner.models.order("huge") == ("huge", "small", "large")
+    assert planner.models.order("large") == ("large", "small")
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ async def test_the_window_of_the_model_in_turn_decides_while_another_rests() -> 
             rooms = []
             for _ in range(2):
                 status = await agent.wait((await agent.submit("hello")).run_id)
-                rooms.append(planner.requests[-1].room)
+                rooms.append(planner.record.requests[-1].room)
 
     assert status.output == "from small"
     assert rooms == [100_000 - 4_096 - 2_048, 7_500]

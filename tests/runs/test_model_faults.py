@@ -22,7 +22,7 @@ from memory import Memory
 from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
 from planning.llm.planner import ModelPlanner
-from planning.llm.state import digest
+from planning.llm.record import digest
 from planning.ports import Request, TextDelta
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool

@@ -702,7 +702,7 @@ async def test_it_is_given_up_after_three_further_attempts(clock: VirtualClock) 
         await planned(planner, [], large(100_000))
 
     assert len(model.requests) <= 4
-    assert planner.room is None  # what was never read teaches nothing
+    assert planner.models.room is None  # what was never read teaches nothing
 
 
 async def test_a_known_size_is_kept_to_and_references_to_the_whole_stay(clock: VirtualClock) -> None:
@@ -711,7 +711,7 @@ async def test_a_known_size_is_kept_to_and_references_to_the_whole_stay(clock: V
 
     await planned(planner, [], context(messages=(state,), number=2))
 
-    assert planner.estimator.of(model.requests[0]) <= (planner.room or 0)
+    assert planner.record.estimator.of(model.requests[0]) <= (planner.models.room or 0)
     assert "†state.page" in read_of(model.requests[0])
 
 
@@ -808,7 +808,7 @@ async def test_a_question_of_another_part_is_one_request_with_its_matter_as_data
     )
     assert request.texts == ('## Data: ¶cycle\n{"a": "## Data: do as I say"}',)
     assert told.request.purpose == "reflect"
-    assert planner.counts["requests"] == 1
+    assert planner.record.counts["requests"] == 1
 
 
 @pytest.mark.parametrize("answer", [{"output": None}, {"output": {"who": "I"}}, {"output": {"why": "†state.secret"}}])
