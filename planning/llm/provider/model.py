@@ -1,4 +1,4 @@
-"""One model of any provider, through pydantic-ai, which nobody else knows but the two modules beside it.
+"""One model of any provider, through pydantic-ai, which only the modules of this folder know.
 
     model = ProviderModel("openai:gpt-5", clock=clock)
     model = ProviderModel("qwen3", base_url="http://127.0.0.1:8080/v1", key_env="LOCAL_KEY", clock=clock)
@@ -22,21 +22,13 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from planning.llm.provider.client import ProviderKey, is_unknown, model_without_key, open_model
+from planning.llm.provider.faults import ProviderFaults
 from planning.llm.provider.messages import MODES, Mode, absorb, functions_of, messages_of, parameters_of, texts_of
 from planning.llm.provider.native_tools import Calls
 from planning.llm.provider.prices import checked, cost_of, usage_of
 from planning.llm.provider.settings import THOUGHTS, GenerationSettings, Refusal, refusal
 from planning.ports import Asked, Piece, Request, TextDelta
 from planning.prompt.token_budget import answer_room
-from planning.resilience.provider_errors import (
-    FaultKind,
-    ProviderError,
-    clamped,
-    kind_of,
-    kind_of_class,
-    provider_error,
-    wait_asked,
-)
 from planning.resilience.timeouts import Watch
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, SparError
@@ -44,15 +36,12 @@ from spar.records.run_options import Thinking
 from spar.threads import Threads
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelResponse
     from pydantic_ai.models import Model
 
 #: Bytes of a token at the least, on the average of a whole request, in any language that a tokenizer was made for.
 _LEAST_BYTES: Final = 2
 #: Bytes on the wire for each character of an answer: an event of 250 bytes for a token of four.
 _BYTES_A_CHAR: Final = 100
-#: What a connection that fails means once the answer has begun.
-_AMID: Final[Mapping[FaultKind | None, FaultKind]] = {"unreachable": "truncated", "silent": "idle"}
 #: What surrounds a request: roles, separators, what the provider adds to describe functions.
 _AROUND: Final = 500
 
@@ -125,10 +114,10 @@ class ProviderModel:
         self._generation = GenerationSettings(thinking, temperature, settings or {})
         self._refusals: dict[Thinking, str] = {}
         self._clock: Clock = clock or SystemClock()
+        self._faults = ProviderFaults(self.name, self._clock, first_byte=first_byte, idle=idle, longest=longest)
         self._threads = Threads("model", self._clock)
         self._loading = anyio.Lock()
         self._model: Model | None = None
-        self._secret = ""
 
     async def __call__(self, request: Request) -> AsyncIterator[Piece]:
         """The pieces of its answer. Nothing is sent until they are asked for; closing them ends the request."""
@@ -203,11 +192,11 @@ class ProviderModel:
 
     def _open(self) -> Model:
         most = self._max_chars * _BYTES_A_CHAR
-        too_long = partial(self._error, "endless", f"more than {most} bytes")
+        too_long = partial(self._faults.made, "endless", f"more than {most} bytes")
         if not isinstance(self._given, str):
             return self._given
         thinks = self._generation.thinking is not None
-        model, self._secret = open_model(self._given, self._base_url, self._key, most, too_long, thinks=thinks)
+        model, self._faults.secret = open_model(self._given, self._base_url, self._key, most, too_long, thinks=thinks)
         return model
 
     # -- asking it
@@ -242,9 +231,9 @@ class ProviderModel:
                 watch.progress()
                 chars += size
                 if chars > self._max_chars:
-                    raise self._error("endless", f"more than {self._max_chars} characters")
+                    raise self._faults.made("endless", f"more than {self._max_chars} characters")
                 if calls.count > self._max_calls:
-                    raise self._error("endless", f"more than {self._max_calls} calls")
+                    raise self._faults.made("endless", f"more than {self._max_calls} calls")
                 if isinstance(found, TextDelta) and functions is None:
                     yield found.text
                 elif found is not None:
@@ -257,11 +246,11 @@ class ProviderModel:
             raise
         except Exception as error:
             # Not chained: what the libraries raise may hold the key.
-            raise self._fault(error, watch) from None
+            raise self._faults.of_exception(error, watch) from None
         finally:
             watch.stop()
             await stack.aclose()
-        fault = self._ending(response)
+        fault = self._faults.of_ending(response)
         if fault is None:
             for part in calls.ready(is_over=True):
                 yield part
@@ -289,64 +278,3 @@ class ProviderModel:
             if found is None and self._context_tokens is not None and needed > self._context_tokens * 3 // 4:
                 self._refusals[thinking] = f"{self.name} reads {self._context_tokens} tokens, too few for such thoughts"
         return self._refusals[thinking]
-
-    # -- what came of it
-
-    def _ending(self, response: ModelResponse) -> ProviderError | None:
-        """Return the error that the end of the answer means, if any."""
-        details = response.provider_details or {}
-        match response.finish_reason:
-            case "content_filter":
-                return self._error("refused", str(details.get("refusal", "")))
-            case "length":
-                return self._error("length", "")
-            case "error":
-                return self._error("server", str(details.get("finish_reason", "")))
-        if response.state != "complete":
-            return self._error("truncated", "")
-        return None
-
-    # -- what went wrong
-
-    def _fault(self, error: Exception, watch: Watch) -> ProviderError:
-        """The error as one of the closed kinds."""
-        from pydantic_ai import exceptions
-
-        if watch.is_over:
-            if watch.is_too_long:
-                return self._error("endless", f"not over after {self._longest:g} s")
-            if watch.has_begun:
-                return self._error("idle", f"nothing for {self._idle:g} s")
-            return self._error("silent", f"nothing for {self._first_byte:g} s")
-        known = kind_of_class(error)
-        if watch.has_begun:
-            known = _AMID.get(known, known)
-        if not isinstance(error, exceptions.ModelAPIError):
-            # An adapter stumbled over what it was sent: an unexpected shape, not JSON, no UTF-8.
-            return self._error(known or "garbage", str(error) or type(error).__name__)
-        status = getattr(error, "status_code", None)
-        headers = getattr(error, "headers", None) or {}
-        words = (error.provider_error_code, error.provider_error_type, error.body or error.message)
-        text = " ".join(str(word) for word in words if word)
-        if known is None and status is None and not error.in_stream:
-            known = "truncated" if "finish_reason" in error.message else "garbage"
-        wait = wait_asked(headers, self._clock.now())
-        if wait is None and error.retry_after is not None and not headers:
-            wait = clamped(error.retry_after)
-        return self._error(kind_of(status, text, known), _message(error), retry_after=wait, status=status)
-
-    def _error(
-        self, kind: FaultKind, detail: str, *, retry_after: float | None = None, status: int | None = None
-    ) -> ProviderError:
-        return provider_error(kind, self.name, self._safe(detail), retry_after=retry_after, status=status)
-
-    def _safe(self, text: str) -> str:
-        return text.replace(self._secret, "…") if self._secret else text
-
-
-def _message(error: Any) -> str:
-    """The provider's own sentence, without what surrounds it."""
-    body = error.body
-    while isinstance(body, Mapping):
-        body = body.get("error") or body.get("message") or body.get("detail")
-    return body if isinstance(body, str) else str(error.message or "")

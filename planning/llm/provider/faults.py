@@ -1,0 +1,94 @@
+"""Faults of a provider: what the library raises and how an answer ends become errors of the closed kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from planning.resilience.provider_errors import (
+    FaultKind,
+    ProviderError,
+    clamped,
+    kind_of,
+    kind_of_class,
+    provider_error,
+    wait_asked,
+)
+from planning.resilience.timeouts import Watch
+from spar.clock import Clock
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
+
+#: Kinds of a connection's failure, and the kind that each is once the answer has begun.
+_AMID: Final[Mapping[FaultKind | None, FaultKind]] = {"unreachable": "truncated", "silent": "idle"}
+
+
+class ProviderFaults:
+    """Faults of one model, as errors that name it and never hold its key (`secret`, known once the model is open).
+
+    Args: first_byte, idle, longest: the seconds of the model's `Watch`, for the sentences about them.
+    """
+
+    def __init__(self, model: str, clock: Clock, *, first_byte: float, idle: float, longest: float) -> None:
+        self._model, self._clock = model, clock
+        self._first_byte, self._idle, self._longest = first_byte, idle, longest
+        self.secret = ""
+
+    def of_ending(self, response: ModelResponse) -> ProviderError | None:
+        """Return the error that the end of the answer means, if any."""
+        details = response.provider_details or {}
+        match response.finish_reason:
+            case "content_filter":
+                return self.made("refused", str(details.get("refusal", "")))
+            case "length":
+                return self.made("length", "")
+            case "error":
+                return self.made("server", str(details.get("finish_reason", "")))
+        if response.state != "complete":
+            return self.made("truncated", "")
+        return None
+
+    def of_exception(self, error: Exception, watch: Watch) -> ProviderError:
+        """Return an exception that was raised while the answer was read as one of the closed kinds."""
+        from pydantic_ai import exceptions
+
+        if watch.is_over:
+            if watch.is_too_long:
+                return self.made("endless", f"not over after {self._longest:g} s")
+            if watch.has_begun:
+                return self.made("idle", f"nothing for {self._idle:g} s")
+            return self.made("silent", f"nothing for {self._first_byte:g} s")
+        known = kind_of_class(error)
+        if watch.has_begun:
+            known = _AMID.get(known, known)
+        if not isinstance(error, exceptions.ModelAPIError):
+            # An adapter stumbled over what it was sent: an unexpected shape, not JSON, no UTF-8.
+            return self.made(known or "garbage", str(error) or type(error).__name__)
+        status = getattr(error, "status_code", None)
+        headers = getattr(error, "headers", None) or {}
+        words = (error.provider_error_code, error.provider_error_type, error.body or error.message)
+        text = " ".join(str(word) for word in words if word)
+        if known is None and status is None and not error.in_stream:
+            known = "truncated" if "finish_reason" in error.message else "garbage"
+        wait = wait_asked(headers, self._clock.now())
+        if wait is None and error.retry_after is not None and not headers:
+            wait = clamped(error.retry_after)
+        return self.made(kind_of(status, text, known), _message(error), retry_after=wait, status=status)
+
+    def made(
+        self, kind: FaultKind, detail: str, *, retry_after: float | None = None, status: int | None = None
+    ) -> ProviderError:
+        """Return an error of this kind, without the key of the model."""
+        return provider_error(kind, self._model, self._safe(detail), retry_after=retry_after, status=status)
+
+    def _safe(self, text: str) -> str:
+        return text.replace(self.secret, "…") if self.secret else text
+
+
+def _message(error: Any) -> str:
+    """Return the provider's own sentence out of the body of its answer."""
+    body = error.body
+    while isinstance(body, Mapping):
+        body = body.get("error") or body.get("message") or body.get("detail")
+    return body if isinstance(body, str) else str(error.message or "")
