@@ -1,20 +1,19 @@
-"""The values that flow through a cycle, immutable, each carrying its own past.
+"""Values that flow through a cycle, immutable, each with a reference to the value that it came from.
 
     Perception → Action(calls) → ActionResult(results) → Reflection(experiences)
 
-`Action.perceptions`, `ActionResult.action` and `Reflection.result` lead back to where a value came from,
-so each phase needs only what the phase before it returned. They are `msgspec.Struct`s because one of each
-is made in every cycle and all of them go to the store as they are. Wall times are aware UTC datetimes;
-durations are float seconds.
+`Action.perceptions`, `ActionResult.action` and `Reflection.result` lead back to the origin of a value, so each phase
+needs only what the phase before it returned. They are `msgspec.Struct`s because every cycle makes one of each and the
+store keeps all of them as they are. Wall times are aware UTC datetimes; durations are float seconds.
 
 literals      the closed sets of words: phases, outcomes, states
 value         the base of all values
 fault         an error as data
-perception    what was noticed; messages to the context
-learning      remedies, tried calls, feedback, decisions that memory made
+perception    what a sensor noticed or a person said; messages to the context
+learning      remedies, tried calls, feedback, decisions that memory changed
 call          calls, their results, verdicts of people
-action        what a plan decides, and what came of it
-reflection    what is learnt; the record of a cycle
+action        the decision of a plan, and its result
+reflection    lessons of a result; the record of a cycle
 """
 
 from msgspec.structs import replace

@@ -20,8 +20,12 @@ from spar.types.value import Value, keep_tuples
 
 
 class RunUsage(Struct, frozen=True):
-    """Usage of a run: requests to models, calls that were started, tokens of models, of the input those that a cache
-    served; money in millionths of the currency's unit as far as prices are known; seconds of waiting for a provider."""
+    """Usage of a run.
+
+    `requests` counts requests to models, `calls` the calls that were started. Tokens are those of models;
+    `cached_tokens` is the part of `input_tokens` that a cache served. `money` is in millionths of the currency's unit,
+    as far as prices are known. `waited` are the seconds of waiting for a provider.
+    """
 
     requests: int = 0
     calls: int = 0
@@ -33,10 +37,10 @@ class RunUsage(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Text of a plan if its calls go well (`text`, None for nothing), and what instead if one does not.
+    """Text of an answer, given if the calls go well that it depends on (`text`; None: nothing).
 
-    `calls` are the ids that it depends on, none for one that is said in any case; without `on_failure` a plain sentence
-    tells which call did not go well, and why.
+    `calls` are the ids of these calls; a text without any is given in every case. `on_failure` replaces the text if a
+    call does not go well; without it, one sentence says which call did not go well, and why.
     """
 
     text: str | None
@@ -47,16 +51,18 @@ class Answer(Struct, frozen=True):
 class Action(Value, frozen=True):
     """Decision of a plan: a graph of calls, or an answer (`output`), or both.
 
-    `next_look` proposes after how many seconds to look again; the agent clamps it to its interval's
-    bounds. `degraded` says that a fallback planner decided. `trust` says whether text from outside may have
-    decided on the calls; None: as little as the least trusted perception. `deferred` says why nothing can be decided
-    for now: its run goes on after `next_look` seconds, and waiting counts as no time of it. `answers`: the `output`
-    consists of these, each of which is only given if its calls went well. `said` is what a model wrote beside the
-    calls: the run's next request shows it. `learnt` are the decisions that memory changed, `feedback` is
-    what the planner has found out of the effects of earlier cycles.
+    `next_look` proposes the seconds until the next cycle; the agent clamps it to the bounds of its interval.
+    `degraded` says that a fallback planner decided. `trust` says whether text from outside may have influenced the
+    calls; None: as little trust as the least trusted perception has.
+    `deferred` says why nothing can be decided now: the run goes on after `next_look` seconds, and the waiting time does
+    not count as time of the run.
+    `answers`: the `output` consists of these, and each is given only if its calls went well.
+    `said` is the text that a model wrote beside the calls: the run's next request shows it.
+    `learnt` are the decisions that memory changed, `feedback` is what the planner learnt about the effects of earlier
+    cycles.
 
-    Lists are accepted where tuples are kept: `Action(calls=[…])` is how people write it.
-    Raises: TypeError, ValueError for a field that is not what it must be.
+    Lists are accepted and stored as tuples: `Action(calls=[…])` is how people write it.
+    Raises: TypeError, ValueError for an invalid field.
     """
 
     calls: Sequence[Call] = ()
@@ -99,8 +105,8 @@ _CALLS = frozenset({Call})
 class ActionResult(Value, frozen=True):
     """Result of an action: exactly one `CallResult` for each call, in the order of arrival.
 
-    `state` is the final global state, `messages` what the tick appended, `errors` the failures as
-    `{"call": wire, "error": {"kind", "message"}}`. `fault` is set when the phase itself broke.
+    `state` is the final global state, `messages` are those that the phase added to the context, `errors` the failures
+    as `{"call": wire, "error": {"kind", "message"}}`. `fault` is set when the phase itself failed.
     """
 
     action: Action | None = None
@@ -117,7 +123,7 @@ class ActionResult(Value, frozen=True):
             keep_tuples(self, "results", "messages", "errors")
 
     def result(self, call_id: str) -> CallResult:
-        """The result of the call with this id. Raises: KeyError naming the ids that are known."""
+        """Return the result of the call with this id. Raises: KeyError naming the known ids."""
         for item in self.results:
             if item.call.id == call_id:
                 return item

@@ -25,20 +25,20 @@ _WIRE_FIELDS = {
     "_after": "after",
     "_reasoningForCall": "reason",
 }
-#: Keys of a call's wire form that the service adds; who plans neither writes nor is shown them.
+#: Keys of a call's wire form that the service adds. Planners neither write nor see them.
 SERVICE_KEYS = frozenset({"_approval", "_ask", "_original", "_parked", "_task", "_toolCallId", "_trust", "_verify"})
-#: The key under which a planner says why a person has to agree to a call, whatever the policy.
+#: Key under which a planner says why a person has to approve a call, whatever the policy says.
 ASKED = "_ask"
 
 
 class Call(Value, frozen=True):
-    """One tool invocation. `Call("note", {"text": "hello"})` is enough to make one.
+    """Call of a tool. `Call("note", {"text": "hello"})` is enough to make one.
 
-    `after` names calls that must end well first. `output_path` (`†state.a.b`) is where the result is
-    written, `output_method` how. A parameter that is a string `†kind.path` is a reference.
-    `meta` carries every other key of the wire form that begins with an underscore.
+    `after` names calls that must end well first. `output_path` (`†state.a.b`) is where the result is written, and
+    `output_method` how. A parameter that is a string `†kind.path` is a reference to data. `meta` holds every other key
+    of the wire form (the call as a JSON object) that begins with an underscore.
 
-    Raises: TypeError, ValueError for a field that is not what it must be.
+    Raises: TypeError, ValueError for an invalid field.
     """
 
     tool: str
@@ -56,7 +56,7 @@ class Call(Value, frozen=True):
             checks.fit(self)
 
     def is_sound(self) -> bool:
-        """Return whether each field is as it is usually made; of any other call more has to be asked."""
+        """Return whether each field has its most usual valid form; any other call needs the full check."""
         return (
             type(self.tool) is type(self.id) is type(self.reason) is type(self.output_method) is str
             and type(self.params) is type(self.meta) is dict
@@ -73,45 +73,45 @@ class Call(Value, frozen=True):
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Call:
-        """Read `{"_tool": name, …parameters, "_outputPath": …, "_id": …}`.
+        """Return the call of a wire object: `{"_tool": name, …parameters, "_outputPath": …, "_id": …}`.
 
         Raises: ValueError if there is no tool or a known key has the wrong type.
         """
         if not isinstance(wire, Mapping):
             raise ValueError(f"a call must be an object, found {type(wire).__name__}")
-        known: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         params: dict[str, Any] = {}
         meta: dict[str, Any] = {}
         for key, value in wire.items():
             if not isinstance(key, str):
                 raise ValueError(f"a call's keys must be text, found {shorten(key)}")
             if name := _WIRE_FIELDS.get(key):
-                known[name] = value
+                fields[name] = value
             elif key.startswith("_"):
                 meta[key] = value
             else:
                 params[key] = value
-        after = known.get("after", ())
+        after = fields.get("after", ())
         if isinstance(after, str) or not isinstance(after, Sequence):
             raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
-        known["after"] = tuple(after)
+        fields["after"] = tuple(after)
         for name in ("tool", "id", "output_path", "output_method", "instance", "reason"):
-            value = known.get(name)
+            value = fields.get(name)
             if value is not None and not isinstance(value, str):
                 raise ValueError(f"'{name}' of a call must be text, found {shorten(value)}")
-        if any(not isinstance(item, str) for item in known["after"]):
+        if any(not isinstance(item, str) for item in fields["after"]):
             raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
-        if not known.get("tool"):
+        if not fields.get("tool"):
             raise ValueError("a call must name its tool: '_tool' is missing")
-        if known.get("output_method", "set") not in METHODS:
+        if fields.get("output_method", "set") not in METHODS:
             raise ValueError(
-                f"'_outputMethod' must be set, merge, assign, push or concat, found {shorten(known['output_method'])}"
+                f"'_outputMethod' must be set, merge, assign, push or concat, found {shorten(fields['output_method'])}"
             )
-        given = {name: value for name, value in known.items() if value is not None}
-        return cls(**given, params=params, meta=meta)
+        set_fields = {name: value for name, value in fields.items() if value is not None}
+        return cls(**set_fields, params=params, meta=meta)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the call as an object; `Call.from_wire(call.to_wire()) == call`."""
+        """Return the call as a wire object; `Call.from_wire(call.to_wire()) == call`."""
         wire: dict[str, Any] = {"_tool": self.tool, **self.params, "_id": self.id}
         if self.output_path is not None:
             wire["_outputPath"] = self.output_path
@@ -129,9 +129,9 @@ class Call(Value, frozen=True):
 
 
 class CallResult(Value, frozen=True):
-    """Result of one call. `reason` says why it was not run or not waited for; `duration` in seconds.
+    """Result of one call. `reason` says why it did not run or was not waited for; `duration` is in seconds.
 
-    `verified` says whether the result is what the call expected of it (`_expect`, `_expectSchema`); None: nothing was
+    `verified` says whether the result is what the call expected (`_expect`, `_expectSchema`); None: nothing was
     expected.
     """
 
@@ -147,13 +147,14 @@ class CallResult(Value, frozen=True):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Return whether nobody knows if it had an effect that must not be repeated: also of one that timed out."""
+        """Return whether it is unknown if the call had an effect that must not be repeated; also true for some
+        time-outs."""
         if self.status == "timeout" and self.fault is not None:
             return self.fault.detail.get("in_doubt") is True
         return self.status == "in_doubt"
 
 
-#: What a call's status counts as, where calls are only counted: what failed, and what was not done at all.
+#: Group in which each status of a call is counted.
 _COUNTED: dict[str, str] = {
     "ok": "ok", "failed": "failed", "timeout": "failed", "in_doubt": "failed", "skipped": "skipped",
     "cancelled": "skipped", "denied": "skipped",
@@ -169,7 +170,10 @@ def count_calls(results: Iterable[CallResult]) -> dict[str, int]:
 
 
 class CallFailure(Value, frozen=True):
-    """Why one call failed and what could help, in sentences; `kind` of the taxonomy, and `advice` for a planner."""
+    """Reasons of one failed call.
+
+    `cause` and `remedy` are sentences, `kind` is a kind of `Fault`, `advice` is for a planner.
+    """
 
     call: Call
     cause: str
@@ -179,7 +183,7 @@ class CallFailure(Value, frozen=True):
 
 
 class Verdict(Value, frozen=True):
-    """A person's answer to a call that asks for approval; made by the class methods."""
+    """Answer of a person to a call that asks for approval; made by the class methods."""
 
     decision: Literal["approve", "deny", "edit", "replace"]
     reason: str = ""
@@ -196,15 +200,15 @@ class Verdict(Value, frozen=True):
 
     @classmethod
     def edit(cls, params: Mapping[str, Any], reason: str = "") -> Verdict:
-        """Run the call with these parameters instead of all of its own."""
+        """Run the call with exactly these parameters."""
         return cls("edit", reason, params=dict(params))
 
     @classmethod
     def replace(cls, call: Call, reason: str = "") -> Verdict:
-        """Run another call in its place; it keeps the replaced call's id."""
+        """Run another call in its place, under the id of the replaced call."""
         return cls("replace", reason, call=call)
 
 
 def without_service_keys(wire: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call's wire form as who planned it wrote it."""
+    """Return a call's wire form without the keys that the service added."""
     return {key: value for key, value in wire.items() if key not in SERVICE_KEYS}

@@ -1,4 +1,4 @@
-"""Errors as data."""
+"""Fault: an error as data."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from spar.types.value import Value
 
 
 class Fault(Value, frozen=True):
-    """An error as data.
+    """Error as data.
 
-    `kind` is a short closed word: `transient permanent timeout contract bad_input error …`;
-    `part` names who failed, `phase` where; `retryable` says whether the same may work later.
-    `detail` holds what else is known: `type`, `retry_after` (seconds), `leaves` (of a group), and of an exception that
-    nobody raised on purpose `where` (`mytools.py:9 in plan`) and `traceback`.
+    `kind` is a word of a closed set: `transient permanent timeout contract bad_input error …`; `part` names the part
+    that failed, `phase` the phase; `retryable` says whether the same attempt may work later.
+    `detail` holds further facts: `type`, `retry_after` (seconds), `leaves` (of an exception group), and for an
+    exception that was not raised on purpose `where` (`mytools.py:9 in plan`) and `traceback`.
     """
 
     kind: str
@@ -38,9 +38,10 @@ class Fault(Value, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException, *, part: str = "", phase: str = "") -> Fault:
-        """Return what an exception says, looking through groups; never raises.
+        """Return the fault of an exception, looking through groups; never raises.
 
-        What is raised on purpose (`TransientError`, `PermanentError`, any `SparError`) says enough in one sentence.
+        Exceptions that are raised on purpose (`TransientError`, `PermanentError`, any `SparError`) get no place and
+        traceback: their sentence is enough.
         """
         cause = unwrap(error)
         detail: dict[str, Any] = {"type": type(cause).__name__}
@@ -54,13 +55,13 @@ class Fault(Value, frozen=True):
             detail["retry_after"] = wait
         output = _attribute(cause, "output")
         if output is not None:
-            detail["output"] = output  # what a tool had brought before it failed
+            detail["output"] = output  # what a tool produced before it failed
         if not isinstance(cause, SparError) and (where := place_of(cause)):
             detail["where"], detail["traceback"] = where, stack_of(error)
         return cls(_kind_of(cause), message, part, phase, not isinstance(cause, LASTING), detail)
 
 
-#: What Python raises by itself about a mistake in code: the type says most, the text of a KeyError is but a key.
+#: Exceptions that Python raises for mistakes in code. Their message needs the type: a KeyError's text is only a key.
 MISTAKES = (LookupError, ArithmeticError, AssertionError, AttributeError, NameError, ImportError)
 
 
@@ -78,11 +79,11 @@ def _sentence(error: BaseException) -> str:
 def _attribute(error: BaseException, name: str) -> Any:
     try:
         return getattr(error, name, None)
-    except Exception:  # nor must a broken property
+    except Exception:  # a broken property must not hide it either
         return None
 
 
-#: What the same attempt will not get over.
+#: Exceptions that the same attempt would raise again.
 LASTING = (PermanentError, ConfigError)
 
 

@@ -1,4 +1,4 @@
-"""Values of what is learnt: remedies, tried calls, feedback, and decisions that memory made."""
+"""Values of learning: remedies, tried calls, feedback, and decisions that memory changed."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from msgspec import field
 from spar.types.literals import CallStatus, Trust
 from spar.types.value import Value, keep_tuples
 
-#: What a planner can do about a failure. `none`: nothing that is known helps.
+#: Action of a planner against a failure. `none`: nothing is known to help.
 RemedyAction = Literal["retry", "other_tool", "other_parameter", "ask", "wait", "none"]
-#: Whether memory is learnt from: decisions go by it; it is learnt and told, but none goes by it; nothing is learnt.
+#: Use of memory for decisions. `on`: decisions use it. `observe`: lessons are learnt and reported, but no decision uses
+#: them. `off`: nothing is learnt.
 Learning = Literal["on", "observe", "off"]
-#: What came of asking a model for advice: it added something; it had nothing to add; its answer could not be used; came
-#: too late; no model could be asked; asking failed; there were too many requests in this hour. Empty: it was not asked.
+#: Outcome of asking a model for advice: it added something; it had nothing to add; its answer could not be used; it was
+#: too late; no model could be asked; the request failed; there were too many requests in this hour. Empty: none was
+#: asked.
 Advised = Literal["", "added", "nothing", "malformed", "late", "unanswered", "failed", "limited"]
-#: Who says how something went: a postcondition of the call, a rule that looks later, a person, an environment.
+#: Source of feedback: a postcondition of the call, a rule that looks later, a person, an environment.
 FeedbackSource = Literal["expect", "verify", "person", "environment"]
 
 
 class Remedy(Value, frozen=True):
-    """Advice after a failure, as a planner can carry it out; `text` says it to people.
+    """Advice after a failure, in a form that a planner can carry out; `text` is the same for people.
 
-    `after`: seconds before a retry makes sense. `tool`: the tool to take in place of the one that failed.
-    `parameter`: the name of the parameter at fault. `until`: the id of the incident that has to be over first.
+    `after`: seconds before a retry makes sense. `tool`: the tool to use in place of the failed one. `parameter`: the
+    name of the wrong parameter. `until`: the id of the incident that must end first.
     """
 
     action: RemedyAction
@@ -37,10 +39,10 @@ class Remedy(Value, frozen=True):
 
 
 class TriedCall(Value, frozen=True):
-    """One call as an experience keeps it: its parameters without secrets, how it ended and why.
+    """Call in an experience: its parameters without secrets, how it ended and why.
 
-    `success` is None while nobody knows; `cause` is a kind of the fault taxonomy, empty where it worked; `trust` says
-    whether text of strangers filled its parameters.
+    `success` is None while it is unknown; `cause` is a kind of `Fault`, empty after a success; `trust` says whether
+    text of strangers filled the parameters. `latency` is in seconds.
     """
 
     tool: str
@@ -55,7 +57,7 @@ class TriedCall(Value, frozen=True):
 
 
 class Feedback(Value, frozen=True):
-    """A later word on how a run or a cycle went. It holds for all experiences that came of it.
+    """Later judgement of a run or a cycle. It applies to all experiences of that run or cycle.
 
     `about` is the id of a run, a cycle or an experience; `score` is 0..1.
     """
@@ -68,17 +70,17 @@ class Feedback(Value, frozen=True):
 
 
 class Credit(Value, frozen=True):
-    """One experience that a decision went by, and whether that decision went well."""
+    """Experience that a decision used, and whether that decision went well."""
 
     experience_id: str
     has_helped: bool
 
 
 class Learnt(Value, frozen=True):
-    """A decision that memory changed, or would have changed (`is_used` False: it is only observed).
+    """Decision that memory changed, or would have changed (`is_used` False: memory is only observed).
 
-    `call_id` is the call that was decided on, empty where none was made; `cases` are the ids of the experiences that
-    it went by, `instead_of` the tool (or what else) that would have been taken without memory, `why` a sentence.
+    `call_id` is the decided call, empty if none was made; `cases` are the ids of the experiences that were used;
+    `instead_of` is the tool (or other choice) that would have been taken without memory; `why` is a sentence.
     """
 
     why: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-#: Who may read what a model thinks before it answers: nobody; those who follow a run; who is sent its reply, too.
+#: Readers of a model's reasoning: nobody; subscribers of a run's stream; these and the receiver of the reply.
 Reasoning = Literal["off", "stream", "reply"]
 
 

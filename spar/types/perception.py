@@ -17,16 +17,16 @@ from spar.types.value import TEXT, Value, are, utcnow
 
 
 class Perception(Value, frozen=True):
-    """One thing that was noticed. `Perception("disk is full")` is enough to make one.
+    """Thing that was noticed. `Perception("disk is full")` is enough to make one.
 
-    `key` identifies repetition of the same thing (two perceptions with one key are duplicates);
-    `subject` says what it is about (perceptions of one subject are fused, the parts kept in `evidence`).
-    `priority` (None until somebody sets it) and `confidence` are 0..1.
-    Text of an `untrusted` perception never steers the agent.
-    Stages of the pipeline leave their findings in `attributes`: `slots` (what an intent captured) and
-    `why` (the reasons for the priority, a list of sentences).
+    `key` identifies repetitions (two perceptions with one key are duplicates); `subject` says what it is about
+    (perceptions of one subject are fused into one, with the parts in `evidence`).
+    `priority` (None until it is set) and `confidence` are 0..1. Text of an `untrusted` perception never steers the
+    agent.
+    Stages of the pipeline write their results to `attributes`: `slots` (what an intent captured) and `why` (the reasons
+    for the priority, a list of sentences).
 
-    Raises: TypeError, ValueError for a field that is not what it must be.
+    Raises: TypeError, ValueError for an invalid field.
     """
 
     content: Any = ""
@@ -45,7 +45,7 @@ class Perception(Value, frozen=True):
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # What is right is seen at once; what may be wrong is looked at field by field.
+        # A quick check accepts correct values; `checks.fit` looks at the others field by field.
         if not (
             (self.priority is None or (type(self.priority) is float and 0.0 <= self.priority <= 1.0))
             and type(self.confidence) is float
@@ -63,9 +63,9 @@ class Perception(Value, frozen=True):
 
     @property
     def text(self) -> str:
-        """The content as text: itself if it is a string, else its JSON.
+        """Return the content as text: itself if it is a string, else its JSON.
 
-        Raises: TypeError, ValueError for content that is no JSON, such as keys that are no text.
+        Raises: TypeError, ValueError for content that is not JSON, such as keys that are not text.
         """
         if isinstance(self.content, str):
             return self.content
@@ -73,12 +73,12 @@ class Perception(Value, frozen=True):
 
     @property
     def importance(self) -> float:
-        """The priority, or the middle of the scale while nobody has set one."""
+        """Return the priority, or 0.5 while it is not set."""
         return 0.5 if self.priority is None else self.priority
 
     @staticmethod
     def restored(row: dict[str, Any]) -> dict[str, Any]:
-        """Bring a row of an earlier version, which bounded nothing, within the bounds of today."""
+        """Clamp the values of a row that an earlier version wrote without bounds."""
         bounded = {name: checks.clamped(row[name], 0.0, 1.0, low) for name, low in _UNBOUNDED_BEFORE if name in row}
         return {**row, **bounded}
 
@@ -88,7 +88,7 @@ PERCEPTIONS = frozenset({Perception})
 
 
 class Message(Value, frozen=True):
-    """A message that a tool asks to have appended to the context as it is."""
+    """Message that a tool asks to append to the context as it is."""
 
     kind: str
     data: Any

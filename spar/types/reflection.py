@@ -18,16 +18,17 @@ from spar.types.literals import Outcome, Trust
 from spar.types.perception import Perception
 from spar.types.value import Value, keep_tuples, utcnow
 
-#: A lesson that harmed so much more often than it helped is retired: it is kept, and nobody goes by it any more.
+#: Margin of harms over helps at which an experience is retired: it is stored, but no decision uses it any more.
 RETIRED_AFTER = 3
 
 
 class Ability(Value, frozen=True):
     """Ability of a tool at one kind of task.
 
-    `estimate` (0..1) is the mean and `uncertainty` (0..0.5) the standard deviation of a Beta posterior over
-    `trials`; `cost` is the mean of what was spent, in calls of the budget, and `latency` the mean duration in seconds.
-    They are as of `at`, in seconds since 1970; after each `half_life` half of the evidence is gone, 0: it stays.
+    `estimate` (0..1) is the mean and `uncertainty` (0..0.5) the standard deviation of a Beta posterior over `trials`;
+    `cost` is the mean of what was spent, in calls of the budget, and `latency` the mean duration in seconds. These
+    figures hold for the time `at`, in seconds since 1970; after each `half_life` (seconds) half of the evidence is
+    gone; 0: it stays.
     """
 
     tool: str
@@ -42,12 +43,12 @@ class Ability(Value, frozen=True):
 
 
 class Experience(Value, frozen=True):
-    """Memory of a cycle. `success` is None while nobody knows whether it worked.
+    """Memory of a cycle. `success` is None while nobody knows whether the cycle worked.
 
-    `situation` is a line; `said` and `answer` are what people said and what they were told, whole: found by recall.
-    `key` is the most exact name of the situation (`spar.records.abilities`), `calls` what was tried in it, in order.
-    Like experiences are one: `count` says how often it was made, `at` when last, `first_at` when first. `helped` and
-    `harmed` count the decisions that went by it and how they went; `score` is 0..1.
+    `situation` is one line; `said` and `answer` are the full texts of people and of the reply, for recall by search.
+    `key` is the most exact name of the situation (`spar.records.abilities`), `calls` are the tried calls in order.
+    Similar experiences are stored as one: `count` says how often it was made, `at` when last, `first_at` when first.
+    `helped` and `harmed` count the decisions that used it and went well or badly; `score` is 0..1.
     """
 
     situation: str
@@ -80,14 +81,14 @@ class Experience(Value, frozen=True):
 
     @property
     def is_retired(self) -> bool:
-        """Whether decisions that went by it went badly so much more often than well that nobody is to go by it."""
+        """Return whether it harmed so much more often than it helped that no decision uses it any more."""
         return self.harmed - self.helped >= RETIRED_AFTER
 
 
 class Reflection(Value, frozen=True):
     """Lesson of a result: `score` 0..1, what worked, why the rest failed, what to remember.
 
-    `credits` say of experiences whether going by them helped, `feedback` how earlier cycles and runs went after all.
+    `credits` say whether it helped to use an experience; `feedback` is how earlier cycles and runs turned out.
     `advised` says what came of asking a model.
     """
 
@@ -109,9 +110,11 @@ class Reflection(Value, frozen=True):
 
 
 class CycleRecord(Value, frozen=True):
-    """One cycle as it goes on the tape. `phases` maps a phase to its duration in seconds; `notes` is what modules had
-    kept with it, such as what a model was asked; `calls` counts what was `ok`, `failed` and `skipped`; `trace_id` names
-    its trace where traces are told."""
+    """Record of one cycle in the store.
+
+    `phases` maps a phase to its duration in seconds; `notes` are what modules added, such as what a model was asked;
+    `calls` counts what was `ok`, `failed` and `skipped`; `trace_id` names its trace, "" when tracing is off.
+    """
 
     cycle_id: str
     agent: str

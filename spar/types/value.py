@@ -1,4 +1,4 @@
-"""Base of all values: a short `repr`, and tuples where people write lists."""
+"""Base of all values: a short `repr`, and tuples in place of the lists that people write."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from msgspec.structs import force_setattr
 from spar.checks import shorten
 
 TEXT = frozenset({str})
-#: Characters of the fields of a value that its `repr` shows.
+#: Most characters of all fields in the `repr` of a value.
 LONGEST_SHOWN = 160
 
 
 def utcnow() -> datetime:
-    """The wall clock as an aware UTC datetime."""
+    """Return the wall time as an aware UTC datetime."""
     return datetime.now(UTC)
 
 
 class Value(Struct, frozen=True):
-    """A value whose `repr` is one short line: what it carries of its past, and what is large, is only named."""
+    """Value whose `repr` is one short line: references to earlier values, and large values, are only named."""
 
     def __repr__(self) -> str:
         shown = []
@@ -39,12 +39,12 @@ class Value(Struct, frozen=True):
 
 
 def keep_tuples(value: Struct, *names: str) -> None:
-    """Keep what these fields hold as tuples where they are lists."""
+    """Convert these fields to tuples if they are lists."""
     for name in names:
         if type(items := getattr(value, name)) is list:
             force_setattr(value, name, tuple(items))
 
 
 def are(kinds: frozenset[type], items: Any) -> bool:
-    """Tell whether this is a tuple of nothing but these kinds."""
+    """Return whether `items` is a tuple of these types only."""
     return type(items) is tuple and kinds.issuperset(map(type, items))
