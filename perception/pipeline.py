@@ -102,7 +102,7 @@ class Pipeline:
             counts = self._counts[name]
             counts["in"] += len(batch)
             sifted = stage(batch)
-            batch = sifted.kept
+            batch = sifted.perceptions
             counts["touched"] += sifted.touched
             if sifted.added:
                 batch = [*batch, *sifted.added]

@@ -1,11 +1,10 @@
-"""Stage 2: what kind of thing it is. A kind that the sensor has set stays, but "log", a line of a log and no more,
-becomes `log.error` and so on by its level, and what was learnt of lines of logs from examples (`perception.learning`)
-says more than `log.*`. An intent has no say in it.
+"""Stage 2: sets the kind of a perception. A kind that the sensor has set stays, with two exceptions. A bare "log"
+becomes `log.error` and so on by the level of the line. A kind that was learnt from examples (`perception.learning`)
+replaces `log.*`. The intent has no influence.
 
-Here is also how a rule of any stage says what it is about, in the same words everywhere: `source`, `kind` and
-`intent` are shell patterns (`"host.*"`, or a list of them), `pattern` is a regular expression (`spar.data.patterns`)
-that is searched for in the first `TEXT_LIMIT` characters of the content as text. A rule without any of them fits
-everything.
+The module also defines the conditions that rules of all stages share. `source`, `kind` and `intent` are shell patterns
+(`"host.*"`, or a list of them). `pattern` is a regular expression (`spar.data.patterns`) that is searched for in the
+first `TEXT_LIMIT` characters of the content as text. A rule without conditions applies to every perception.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from perception.stages.dedup import StageResult
 from spar.data.patterns import Pattern, glob, is_open
 from spar.types import Perception, replace
 
-LOG = "log."  # kinds of lines of logs begin so
-BARE = "log"  # kind of a line of a log whose level its sensor has not looked for
+LOG = "log."  # prefix of the kinds of log lines
+BARE = "log"  # kind of a log line whose level is not known yet
 TEXT_LIMIT = 10_000  # characters: a regular expression must not cost more because a text is longer
 
-#: Used after the rules of the configuration; written as they are. The first that fits decides.
+#: Rules that apply after those of the configuration, in the same format. The first that fits decides.
 BUILT_IN: tuple[dict[str, Any], ...] = (
     {"kind": "alert", "pattern": r'"status":\s*"(?:firing|resolved)"'},
     {"kind": "alert", "pattern": r"\A\W{0,3}(?:FIRING|RESOLVED|ALERT|ALARM|PROBLEM|RECOVERY)\b"},
@@ -40,7 +39,7 @@ BUILT_IN: tuple[dict[str, Any], ...] = (
 
 
 class Glob:
-    """One or several shell patterns, any of which may fit a word; case matters."""
+    """One or several shell patterns; a word fits when it fits any of them. Case matters."""
 
     __slots__ = ("_tests", "_words", "patterns")
 
@@ -55,24 +54,25 @@ class Glob:
 
 
 class BuiltInPattern(Pattern):
-    """A pattern of a table in this package, matched by Python's `re` for its look-around.
+    """Pattern of a built-in table, matched by Python's `re` because it needs look-around.
 
-    Only for patterns that are written here: a test holds each of them to a time that grows with the text.
+    Use it only for patterns in this package: a test checks that the time of each grows only with the length of the
+    text.
     """
 
     __slots__ = ("_search",)
 
     def __init__(self, text: str) -> None:
-        made = re.compile(text)
-        self.text, self._search, self._names = text, made.search, tuple(made.groupindex.items())
+        compiled = re.compile(text)
+        self.text, self._search, self._names = text, compiled.search, tuple(compiled.groupindex.items())
 
     def search(self, text: str) -> dict[str, str] | None:
-        found = self._search(text)
-        return None if found is None else {k: value for k, value in found.groupdict().items() if value is not None}
+        match = self._search(text)
+        return None if match is None else {k: value for k, value in match.groupdict().items() if value is not None}
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The conditions under which a rule applies; the stages add its consequences."""
+    """Conditions under which a rule applies; each stage adds its consequences."""
 
     filters: ClassVar[tuple[str, ...]] = ("source",)
     source: Glob | None = None
@@ -93,13 +93,13 @@ R = TypeVar("R", bound=Rule)
 
 
 class ClassifyRule(Rule, frozen=True, kw_only=True):
-    """Gives this `kind` to what has none and fits."""
+    """Rule that gives this `kind` to fitting perceptions without a kind."""
 
     kind: str
 
 
 class ClassifySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.classify]`: rules that go before the built-in ones."""
+    """Settings `[perception.classify]`: rules that apply before the built-in ones."""
 
     enabled: bool = True
     rules: tuple[ClassifyRule, ...] = ()
@@ -107,19 +107,19 @@ class ClassifySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @cache
 def _built_in(*, is_line: bool = False) -> tuple[ClassifyRule, ...]:
-    """Return the built-in rules; of a line of a log only those that say its level: it is no alert by its words."""
+    """Return the built-in rules; for a log line only those of levels, because its words never make it an alert."""
     return read_rules([row for row in BUILT_IN if not is_line or row["kind"].startswith(LOG)], ClassifyRule)
 
 
 def classify(
     settings: ClassifySettings, perceptions: Sequence[Perception], learnt: Learnt | None = None
 ) -> StageResult:
-    """Give a kind to each perception that has none, or only "log"; one that no rule fits stays as it is.
+    """Give a kind to each perception without a kind or with the kind "log"; it stays unchanged when no rule fits.
 
-    Args: learnt: what was learnt from examples.
+    Args: learnt: the classifiers that were learnt from examples.
     """
     labels = learnt.get("kind") if learnt else None
-    kept: list[Perception] = []
+    classified: list[Perception] = []
     touched = 0
     for perception in perceptions:
         kind, text = perception.kind, ""
@@ -132,14 +132,14 @@ def classify(
         if labels is not None and (not kind or (perception.kind == kind and kind.startswith(LOG))):
             reading = labels.read(text or text_of(perception))
         if reading is not None and reading.label is not None:
-            sure = {"kind_confidence": round(reading.confidence, 3), "kind_why": reading.why}
-            perception = replace(perception, kind=reading.label, attributes={**perception.attributes, **sure})
+            attributes = {"kind_confidence": round(reading.confidence, 3), "kind_why": reading.why}
+            perception = replace(perception, kind=reading.label, attributes={**perception.attributes, **attributes})
             touched += 1
         elif kind := kind or _first(_built_in(is_line=is_bare), perception, text) or perception.kind:
             touched += kind != perception.kind
             perception = perception if kind == perception.kind else replace(perception, kind=kind)
-        kept.append(perception)
-    return StageResult(kept, touched=touched)
+        classified.append(perception)
+    return StageResult(classified, touched=touched)
 
 
 def _first(rules: Sequence[ClassifyRule], perception: Perception, text: str) -> str:
@@ -147,13 +147,13 @@ def _first(rules: Sequence[ClassifyRule], perception: Perception, text: str) -> 
 
 
 def text_of(perception: Perception) -> str:
-    """Return the content as text, its first `TEXT_LIMIT` characters; "" if it cannot be read. Never raises."""
+    """Return the first `TEXT_LIMIT` characters of the content as text; "" if it cannot be read. Never raises."""
     content = perception.content
     if isinstance(content, str):
         return content[:TEXT_LIMIT]
     try:
         return perception.text[:TEXT_LIMIT]
-    except Exception:  # circular, bottomless, or with keys that are no text
+    except Exception:  # circular, nested too deeply, or with keys that are not text
         try:
             return repr(content)[:TEXT_LIMIT]
         except Exception:
@@ -162,12 +162,12 @@ def text_of(perception: Perception) -> str:
 
 def read_rules(table: Sequence[dict[str, Any]], kind: type[R]) -> tuple[R, ...]:
     """Read a stage's built-in table as rules. Raises: msgspec.ValidationError."""
-    made = partial(decode, regular=BuiltInPattern)
-    return tuple(msgspec.convert(row, kind, dec_hook=made) for row in table)
+    decode_built_in = partial(decode, regular=BuiltInPattern)
+    return tuple(msgspec.convert(row, kind, dec_hook=decode_built_in) for row in table)
 
 
 def decode(kind: type, value: Any, regular: type[Pattern] = Pattern) -> Any:
-    """Read the types of a rule, for msgspec. Raises: ValueError saying what is wrong with the value."""
+    """Decode the types of a rule, for msgspec. Raises: ValueError with the reason."""
     if kind is Glob:
         patterns = [value] if isinstance(value, str) else value
         if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):

@@ -1,12 +1,11 @@
-"""Stage 5: perceptions of one subject become one; the parts stay in its `evidence`.
+"""Stage 5: merges the perceptions of one subject into one; its `evidence` holds the parts.
 
-The strongest part (highest priority, then the newest) gives the content, the kind and the id, unless its source has
-said something newer of the same: of one thing ("firing", then "resolved") the newest state speaks, and an older one has
-its id in `attributes["superseded"]`. The whole is as urgent as the strongest part that is not superseded, and trusted
-only if every part is. What people say is never fused, for each message wants an answer of its own, nor is anything
-across sessions. `attributes["count"]` says how often the subject
-was noticed within the window, also in earlier batches: what has already been passed on cannot be fused any more, but it
-still counts.
+The strongest part (highest priority, then the newest) gives the content, the kind and the id, unless its source has a
+newer perception of the same thing. For one thing ("firing", then "resolved") the newest state decides, and an older
+one gets the newer one's id in `attributes["superseded"]`. The whole has the priority of the strongest part that is not
+superseded, and it is trusted only if every part is. Messages of people are never fused, because each needs its own
+answer; nor are perceptions of different sessions. `attributes["count"]` is the number of times the subject was noticed
+within the window, also in earlier batches. Those can no longer be fused, but they still count.
 """
 
 from __future__ import annotations
@@ -23,27 +22,28 @@ from spar.data.bounded import BoundedDict
 from spar.types import Perception, replace
 
 SUBJECTS = 10_000  # subjects whose count is remembered
-EVIDENCE = 1_000  # parts kept of one perception: the strongest
-COMPARISONS = 12  # things that one part is compared with, at most
+EVIDENCE = 1_000  # parts stored in one perception: the strongest ones
+COMPARISONS = 12  # bound of the things that one part is compared with
 
 Topic = tuple[str, str]  # session, subject
 
 
 class FuseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.fuse]`: parts belong together that lie within `seconds` of the first."""
+    """Settings `[perception.fuse]`: parts belong together when they are within `seconds` of the first."""
 
     enabled: bool = True
     seconds: Annotated[float, Meta(ge=0, le=31_536_000)] = 60.0
 
 
 class FuseWindow:
-    """The counts of subjects since when (seconds since 1970); the only thing that `fuse` changes."""
+    """Counts of subjects, each with the start of its window (seconds since 1970); the only object that `fuse`
+    changes."""
 
     def __init__(self) -> None:
         self.counts: BoundedDict[Topic, tuple[float, int]] = BoundedDict(SUBJECTS)
 
     def add(self, topic: Topic, at: float, count: int, seconds: float) -> int:
-        """Count a subject; returns how often it was noticed in the window that `at` falls into."""
+        """Add to the count of a subject; return how often it was noticed in the window that `at` falls into."""
         begun, total = self.counts.get(topic, (at, 0))
         if abs(at - begun) > seconds:
             begun, total = at, 0
@@ -52,14 +52,14 @@ class FuseWindow:
 
 
 def fuse(window: FuseWindow, settings: FuseSettings, perceptions: Sequence[Perception]) -> StageResult:
-    """Replace the parts of each subject by one perception, at the place where the first of them stood."""
+    """Replace the parts of each subject by one perception, at the position of the first of them."""
     topics: dict[Topic, list[int]] = {}
     for place, perception in enumerate(perceptions):
         if perception.subject and perception.kind != MESSAGE:
             topics.setdefault((perception.session, perception.subject), []).append(place)
     if not topics:
         return StageResult(list(perceptions))
-    standing: list[Perception | None] = list(perceptions)
+    slots: list[Perception | None] = list(perceptions)
     decisions: list[Decision] = []
     touched = 0
     for topic, places in topics.items():
@@ -72,13 +72,13 @@ def fuse(window: FuseWindow, settings: FuseSettings, perceptions: Sequence[Perce
                 touched += 1
             decisions += (_merged(part, whole) for part in [*parts[:head], *parts[head + 1 :]])
             for place in cluster:
-                standing[place] = None
-            standing[min(cluster)] = whole
-    return StageResult([perception for perception in standing if perception is not None], decisions, touched)
+                slots[place] = None
+            slots[min(cluster)] = whole
+    return StageResult([perception for perception in slots if perception is not None], decisions, touched)
 
 
 def _clusters(perceptions: Sequence[Perception], places: list[int], seconds: float) -> Iterator[list[int]]:
-    """Return the places in order of time, cut wherever one lies too long after the first of its cluster."""
+    """Yield the positions in the order of time, in clusters whose parts are within `seconds` of the first."""
     cluster: list[int] = []
     for place in sorted(places, key=lambda place: perceptions[place].at):
         if cluster and (perceptions[place].at - perceptions[cluster[0]].at).total_seconds() > seconds:
@@ -90,7 +90,7 @@ def _clusters(perceptions: Sequence[Perception], places: list[int], seconds: flo
 
 
 def _whole(parts: list[Perception]) -> tuple[Perception, int]:
-    """One perception for parts in order of time, and the place of the part that speaks for it."""
+    """Return one perception for parts in the order of time, and the index of the part that represents them."""
     if len(parts) == 1:
         return parts[0], 0
     ages = _ages(parts)
@@ -103,17 +103,17 @@ def _whole(parts: list[Perception]) -> tuple[Perception, int]:
     evidence = tuple(parts[i] for i in chosen)
     trust = "trusted" if all(part.trust == "trusted" for part in parts) else "untrusted"
     why = parts[head].attributes.get("why")
-    stands = "the strongest" if all(age.may_speak for age in ages) else "the newest state"
-    sentence = f"{len(parts)} perceptions of {parts[head].subject!r} stand together; this is {stands}"
+    role = "the strongest" if all(age.may_speak for age in ages) else "the newest state"
+    sentence = f"{len(parts)} perceptions of {parts[head].subject!r} stand together; this is {role}"
     fused = replace(parts[head], evidence=evidence, trust=trust, priority=parts[by_strength[0]].priority)
     return with_attributes(fused, why=[*why, sentence] if isinstance(why, list) else [sentence]), head
 
 
 class _Age(Struct, frozen=True):
-    """The successor of a part: `newer` is the id of the newer state of the same thing, if there is one.
+    """State of a part relative to later ones: `newer` is the id of the next state of the same thing, if there is one.
 
-    `may_speak`: nothing newer of its source is about the whole of the same thing or a part of it. Lines of logs tell
-    what happened: none is a state that another one ends.
+    `may_speak` is true when its source has no newer part about the same thing, or about a more or less exactly named
+    one. Log lines report events, so a later line never supersedes them.
     """
 
     newer: str | None
@@ -121,9 +121,11 @@ class _Age(Struct, frozen=True):
 
 
 def _ages(parts: list[Perception]) -> list[_Age]:
-    """For each part, given in order of time, what came after it."""
+    """Return the age of each part; the parts are in the order of time."""
     subject = words_of(parts[0].subject or "")
-    latest: dict[str, dict[frozenset[bytes], str]] = {}  # by source: the words that name a thing → its newest state
+    latest: dict[
+        str, dict[frozenset[bytes], str]
+    ] = {}  # by source: the words that name a thing → id of its newest state
     near: dict[str, dict[frozenset[bytes], None]] = {}  # by source: the same words without numbers
     ages: list[_Age] = []
     for part in reversed(parts):
@@ -143,7 +145,7 @@ def _ages(parts: list[Perception]) -> list[_Age]:
 
 
 def _is_near(words: frozenset[bytes], others: frozenset[bytes]) -> bool:
-    """Return whether one names no more than the other: "backup failed: no space", "backup succeeded"."""
+    """Return whether the words of one are a subset of the other's: "backup failed: no space", "backup succeeded"."""
     return words <= others or others <= words
 
 

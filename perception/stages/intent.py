@@ -1,12 +1,12 @@
-"""Stage 3: what is asked or implied, how sure that is, and what it is about. A given intent stays.
+"""Stage 3: sets the intent, its confidence and the slots. An intent that is already set stays.
 
-The first that knows decides: the rules of the configuration, the level that a sensor itself states, short words such
-as "yes", what was learnt from examples (`perception.learning`), the built-in rules. These know English, and only
-turns of phrase that are cheap and hard to mistake; whatever fits nothing informs, or is `unknown` where intents were
-learnt. What the named groups of a pattern captured and what learnt texts name goes to `attributes["slots"]`, how sure
-the reading is (0..1) to `attributes["intent_confidence"]`, what learning says to `attributes["intent_why"]`;
-`Perception.confidence` remains the sensor's own. An intent describes what a text wants, it grants nothing: whether
-the text may steer the agent is said by `trust`.
+The first match of these decides: the rules of the configuration, the level that a sensor states, short words such as
+"yes", the intents learnt from examples (`perception.learning`), the built-in rules. The built-in rules know only
+English phrases that are cheap to find and hard to mistake. A text without a match gets `inform`, or `unknown` where
+intents were learnt. `attributes["slots"]` holds the captures of a pattern's named groups and the learnt parts of the
+text, `attributes["intent_confidence"]` the confidence 0..1, and `attributes["intent_why"]` the reason that learning
+gives. `Perception.confidence` remains the sensor's own. An intent describes the wish in a text and grants nothing:
+`trust` says whether the text may steer the agent.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from perception.stages.phrases import BUILT_IN, SAYS, SHORT
 from spar.types import Perception, replace
 
 FALLBACK = ("inform", 0.3)
-UNKNOWN = ("unknown", 0.5)  # none of the learnt intents, and no rule fits
+UNKNOWN = ("unknown", 0.5)  # neither a learnt intent nor a rule fits
 
-#: What the `level` in a sensor's attributes means; it needs no reading.
+#: Intents by the `level` in a sensor's attributes, with their confidence.
 LEVELS: dict[str, tuple[str, float]] = {
     "high": ("report_problem", 0.95),
     "warning": ("report_problem", 0.95),
@@ -40,7 +40,7 @@ LEVELS: dict[str, tuple[str, float]] = {
 
 
 class IntentRule(Rule, frozen=True, kw_only=True):
-    """A rule that gives this `intent`, with this `confidence` (0..1); `kind` narrows what may fit."""
+    """Rule that gives this `intent` with this `confidence` (0..1); `kind` restricts the perceptions."""
 
     filters: ClassVar[tuple[str, ...]] = ("source", "kind")
     intent: str
@@ -49,68 +49,71 @@ class IntentRule(Rule, frozen=True, kw_only=True):
 
 
 class IntentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.intent]`: rules that go before everything else."""
+    """Settings `[perception.intent]`: rules that apply before all others."""
 
     enabled: bool = True
     rules: tuple[IntentRule, ...] = ()
 
 
 def recognise(settings: IntentSettings, perceptions: Sequence[Perception], learnt: Learnt | None = None) -> StageResult:
-    """Give an intent to each perception that has none. Args: learnt: what was learnt from examples."""
+    """Give an intent to each perception without one. Args: learnt: the classifiers that were learnt from examples."""
     labels = learnt.get("intent") if learnt else None
-    kept: list[Perception] = []
+    recognised: list[Perception] = []
     touched = 0
     for perception in perceptions:
         if not perception.intent:
             text = text_of(perception)
             perception = (
-                _read(perception, text, settings.rules)
-                or _stated(perception)
-                or _read(perception, text, _built_in(is_short=True))
-                or (_learnt(labels, perception, text) if labels and perception.kind in SAYS else None)
-                or _read(perception, text, _built_in())
-                or _given(perception, *FALLBACK)
+                _by_rules(perception, text, settings.rules)
+                or _by_level(perception)
+                or _by_rules(perception, text, _built_in(is_short=True))
+                or (_by_learning(labels, perception, text) if labels and perception.kind in SAYS else None)
+                or _by_rules(perception, text, _built_in())
+                or _with_intent(perception, *FALLBACK)
             )
             touched += 1
-        kept.append(perception)
-    return StageResult(kept, touched=touched)
+        recognised.append(perception)
+    return StageResult(recognised, touched=touched)
 
 
-def _learnt(labels: Labels, perception: Perception, text: str) -> Perception | None:
-    """Return the perception with a learnt intent; without one, as the built-in rules know it, or as unknown."""
+def _by_learning(labels: Labels, perception: Perception, text: str) -> Perception | None:
+    """Return the perception with a learnt intent; where none fits, with that of the built-in rules, or with `unknown`.
+    Return None where learning has no reading."""
     reading = labels.read(text)
     if reading is None:
         return None
     if reading.label is not None:
-        known = _given(perception, reading.label, round(reading.confidence, 3), labels.slots(reading.label, text))
+        known = _with_intent(perception, reading.label, round(reading.confidence, 3), labels.slots(reading.label, text))
     else:
-        known = _read(perception, text, _built_in()) or _given(perception, *UNKNOWN)
-    return _explained(known, reading)
+        known = _by_rules(perception, text, _built_in()) or _with_intent(perception, *UNKNOWN)
+    return _with_reason(known, reading)
 
 
-def _explained(perception: Perception, reading: Reading) -> Perception:
+def _with_reason(perception: Perception, reading: Reading) -> Perception:
     return replace(perception, attributes={**perception.attributes, "intent_why": reading.why})
 
 
-def _read(perception: Perception, text: str, rules: Sequence[IntentRule]) -> Perception | None:
+def _by_rules(perception: Perception, text: str, rules: Sequence[IntentRule]) -> Perception | None:
     for rule in rules:
         slots = rule.find(perception, text)
         if slots is not None:
-            return _given(perception, rule.intent, rule.confidence, slots)
+            return _with_intent(perception, rule.intent, rule.confidence, slots)
     return None
 
 
-def _stated(perception: Perception) -> Perception | None:
+def _by_level(perception: Perception) -> Perception | None:
     level = perception.attributes.get("level")
     known = LEVELS.get(level) if isinstance(level, str) else None
-    return _given(perception, *known) if known else None
+    return _with_intent(perception, *known) if known else None
 
 
-def _given(perception: Perception, intent: str, confidence: float, slots: dict[str, str] | None = None) -> Perception:
+def _with_intent(
+    perception: Perception, intent: str, confidence: float, slots: dict[str, str] | None = None
+) -> Perception:
     attributes: dict[str, Any] = {**perception.attributes, "intent_confidence": confidence}
     if slots:
-        own = attributes.get("slots")  # what a sensor has found out itself is better than a pattern's guess
-        attributes["slots"] = {**slots, **own} if isinstance(own, dict) else slots
+        sensor_slots = attributes.get("slots")  # the sensor's own slots are more reliable than a pattern's guess
+        attributes["slots"] = {**slots, **sensor_slots} if isinstance(sensor_slots, dict) else slots
     return replace(perception, intent=intent, attributes=attributes)
 
 

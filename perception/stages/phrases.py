@@ -1,7 +1,7 @@
-"""Turns of phrase by which the built-in intents are known: English, cheap, and hard to mistake.
+"""Phrases by which the built-in intents are recognised: English, cheap to find, and hard to mistake.
 
-Tables only. The patterns are Python's, for their look-around; each takes a time that grows with the text, to which a
-test holds them.
+The module holds only tables. The patterns are for Python's `re`, because they need look-around. A test checks that the
+time of each grows only with the length of the text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from perception.stages.dedup import MESSAGE
 
-SAYS = [MESSAGE, ""]  # the kinds in which somebody may be speaking
+SAYS = [MESSAGE, ""]  # kinds of perceptions that may hold the words of a person
 
 _VERBS = (
     "activate|add|adjust|allow|analy[sz]e|answer|append|apply|archive|arrange|ask|assign|attach|backup|back up|block|"
@@ -28,9 +28,9 @@ _VERBS = (
     "off|turn on|undo|uninstall|unlock|unmount|unmute|unsubscribe|update|upgrade|upload|use|validate|verify|wait|wake|"
     "warn|watch|write"
 )
-# Words before the matter itself.
+# Words before the request or question itself.
 _LEAD = r"(?:(?:hi|hello|hey|ok|okay|so|and|but|now|then|well|also|just|quick question|excuse me)\b[,:]?\s{1,3}){0,2}"
-# Up to the end of the line or a question mark, without the politeness and the full stop.
+# The object: up to the end of the line or a question mark, without "please" and the full stop.
 _OBJECT = r"(?P<what>[^\n?]{1,1000}?)(?:,? please)?(?=[.!\s]{0,3}(?:[?\n]|\Z))"
 # "restart failed" is no order to restart something.
 _NOT_AN_OBJECT = (
@@ -47,15 +47,15 @@ _SUBJECT = (
     "i|you|we|he|she|it|they|this|that|these|those|there|the|my|your|our|his|her|its|their|any|anyone|anybody|anything|"
     "all|someone|somebody|everything|everyone|a|an"
 )
-# Whoever adds to these two: the letters that they may begin with stand before them in the rule, which is then
-# three times as fast.
+# When adding words to `_TROUBLE` or `_RECOVERY`, also add their first letters to the rule that uses them: the set of
+# first letters there makes the rule three times as fast.
 _TROUBLE = (
     "errors?|fail(?:s|ed|ing|ures?)?|crash(?:ed|es|ing)?|outage|unreachable|time(?:d |-)?outs?|exhausted|firing|broken|"
     "(?:connection|access) refused|not (?:working|responding|reachable|available)|(?:doesn|isn)['’]t work(?:ing)?|"
     "does not work|panic(?:ked)?|exception|traceback|corrupt(?:ed|ion)?|overload(?:ed)?|out of (?:memory|disk|space)|"
     "no space left|(?:is|are|was|went|goes|gone) (?:down|offline|full|dead)|(?:almost|nearly) full|segmentation fault"
 )
-# How people complain besides; not looked for in lines of logs, of which there are many.
+# Other complaints of people; they are not searched for in log lines, because there are many of those.
 _COMPLAINT = (
     "permission denied|connection lost|not (?:loading|starting)|(?:is|are|was|went|got) (?:stuck|frozen|missing|lost|"
     "slow|damaged|stolen|hacked|compromised|declined)|"
@@ -85,7 +85,8 @@ _NO = (
     "that(?:['’]?s| is) (?:wrong|false|incorrect|not (?:right|correct|true))|that isn['’]?t (?:right|correct|true)"
 )
 
-#: Short words that mean nothing else, whatever was learnt. The first that fits decides, in the next table, too.
+#: Rules for short words with one meaning, which apply before learnt intents. In both tables the first rule that fits
+#: decides.
 SHORT: tuple[dict[str, Any], ...] = (
     {"intent": "inform", "confidence": 0.9, "kind": ["file.*", "schedule.tick"]},
     {
@@ -111,7 +112,7 @@ SHORT: tuple[dict[str, Any], ...] = (
     },
 )
 
-#: Used after everything else; written as they are.
+#: Rules that apply after everything else, in the format of the configuration.
 BUILT_IN: tuple[dict[str, Any], ...] = (
     {
         "intent": "question",

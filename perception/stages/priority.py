@@ -1,9 +1,9 @@
-"""Stage 4: how much it matters, 0..1, and why. A priority that somebody has set stays.
+"""Stage 4: sets the priority 0..1 and its reasons. A priority that is already set stays.
 
-A score is a sum that can be read: what its kind is worth, what the words, the rules, its intent, its source,
-severity, deadline, novelty, repetition, trust and age add or take, and how sure the sensor was. Every summand
-leaves a sentence in `attributes["why"]`. Age is counted from the newest perception of the batch, so the same batch
-always gets the same scores.
+A score is a sum. It begins with the value of the kind; the words, the rules, the intent, the source, severity,
+deadline, novelty, repetition, trust and age add to it or subtract from it, and a low confidence of the sensor reduces
+it. Each summand adds a sentence to `attributes["why"]`. The age is counted from the newest perception of the batch, so
+the same batch always gets the same scores.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from perception.stages.urgency import Summand, age, deadline, novelty, severity
 from spar.data.patterns import is_open
 from spar.types import Perception, replace
 
-DEFAULT = 0.5  # what a kind is worth that no pattern fits
+DEFAULT = 0.5  # value of a kind that no pattern fits
 TRUSTED = 0.05  # for a source whose text may steer the agent
-KEYWORDS_CAP = 0.3  # all words together add or take at most this
-REPEATED = (0.04, 0.2)  # for each doubling of the count; at most
+KEYWORDS_CAP = 0.3  # bound of what all keywords together add or subtract
+REPEATED = (0.04, 0.2)  # summand for each doubling of the count, and its bound
 
-#: What a kind is worth to begin with: an exact name before a shell pattern, the first pattern that fits.
+#: Base values of kinds. An exact name goes before a shell pattern; of the patterns the first that fits decides.
 BASE: dict[str, float] = {
     MESSAGE: 0.7,
     "alert": 0.7,
@@ -42,7 +42,7 @@ BASE: dict[str, float] = {
     "*": 0.4,
 }
 
-#: What a word or phrase adds, once, wherever it stands; the longest that fits counts.
+#: Summands for words and phrases. Each counts once; where several fit at one place, the longest counts.
 KEYWORDS: dict[str, float] = {
     "urgent": 0.2,
     "urgently": 0.2,
@@ -70,7 +70,7 @@ KEYWORDS: dict[str, float] = {
     "whenever you have time": -0.15,
 }
 
-#: Used together with the rules of the configuration; written as they are. All that fit add up.
+#: Rules that apply together with those of the configuration, in the same format. All that fit add up.
 BUILT_IN: tuple[dict[str, Any], ...] = (
     {"intent": "report_problem", "add": 0.15, "because": "it reports a problem"},
     {"intent": "request", "add": 0.1, "because": "it asks for something to be done"},
@@ -86,7 +86,7 @@ Weight = Annotated[float, Meta(ge=0, le=5)]
 
 
 class PriorityRule(Rule, frozen=True, kw_only=True):
-    """A rule that adds `add` (-1..1) to the priority, `because` of this."""
+    """Rule that adds `add` (-1..1) to the priority; `because` is the reason."""
 
     filters: ClassVar[tuple[str, ...]] = ("source", "kind", "intent")
     add: Change
@@ -96,7 +96,7 @@ class PriorityRule(Rule, frozen=True, kw_only=True):
 
 
 class PriorityWeights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.priority.weights]`: how much each term counts; 0 turns it off, 2 doubles it."""
+    """Settings `[perception.priority.weights]`: the factor of each term; 0 turns it off, 2 doubles it."""
 
     severity: Weight = 1.0
     intent: Weight = 1.0
@@ -107,8 +107,8 @@ class PriorityWeights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class PrioritySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.priority]`: `base` and `keywords` go over the built-in ones key by key (0 turns a word off);
-    `sources` says what sources add, by their name or a shell pattern, the first that fits."""
+    """Settings `[perception.priority]`. `base` and `keywords` override the built-in tables key by key (0 turns a word
+    off). `sources` are summands by the name or shell pattern of a source; the first that fits counts."""
 
     enabled: bool = True
     base: dict[str, Share] = {}
@@ -119,7 +119,7 @@ class PrioritySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Scale:
-    """The settings made ready: tables merged, words compiled. Made once, then only read."""
+    """Compiled settings: merged tables and compiled words. It does not change after its construction."""
 
     def __init__(self, settings: PrioritySettings) -> None:
         worth = {**settings.base, **{kind: base for kind, base in BASE.items() if kind not in settings.base}}
@@ -134,9 +134,9 @@ class Scale:
 
 
 def prioritise(scale: Scale, perceptions: Sequence[Perception]) -> StageResult:
-    """Give each perception a priority and the reasons for it; the order stays as it is."""
+    """Give each perception a priority with reasons; the order stays the same."""
     newest = max((perception.at for perception in perceptions), default=None)
-    kept: list[Perception] = []
+    scored: list[Perception] = []
     touched = 0
     for perception in perceptions:
         if newest is not None and perception.priority is None:
@@ -144,8 +144,8 @@ def prioritise(scale: Scale, perceptions: Sequence[Perception]) -> StageResult:
             touched += 1
         elif not isinstance(perception.attributes.get("why"), list):
             perception = with_attributes(perception, why=[f"its sensor set it to {perception.importance:g}"])
-        kept.append(perception)
-    return StageResult(kept, touched=touched)
+        scored.append(perception)
+    return StageResult(scored, touched=touched)
 
 
 def _summands(scale: Scale, perception: Perception, newest: datetime) -> Iterator[Summand]:
@@ -173,8 +173,8 @@ def _summands(scale: Scale, perception: Perception, newest: datetime) -> Iterato
         (of.novelty, novelty(perception)),
         (of.age, age(perception, newest)),
     )
-    for weight, found in terms:
-        for change, because in found:
+    for weight, summands in terms:
+        for change, because in summands:
             yield change * weight, because
     count = count_of(perception)
     if count > 1:
@@ -186,8 +186,8 @@ def _summands(scale: Scale, perception: Perception, newest: datetime) -> Iterato
 
 def _wording(scale: Scale, text: str) -> Iterator[Summand]:
     left = KEYWORDS_CAP
-    found = {word.casefold(): None for word in scale.words.findall(text)}
-    for word in found:
+    words = {word.casefold(): None for word in scale.words.findall(text)}
+    for word in words:
         weight = scale.weights.get(word, 0.0)
         change = max(-left, min(left, weight))
         if change:
@@ -199,13 +199,13 @@ def _scored(perception: Perception, summands: list[Summand]) -> Perception:
     score = sum(change for change, _ in summands)
     why = [summands[0][1], *(f"{sentence} ({change:+.2g})" for change, sentence in summands[1:] if change)]
     if perception.confidence < 1:
-        # A reading that nobody is sure of still counts for half, so that a doubtful fire alarm is looked at.
+        # Confidence 0 still leaves half of the score, so that a doubtful fire alarm gets attention.
         score *= 0.5 + 0.5 * perception.confidence
         why.append(f"its sensor is only {perception.confidence:.0%} sure (×{0.5 + 0.5 * perception.confidence:.2g})")
-    return _explained(perception, round(max(0.0, min(1.0, score)), 4), why)
+    return _with_priority(perception, round(max(0.0, min(1.0, score)), 4), why)
 
 
-def _explained(perception: Perception, priority: float, why: list[str]) -> Perception:
+def _with_priority(perception: Perception, priority: float, why: list[str]) -> Perception:
     return replace(perception, priority=priority, attributes={**perception.attributes, "why": why})
 
 

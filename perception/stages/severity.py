@@ -1,7 +1,8 @@
-"""A cheap guess at how much a perception matters, before anything expensive is done with it.
+"""Cheap estimate of how much a perception matters, before anything expensive is done with it.
 
-It decides what is taken first and what room is kept for when more comes than can be dealt with; the stage `priority`
-decides later, and with reasons. It costs about a microsecond, whatever the text.
+The estimate decides which perceptions are processed first and which ones get a place when more come than can be
+processed; the stage `priority` decides later and gives reasons. It costs about a microsecond, for a text of any
+length.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from perception.stages.dedup import MESSAGE
 from spar.types import Perception
 
-HEAD = 200  # characters of a text that are looked at
-IMPORTANT = 0.6  # from here on a perception matters
-USUAL = 0.4
+HEAD = 200  # characters of a text that are searched
+IMPORTANT = 0.6  # severity from which a perception is important
+USUAL = 0.4  # severity of a kind without an entry
 
 _KINDS = {MESSAGE: 1.0, "alert": 0.8, "log.error": 0.6, "log.warning": 0.45, "log.line": 0.2, "log": 0.2}
 _LEVELS = frozenset(("critical", "error", "fatal", "emergency", "page", "high", "firing", "opened", "down"))
@@ -22,7 +23,7 @@ _WORDS = (
 
 
 def severity(perception: Perception) -> float:
-    """Return how much it probably matters, 0..1: what its sensor has said, else by kind, level and first words."""
+    """Return the estimate 0..1: the priority that the sensor set, else by kind, level and first words."""
     if perception.priority is not None:
         return perception.priority
     guess = _KINDS.get(perception.kind, USUAL)

@@ -1,7 +1,7 @@
-"""Urgency of a perception apart from its words: severity, deadline, novelty, age; each a number with its reason.
+"""Urgency of a perception apart from its words: severity, deadline, novelty and age, each as a number with its reason.
 
-Only what the perception itself says counts, and the newest of its batch stands for now, so that a recorded batch gives
-the same again.
+The functions use only the perception itself, and the newest time of its batch as the current time, so a recorded batch
+gives the same result again.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from spar.types import Perception
 
 Summand = tuple[float, str]
 
-#: What a stated `severity` or `level` adds.
+#: Summands for a stated `severity` or `level`.
 SEVERITY: Final[dict[str, float]] = {
     "emergency": 0.3, "fatal": 0.25, "panic": 0.25, "critical": 0.25, "error": 0.1, "high": 0.1, "firing": 0.1,
     "major": 0.15, "warning": 0.05, "warn": 0.05, "minor": 0.0, "info": -0.05, "notice": -0.05, "debug": -0.1,
     "low": -0.05, "normal": -0.05, "ok": -0.05, "resolved": -0.05,
 }  # fmt: skip
 
-#: Less than so many seconds until `deadline` → what that adds. The nearest first.
+#: Bound of the seconds until `deadline`, summand and reason; the nearest first.
 DEADLINES: Final[tuple[tuple[float, float, str], ...]] = (
     (0.0, 0.25, "its deadline is over"),
     (3_600.0, 0.2, "less than an hour is left until its deadline"),
@@ -29,13 +29,13 @@ DEADLINES: Final[tuple[tuple[float, float, str], ...]] = (
     (604_800.0, 0.05, "less than a week is left until its deadline"),
 )
 
-#: What `novelty` adds, which earlier stages set.
+#: Summands for `novelty`, which earlier stages set.
 NOVELTY: Final[dict[str, tuple[float, str]]] = {
     "template": (0.1, "a line like it was never seen"),
     "value": (0.1, "such a value is rare at this time"),
 }
 
-#: Older than the newest of the batch by more than so many seconds → what that takes. The oldest first.
+#: Seconds by which a perception is older than the newest of the batch, summand and words; the oldest first.
 AGES: Final[tuple[tuple[float, float, str], ...]] = (
     (86_400.0, -0.15, "more than a day"),
     (3_600.0, -0.1, "more than an hour"),
@@ -44,7 +44,7 @@ AGES: Final[tuple[tuple[float, float, str], ...]] = (
 
 
 def severity(perception: Perception) -> Iterator[Summand]:
-    """Return what its sensor says of how bad it is."""
+    """Yield the summand for the severity or level that the sensor states."""
     for name in ("severity", "level"):
         stated = perception.attributes.get(name)
         if isinstance(stated, str) and (worth := SEVERITY.get(stated.casefold())) is not None:
@@ -53,7 +53,7 @@ def severity(perception: Perception) -> Iterator[Summand]:
 
 
 def deadline(perception: Perception, now: datetime) -> Iterator[Summand]:
-    """Return how near the time is until which something has to be done (`deadline`: a time or its ISO text)."""
+    """Yield the summand for the time that is left until `deadline` (a time or its ISO text)."""
     until = _moment(perception.attributes.get("deadline"))
     if until is None:
         return
@@ -65,14 +65,14 @@ def deadline(perception: Perception, now: datetime) -> Iterator[Summand]:
 
 
 def novelty(perception: Perception) -> Iterator[Summand]:
-    """Return whether something like it was seen before."""
+    """Yield the summand for a perception unlike earlier ones."""
     stated = perception.attributes.get("novelty")
     if isinstance(stated, str) and stated in NOVELTY:
         yield NOVELTY[stated]
 
 
 def age(perception: Perception, now: datetime) -> Iterator[Summand]:
-    """Return how much older than the newest it is."""
+    """Yield the summand for a perception that is older than the newest one."""
     passed = (now - perception.at).total_seconds()
     for seconds, change, words in AGES:
         if passed > seconds:

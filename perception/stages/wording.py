@@ -1,8 +1,8 @@
-"""Wording of perceptions: which words name a thing, and how much two texts are alike.
+"""Wording of perceptions: the words that name a thing, and the similarity of two texts.
 
-Likeness is the Jaccard index of single words and pairs of words, taken from a bottom-k sketch (Cohen and
-Kaplan, "Summarizing data using bottom-k sketches", PODC 2007; exact up to `SKETCH` marks); candidates are
-found by prefix filtering (Chaudhuri et al., "A primitive operator for similarity joins", ICDE 2006).
+Similarity is the Jaccard index of single words and pairs of words, computed from a bottom-k sketch (Cohen and Kaplan,
+"Summarizing data using bottom-k sketches", PODC 2007; exact up to `SKETCH` marks). Candidates come from prefix
+filtering (Chaudhuri et al., "A primitive operator for similarity joins", ICDE 2006).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from zlib import crc32
 from spar.data.patterns import MOMENT, TIME_OF_DAY, UUID
 from spar.types import Perception
 
-NEAR_CHARACTERS = 10_000  # wording is compared up to here; what follows must be equal
-SKETCH = 64  # marks kept of a text: an error of about 0.04 at a likeness of 0.9
-PREFIX = 8  # marks under which a text is found again
+NEAR_CHARACTERS = 10_000  # characters whose wording is compared; the text after them must be equal
+SKETCH = 64  # marks in the sketch of a text: an error of about 0.04 at a similarity of 0.9
+PREFIX = 8  # marks under which a text is indexed
 
-#: Words that say how a thing is, and not which: texts that differ in one of these are never nearly the same.
+#: Words that describe the state of a thing: texts that differ in one of these are never similar.
 TELLING = frozenset(
     b"not no never cannot isn aren wasn won don doesn didn "
     b"ok okay good bad healthy unhealthy normal abnormal high low up down on off open opened closed full empty "
@@ -36,36 +36,35 @@ TELLING = frozenset(
     b"accepted rejected approved denied added changed removed created deleted true false null yes "
     b"debug info warning error critical fatal".split()
 )
-#: Words that name nothing.
+#: Words without a meaning of their own.
 EMPTY = frozenset(
     b"a an the is are was were be been being it its has have had "
     b"now of at in to for by and or with as that this".split()
 )
 
-#: Moments and random identifiers, which differ between texts without making them different.
+#: Times and random identifiers; texts that differ only in these are the same.
 _NOISE = re.compile("|".join((MOMENT, TIME_OF_DAY, UUID)).encode(), re.IGNORECASE)
 _TOKENS = re.compile(rb"[0-9a-z_\x80-\xff]+|[^\s0-9a-z_\x80-\xff]")
-#: Numbers that measure: with a unit, or a decimal point. Others may name something, as in "order 1001".
+#: Measured numbers: with a unit or a decimal point. Other numbers may name something, as in "order 1001".
 _MEASURED = re.compile(
     rb"(?<![\w.])\d{1,20}(?:\.\d{1,20})?\s?(?:%|(?:ms|s|min|h|[kmgt]?i?b|[kmgt]?hz)\b)|(?<![\w.])\d{1,20}\.\d{1,20}(?![\w.])"
 )
-#: What is no plain word, from blank to blank: it holds a digit, a capital letter or a sign that is no punctuation.
+#: Special words between blanks: they hold a digit, a capital letter or a sign that is not punctuation.
 _SPECIAL = re.compile(rb"(?<!\S)(?![(\"']{0,2}[a-z]+(?:'[a-z]+)?[.,;:!?)\"']{0,3}(?!\S))\S+")
 _DATA = re.compile(rb"\"\s{0,3}:")
 _TRACEBACK = "Traceback (most recent call last)"
 
 
 def naming(perception: Perception) -> frozenset[bytes]:
-    """Return the words that say which thing it is about, without those that say how it is and without measured
-    numbers."""
+    """Return the words that identify the thing, without words for its state and without measured numbers."""
     content = perception.content
-    if isinstance(content, (Mapping, list, tuple)):  # names of fields name nothing of the thing
+    if isinstance(content, (Mapping, list, tuple)):  # the names of fields do not identify the thing
         return words_of("\n".join(_leaves(content)))
     return words_of(text_of(perception))
 
 
 def _leaves(content: object) -> Iterator[str]:
-    """Return the values in data as texts, up to `NEAR_CHARACTERS` of them."""
+    """Yield the values in data as texts, at most `NEAR_CHARACTERS` of them."""
     left, count = [content], 0
     while left and count < NEAR_CHARACTERS:
         value, count = left.pop(), count + 1
@@ -78,37 +77,38 @@ def _leaves(content: object) -> Iterator[str]:
 
 
 def words_of(text: str) -> frozenset[bytes]:
-    """Return the words of a text that name something."""
-    head = _MEASURED.sub(b"@", _quieted(text).lower())
+    """Return the words of a text that may identify something."""
+    head = _MEASURED.sub(b"@", _masked(text).lower())
     return (
         frozenset(token for token in _TOKENS.findall(head) if token[0] > 0x7F or token[:1].isalnum()) - TELLING - EMPTY
     )
 
 
-def _quieted(text: str) -> bytes:
-    """Return the beginning of a text without what may differ."""
+def _masked(text: str) -> bytes:
+    """Return the beginning of a text with times and identifiers masked."""
     return _NOISE.sub(b"@", text[:NEAR_CHARACTERS].encode("utf-8", "surrogatepass"))
 
 
 def is_comparable(perception: Perception) -> bool:
-    # A key says what is the same, so two keys say what is not; so do two words of an alert, or of a mail.
+    # Perceptions with a key are the same only by their key. One different word can change an alert or a mail.
     if perception.key is not None or not (perception.kind == "" or perception.kind.startswith("log.")):
         return False
-    if "template" in perception.attributes:  # another template is another thing
+    if "template" in perception.attributes:  # lines of different templates are different things
         return False
     return isinstance(perception.content, str) and not _is_data(perception.content)
 
 
 def _is_data(text: str) -> bool:
-    """Return whether a text holds data: it is an object or a list, or there are names with values in it."""
+    """Return whether a text holds data: an object, a list, or names with values."""
     ends = text.lstrip()[:1] + text.rstrip()[-1:]
     return ends in ("{}", "[]") or _DATA.search(text[:NEAR_CHARACTERS].encode("utf-8", "surrogatepass")) is not None
 
 
 def wording(perception: Perception) -> tuple[int, array[int]]:
-    """A bucket, within which texts may be alike at all, and the sketch of the text: its lowest marks in order."""
+    """Return a bucket and the sketch of the text, which is its lowest marks in order. Only texts of one bucket can be
+    similar."""
     text = perception.content
-    head = _quieted(text)
+    head = _masked(text)
     tokens = _TOKENS.findall(head.lower())
     telling: list[object] = [*sorted(TELLING.intersection(tokens)), *_SPECIAL.findall(head), text[NEAR_CHARACTERS:]]
     if _TRACEBACK in text:
@@ -125,7 +125,7 @@ def wording(perception: Perception) -> tuple[int, array[int]]:
 
 
 def postings(bucket: int, sketch: array[int], similarity: float) -> Iterator[int]:
-    """Return the marks by which a text is filed: two texts that are alike enough share one of them."""
+    """Yield the marks under which a text is indexed: two similar texts share at least one of them."""
     size = len(sketch)
     prefix = size - ceil(similarity * size - 1e-9) + 1
     for mark in sketch[: min(prefix, PREFIX)]:
@@ -133,7 +133,8 @@ def postings(bucket: int, sketch: array[int], similarity: float) -> Iterator[int
 
 
 def likeness(marks: set[int], sketch: array[int], other: array[int]) -> float:
-    """Return the Jaccard index 0..1 of two texts (`marks` is `sketch` as a set), as far as both sketches reach."""
+    """Return the Jaccard index 0..1 of two texts, in the range that both sketches cover; `marks` is `sketch` as a
+    set."""
     shared = len(marks.intersection(other))
     size, other_size = len(sketch), len(other)
     if size == SKETCH or other_size == SKETCH:
@@ -144,7 +145,7 @@ def likeness(marks: set[int], sketch: array[int], other: array[int]) -> float:
 
 
 def text_of(perception: Perception) -> str:
-    """Return the content as text, the same for equal content. What cannot be read is like nothing else."""
+    """Return the content as text, the same for equal content. Content that cannot be read equals nothing else."""
     content = perception.content
     if isinstance(content, str):
         return content
@@ -158,9 +159,9 @@ def text_of(perception: Perception) -> str:
 
 
 def digest(parts: tuple[object, ...], size: int) -> bytes:
-    # The representation of a tuple keeps its parts apart and has no lone surrogates left.
+    # The representation of a tuple separates its parts, and the encoding replaces lone surrogates.
     return blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=size).digest()
 
 
-#: The sketch of a text that is compared with none.
+#: Sketch of a text that is not compared.
 NOTHING = array("I")

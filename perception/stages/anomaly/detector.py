@@ -1,11 +1,11 @@
-"""How far a value is from the usual at this time of the day, and how rare that is in its series.
+"""Detector of rare values: the distance of a value from the usual at this time of the day, and its rarity in the
+series.
 
-The distance of a value (the mean of it and the one before) to the median of the values at the same time of the last
-days is turned into a rarity: the share of the series' last distances that were as large (a conformal p-value;
+The value (the mean of it and the one before) is compared with the median of the values at the same time of the last
+days. The rarity of that distance is the share of the series' last distances that were as large (a conformal p-value;
 Laxhammar and Falkman, "Conformal prediction for distribution-independent anomaly detection", 2010; Burnaev and
 Ishimtsev, "Conformalized density- and distance-based anomaly detection in time-series data", 2016). So one threshold
-fits all series, whatever their unit. State is bounded; times may be irregular, have gaps, or come from a clock that is
-wrong.
+fits all series, in any unit. State is bounded; times may be irregular, have gaps, or come from a wrong clock.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from statistics import median
 from msgspec import Struct
 
 DAY = 86_400.0
-DAYS = 3  # days looked back
-SLOT = 300.0  # seconds of a day that are one time of the day, at least
-FIRST = 20  # points from which the usual interval is learnt
-SCORES = 8_000  # distances among which one is rare or not
-LEAST_SCORES = 30  # distances without which nothing is rare
+DAYS = 3  # earlier days that a value is compared with
+SLOT = 300.0  # least seconds of a slot, which is one time of the day
+FIRST = 20  # points from which the usual interval is computed
+SCORES = 8_000  # latest distances that a new one is compared with
+LEAST_SCORES = 30  # distances that are needed before any is rare
 MOST_RARITY = 4.0  # powers of ten
 
 
 class Judged(Struct, frozen=True):
-    """A value beside the usual: `rarity` in powers of ten (3.0: one in a thousand), `low` and `high` of the values at
-    this time of the last `days` days."""
+    """Comparison of a value with the usual: `rarity` in powers of ten (3.0: one in a thousand), `low` and `high` of
+    the values at this time of the last `days` days."""
 
     rarity: float
     low: float
@@ -38,12 +38,12 @@ class Judged(Struct, frozen=True):
 
 
 class Rarity:
-    """How rare a distance is among the last `SCORES`."""
+    """Rarity of a distance among the last `SCORES` distances."""
 
     __slots__ = ("_one", "ordered", "place", "ring")
 
     def __init__(self) -> None:
-        self.ring = array("f")  # as they came; `place` is the oldest once it is full
+        self.ring = array("f")  # in the order of arrival; `place` is the oldest once it is full
         self.ordered = array("f")
         self.place = 0
         self._one = array("f", [0.0])
@@ -51,7 +51,7 @@ class Rarity:
     def __call__(self, distance: float) -> float:
         """Return the rarity 0..`MOST_RARITY` of a distance, and remember it."""
         self._one[0] = distance
-        distance = self._one[0]  # as it is remembered
+        distance = self._one[0]  # with the precision of the stored distances
         ordered = self.ordered
         size = len(ordered)
         first = bisect_left(ordered, distance)
@@ -68,18 +68,19 @@ class Rarity:
 
 
 class Detector:
-    """The detector of one series."""
+    """Detector of one series."""
 
     __slots__ = ("a_day", "crowd", "early", "former", "rarity", "slots", "values", "width")
 
     def __init__(self) -> None:
         self.rarity = Rarity()
         self.early: list[tuple[float, float]] = []  # points until the interval is known
-        self.width = 0.0  # seconds of a slot; 0 while it is not known
-        self.a_day = 0
+        self.width = 0.0  # seconds of a slot; 0 while the interval is unknown
+        self.a_day = 0  # slots of a day
         self.crowd = 1.0  # points that usually come in a slot
         self.former: float | None = None
-        self.slots = array("q")  # a ring over the last days: which slot stands at a place, and its last value
+        # A ring over the last days: the number of the slot at each place, and its last value.
+        self.slots = array("q")
         self.values = array("d")
 
     def __call__(self, at: float, value: float) -> Judged:
@@ -96,9 +97,9 @@ class Detector:
         days, slots, values, size = 0, self.slots, self.values, len(self.slots)
         for before in range(1, DAYS + 1):
             same, count = slot - before * self.a_day, len(past)
-            for one in (same - 1, same, same + 1):
-                place = one % size
-                if slots[place] == one:  # else nothing is known of it
+            for slot_then in (same - 1, same, same + 1):
+                place = slot_then % size
+                if slots[place] == slot_then:  # else the place holds another slot
                     past.append(values[place])
             days += len(past) > count
         if past:
@@ -124,12 +125,12 @@ class Detector:
         self.early = []
 
     def resume(self, width: float) -> None:
-        """Set the seconds of a slot; the ring is empty after it."""
+        """Set the seconds of a slot; the ring is empty afterwards."""
         self.width, self.a_day = width, max(round(DAY / width), 1)
         size = DAYS * self.a_day + 2
         self.slots, self.values = array("q", [-1]) * size, array("d", [0.0]) * size
 
     def _keep(self, slot: int, value: float) -> None:
-        # Whatever stands there goes, also if it claims to be newer: a clock that was wrong once heals.
+        # Overwrite the place even if its slot has a later time: so a wrong clock does no lasting harm.
         place = slot % len(self.slots)
         self.slots[place], self.values[place] = slot, value

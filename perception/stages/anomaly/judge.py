@@ -1,9 +1,10 @@
-"""Stage 2: a number is compared with the same time of the last days, and told when it is rare, once per episode.
+"""Stage 2: compares a number with the same time of the last days, and reports a rare one, once per episode.
 
-Every perception with a number in `attributes["value"]` is a point of the series named by `attributes["series"]`, else
-of its subject or kind. One with `attributes["reading"]` is nothing but a measurement: it ends here unless an episode
-opens or closes with it, and then becomes a perception of kind "anomaly.opened" or "anomaly.closed" with a sentence for
-people. Others go on as they are, with `attributes["anomaly"]` where one opens or closes. Time is what the points say.
+Every perception with a number in `attributes["value"]` is a point of a series. The series has the name in
+`attributes["series"]`, else the subject or kind. A perception with `attributes["reading"]` is only a measurement: the
+stage removes it unless it opens or closes an episode. Then it becomes a perception of kind "anomaly.opened" or
+"anomaly.closed" with a sentence for people. Others are passed on, with `attributes["anomaly"]` where an episode opens
+or closes. The time is that of the points.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from perception.stages.dedup import MESSAGE, Decision, StageResult, with_attribu
 from spar.data.bounded import SharedDict
 from spar.types import Perception, replace
 
-SAVED_EVERY = 3_600.0  # seconds of points after which a series is written again
-SHOWN = 120  # characters of a series' name
+SAVED_EVERY = 3_600.0  # seconds, by the times of the points, after which a series is written again
+SHOWN = 120  # bound of the characters of a series' name
 
 
 class AnomalySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.anomaly]`: told is what comes once in `rarity` points, of those five minutes apart or more; of what
-    comes more often, once in as many more. `series`: how many are kept, each with three days.
-    """
+    """Settings `[perception.anomaly]`: a value is reported that comes once in `rarity` points, where points are five
+    minutes or more apart; in a series with more points, once in proportionally more. `series`: number of series that
+    are stored, each with three days."""
 
     enabled: bool = True
     rarity: Annotated[float, Meta(ge=2, le=10_000)] = 300.0
@@ -36,31 +37,31 @@ class AnomalySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SeriesWindow:
-    """The series that are known; the only thing that `judge` changes. `changed` are those to be written, None for one
-    that is forgotten. Where they are too many, the source that has most loses one."""
+    """The known series; the only object that `judge` changes. `changed` holds the series to write, None for a
+    forgotten one. When there are too many series, the source with the most loses one."""
 
     def __init__(self, settings: AnomalySettings) -> None:
         self.known: SharedDict[str, NumberSeries] = SharedDict(settings.series)
         self.changed: dict[str, NumberSeries | None] = {}
 
     def shed(self) -> int:
-        """Forget the older half, for want of memory; how many that were."""
+        """Forget the older half to free memory, and return their number."""
         older = self.known.shed()
         self.changed.update((series.key, None) for series in older)
         return len(older)
 
     def unsaved(self) -> Iterator[tuple[str, Any]]:
-        """Return the rows to be written, None for one to be deleted; they are not given twice."""
+        """Yield each row that changed since the last call, None for a row to delete."""
         changed, self.changed = self.changed, {}
         for key, series in changed.items():
             yield key, None if series is None else series.row()
 
     def settle(self) -> None:
-        """Have every series written that has gone on since."""
-        self.changed.update((each.key, each) for each in self.known.values() if each.last > each.saved_at)
+        """Mark every series with new points for writing."""
+        self.changed.update((series.key, series) for series in self.known.values() if series.last > series.saved_at)
 
     def restore(self, rows: Mapping[str, Any]) -> None:
-        """Take up the rows that were written. A row that cannot be read is left out."""
+        """Load the stored rows; a row that cannot be read is left out."""
         for key, row in rows.items():
             try:
                 series = NumberSeries.read(key, row)
@@ -70,15 +71,15 @@ class SeriesWindow:
 
 
 def judge(window: SeriesWindow, settings: AnomalySettings, perceptions: Sequence[Perception]) -> StageResult:
-    """Let readings end here unless an anomaly opens or closes with them."""
+    """Remove readings unless an anomaly opens or closes with them."""
     threshold = log10(settings.rarity)
-    kept: list[Perception] = []
+    remaining: list[Perception] = []
     decisions: list[Decision] = []
     notes = {"measured": 0, "opened": 0, "closed": 0, "forgotten": 0}
     for perception in perceptions:
         attributes = perception.attributes
         if not attributes or "value" not in attributes or perception.kind == MESSAGE:
-            kept.append(perception)
+            remaining.append(perception)
             continue
         value = _number(attributes["value"])
         if value is None:
@@ -86,7 +87,7 @@ def judge(window: SeriesWindow, settings: AnomalySettings, perceptions: Sequence
                 shown = f"{attributes['value']!r:.40}" if isinstance(attributes["value"], (int, float)) else "no number"
                 decisions.append(_dropped(perception, f"its value is no finite number ({shown})"))
             else:
-                kept.append(perception)
+                remaining.append(perception)
             continue
         name = _name(perception)
         key = _key(perception, name)
@@ -104,16 +105,16 @@ def judge(window: SeriesWindow, settings: AnomalySettings, perceptions: Sequence
             series.saved_at = at
         if turn:
             notes[turn] += 1
-            kept.append(_told(perception, series, name, value, judged, turn))
+            remaining.append(_with_anomaly(perception, series, name, value, judged, turn))
         elif attributes.get("reading") is True:
             notes["measured"] += 1
         else:
-            kept.append(perception)
-    return StageResult(kept, decisions, notes["opened"] + notes["closed"], [], notes)
+            remaining.append(perception)
+    return StageResult(remaining, decisions, notes["opened"] + notes["closed"], [], notes)
 
 
 def sentence(name: str, value: float, judged: Judged, turn: str) -> str:
-    """Return a number beside the usual, in words for people."""
+    """Return a sentence for people that compares a number with the usual."""
     days = "the day before" if judged.days == 1 else f"the last {judged.days} days"
     usual = f"at this hour of {days} {judged.low:.4g} to {judged.high:.4g}" if judged.days else "not known at this hour"
     if turn == "closed":
@@ -121,7 +122,7 @@ def sentence(name: str, value: float, judged: Judged, turn: str) -> str:
     return f"{name} {value:.4g}; {usual}; rarity 1 in {round(10**judged.rarity):,}"
 
 
-def _told(
+def _with_anomaly(
     perception: Perception, series: NumberSeries, name: str, value: float, judged: Judged, turn: str
 ) -> Perception:
     anomaly = {
@@ -135,13 +136,13 @@ def _told(
     }
     if turn == "closed":
         anomaly["seconds"] = max(perception.at.timestamp() - series.opened_at, 0.0)
-    told = with_attributes(perception, anomaly=anomaly, **({"novelty": "value"} if turn == "opened" else {}))
+    perception_now = with_attributes(perception, anomaly=anomaly, **({"novelty": "value"} if turn == "opened" else {}))
     if perception.attributes.get("reading") is not True:
-        return told
-    attributes = {**told.attributes, "level": "high" if turn == "opened" else "normal"}
+        return perception_now
+    attributes = {**perception_now.attributes, "level": "high" if turn == "opened" else "normal"}
     del attributes["reading"]
     return replace(
-        told,
+        perception_now,
         kind=f"anomaly.{turn}",
         content=sentence(name, value, judged, turn),
         subject=perception.subject or name,

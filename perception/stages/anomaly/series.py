@@ -10,9 +10,9 @@ from zlib import compress, decompress
 
 from perception.stages.anomaly.detector import SCORES, Detector, Judged
 
-REST = 100  # points after an anomaly in which only a rarer one is told
-RARER = 1.05  # how many times as rare
-RAREST = 3.85  # powers of ten: about the largest of the last distances; more cannot be asked for
+REST = 100  # points after an anomaly in which only a rarer one is reported
+RARER = 1.05  # factor by which it must be rarer
+RAREST = 3.85  # powers of ten: about the largest of the last distances, so the threshold cannot be higher
 CALM = 10  # usual points that end an episode
 
 Turn = Literal["opened", "closed", ""]
@@ -21,32 +21,43 @@ Turn = Literal["opened", "closed", ""]
 class NumberSeries:
     """One series: an episode opens with the first value that is rare enough, and closes after `CALM` usual ones.
 
-    `saved_at` is when its row was last to be written (seconds since 1970, of its points); `source` is whose it is, ""
-    in rows that do not say so.
+    `saved_at` is the time when its row was last due for writing, in seconds since 1970, by the times of its points.
+    `source` is the source of the points, "" in rows without one.
     """
 
-    __slots__ = ("_at", "_calm", "_detector", "_points", "is_open", "key", "last", "opened_at",
-                 "saved_at", "source", "told")  # fmt: skip
+    __slots__ = (
+        "_at",
+        "_calm",
+        "_detector",
+        "_points",
+        "is_open",
+        "key",
+        "last",
+        "last_rarity",
+        "opened_at",
+        "saved_at",
+        "source",
+    )  # fmt: skip
 
     def __init__(self, key: str = "", source: str = "") -> None:
         self.key, self.source = key, source
         self._detector = Detector()
-        self._points, self._at, self.told, self._calm = 0, -REST - 1, 0.0, 0
+        self._points, self._at, self.last_rarity, self._calm = 0, -REST - 1, 0.0, 0
         self.is_open = False
         self.opened_at = self.saved_at = self.last = 0.0
 
     def add(self, at: float, value: float, threshold: float) -> tuple[Judged, Turn]:
-        """Judge a finite value; returns how it stands to the usual, and whether an episode opened or closed with it."""
+        """Judge a finite value; return its comparison with the usual, and whether it opened or closed an episode."""
         judged = self._detector(at, value)
         self._points += 1
         self.last = at
         if self._points - self._at > REST:
-            self.told = 0.0
-        # What is rare is rare in time: of points that come more often, one in as many more.
+            self.last_rarity = 0.0
+        # The threshold is about time: for points that come more often, it grows in proportion.
         is_rare = judged.rarity >= min(threshold + log10(self._detector.crowd), RAREST)
         turn: Turn = ""
-        if judged.rarity > RARER * self.told:
-            self.told, self._at = judged.rarity, self._points
+        if judged.rarity > RARER * self.last_rarity:
+            self.last_rarity, self._at = judged.rarity, self._points
             if is_rare and not self.is_open:
                 self.is_open, self.opened_at, turn = True, at, "opened"
         self._calm = 0 if is_rare else self._calm + 1
@@ -55,11 +66,11 @@ class NumberSeries:
         return judged, turn
 
     def row(self) -> list[Any]:
-        """Return what is remembered, JSON-able."""
+        """Return the state as a JSON-able row."""
         one, rarity = self._detector, self._detector.rarity
         ring = rarity.ring[rarity.place :] + rarity.ring[: rarity.place]
         return [
-            [self._points, self._at, self.told, self._calm, self.is_open, self.opened_at, self.last],
+            [self._points, self._at, self.last_rarity, self._calm, self.is_open, self.opened_at, self.last],
             [one.width, one.crowd, one.former, one.early],
             [_packed(one.slots), _packed(one.values), _packed(ring)],
             self.source.encode("utf-8", "replace").decode(),
@@ -67,11 +78,16 @@ class NumberSeries:
 
     @staticmethod
     def read(key: str, row: Any) -> NumberSeries:
-        """Return the series of a row. Raises: TypeError, ValueError for what is none."""
+        """Return the series of a row. Raises: TypeError, ValueError for an invalid row."""
         series = NumberSeries(key, str(row[3]) if len(row) > 3 else "")
         one = series._detector
-        points, at, told, calm, is_open, opened_at, last = row[0]
-        series._points, series._at, series.told, series._calm = int(points), int(at), float(told), int(calm)
+        points, at, last_rarity, calm, is_open, opened_at, last = row[0]
+        series._points, series._at, series.last_rarity, series._calm = (
+            int(points),
+            int(at),
+            float(last_rarity),
+            int(calm),
+        )
         series.is_open, series.opened_at, series.last = bool(is_open), float(opened_at), float(last)
         series.saved_at = series.last
         width, crowd, former, early = row[1]

@@ -1,14 +1,14 @@
-"""Stage 1: ten thousand log lines of one kind are one perception; a kind never seen before is noticed at once.
+"""Stage 1: collapses ten thousand log lines of one kind into one perception, and marks a kind that was never seen
+before.
 
-Only lines of logs go this way: perceptions of text whose kind one of `kinds` fits, or whose sensor asks for it by the
-attribute `lines = "templates"`; `lines = "each"` keeps a sensor's lines apart. Prose, data and messages are left
-alone.
+The stage takes only log lines: text whose kind fits one of `kinds`, or whose sensor sets the attribute `lines =
+"templates"`; `lines = "each"` keeps the lines of a sensor apart. Prose, data and messages are passed on unchanged.
 
-The first line of a template in a batch stands for the others, with the attributes `template` (as people read it),
-`template_id`, `count`, `rate` (lines a second since it was told last) and up to three `examples`. One that goes on is
-told again when `seconds` have passed since, with the number of the lines since then. `novelty` is "template" on one
-that was never seen before. Each minute of a template that has ended becomes a reading for the stage `anomaly`. Time is
-what the lines say. Templates are told apart by session, trust, source, subject and kind.
+The first line of a template in a batch represents the others. It gets the attributes `template` (in a form for
+people), `template_id`, `count`, `rate` (lines a second since the last report) and up to three `examples`. A template
+that goes on is reported again after `seconds`, with the number of the lines since then. `novelty` is "template" for a
+template that was never seen before. Each finished minute of a template becomes a reading for the stage `anomaly`. The
+time is that of the lines. Each combination of session, trust, source, subject and kind has its own templates.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from perception.stages.templates.masking import shown, words_of_line
 from perception.stages.templates.tree import Template, TemplateTree, standing
 from spar.types import Perception
 
-EXAMPLES, EXAMPLE_LENGTH = 3, 500  # told with a template; characters of each
+EXAMPLES, EXAMPLE_LENGTH = 3, 500  # examples in a report of a template; characters of each
 MINUTE = 60.0  # seconds over which a rate is counted
-BEHIND = 3600.0  # seconds that a line may be older than the last one told, before the clock is taken for set back
+BEHIND = 3600.0  # seconds that a line may be older than the last reported one; more means that the clock was set back
 
 
 class TemplateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.templates]`: lines of these `kinds` are told by their template, again each `seconds`.
+    """Settings `[perception.templates]`: lines of these `kinds` are reported by their template, again after each
+    `seconds`.
 
-    `most`: templates that are kept.
+    `most`: number of templates that are stored.
     """
 
     enabled: bool = True
@@ -42,8 +43,8 @@ class TemplateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     most: Annotated[int, Meta(ge=1, le=100_000)] = 5_000
 
 
-class _Told:
-    """A template in the batch: the place of the line that stands for it, and what came besides."""
+class _Group:
+    """Lines of a template in one batch: the position of the line that represents them, and the other lines."""
 
     __slots__ = ("count", "examples", "first", "is_new", "last", "others", "place")
 
@@ -56,9 +57,9 @@ class _Told:
 
 
 class TemplateWindow:
-    """The templates known between two batches; the only thing that `collapse` changes.
+    """Templates that are known between two batches; the only object that `collapse` changes.
 
-    `changed` are the numbers of the templates whose row is not written yet.
+    `changed` holds the templates whose row is not written yet, by number; None for a forgotten one.
     """
 
     def __init__(self, settings: TemplateSettings) -> None:
@@ -66,35 +67,35 @@ class TemplateWindow:
         self.changed: dict[int, Template | None] = {}
 
     def unsaved(self) -> Iterator[tuple[str, Any]]:
-        """Return the rows to be written, None for one to be deleted; they are not given twice."""
+        """Yield each row that changed since the last call, None for a row to delete."""
         changed, self.changed = self.changed, {}
         for number, template in changed.items():
             yield str(number), None if template is None else _row(template)
 
     def forget(self) -> None:
-        """Note that the rows of templates that are no more are to be deleted."""
+        """Mark the rows of merged and evicted templates for deletion."""
         for template in (*self.tree.merged, *self.tree.evicted):
             self.changed[template.id] = None
         self.tree.merged.clear()
         self.tree.evicted.clear()
 
     def restore(self, rows: Mapping[str, Any]) -> None:
-        """Take up the rows that were written. A row that cannot be read is left out."""
-        self.tree.restore(template for key, row in rows.items() if (template := _read(key, row)) is not None)
+        """Load the stored rows; a row that cannot be read is left out."""
+        self.tree.restore(template for key, row in rows.items() if (template := _template_of(key, row)) is not None)
 
 
 def collapse(window: TemplateWindow, settings: TemplateSettings, perceptions: Sequence[Perception]) -> StageResult:
-    """Let one line stand for all of its template; returns also the readings of its rate."""
-    kept: list[Perception] = []
+    """Let one line represent all lines of its template; return also the readings of its rate."""
+    remaining: list[Perception] = []
     decisions: list[Decision] = []
     readings: list[Perception] = []
-    told: dict[Template, _Told] = {}
+    groups: dict[Template, _Group] = {}
     former, is_asked = None, False
     for perception in perceptions:
-        if perception.kind != former:  # most of a batch are of one kind
+        if perception.kind != former:  # most perceptions of a batch have the same kind
             former, is_asked = perception.kind, settings.kinds.fits(perception.kind)
         if not _is_line(perception, is_asked):
-            kept.append(perception)
+            remaining.append(perception)
             continue
         line: str = perception.content
         scope = (perception.session, perception.trust, perception.source, perception.subject or "", perception.kind)
@@ -103,25 +104,25 @@ def collapse(window: TemplateWindow, settings: TemplateSettings, perceptions: Se
         times = count_of(perception) if perception.attributes else 1
         template.count += times
         _count_minute(template, int(at // MINUTE), times, perception, readings)
-        if (known := told.get(template)) is not None:
-            known.count += times
-            known.first, known.last = min(known.first, at), max(known.last, at)
-            known.others.append(perception)
-            if len(known.examples) < EXAMPLES:
-                known.examples.append(line[:EXAMPLE_LENGTH])
+        if (group := groups.get(template)) is not None:
+            group.count += times
+            group.first, group.last = min(group.first, at), max(group.last, at)
+            group.others.append(perception)
+            if len(group.examples) < EXAMPLES:
+                group.examples.append(line[:EXAMPLE_LENGTH])
         elif template.told_at is not None and -BEHIND <= at - template.told_at < settings.seconds:
             template.hidden += times
             window.changed[template.id] = template
             decisions.append(_dropped(perception, _reason(template, template.told_id), template.told_id))
         else:
-            told[template] = _Told(len(kept), at, perception, is_new)
-            kept.append(perception)
-    gone = _tell(window, settings, told, kept, decisions)
+            groups[template] = _Group(len(remaining), at, perception, is_new)
+            remaining.append(perception)
+    gone = _describe(window, settings, groups, remaining, decisions)
     if gone:
-        kept = [perception for place, perception in enumerate(kept) if place not in gone]
-    notes = {"new": sum(one.is_new for one in told.values()), "forgotten": len(window.tree.evicted)}
+        remaining = [perception for place, perception in enumerate(remaining) if place not in gone]
+    notes = {"new": sum(group.is_new for group in groups.values()), "forgotten": len(window.tree.evicted)}
     window.forget()
-    return StageResult(kept, decisions, len(told) - len(gone), readings, notes)
+    return StageResult(remaining, decisions, len(groups) - len(gone), readings, notes)
 
 
 def _is_line(perception: Perception, is_asked: bool) -> bool:
@@ -135,66 +136,67 @@ def _is_line(perception: Perception, is_asked: bool) -> bool:
 
 
 def _is_json(text: str) -> bool:
-    """Return whether a line is an object or a list, which is data; "[notice] …" is none."""
+    """Return whether a line is a JSON object or list; "[notice] …" is not."""
     ends = text[0] + text.rstrip()[-1:]
     return ends == "{}" or (ends == "[]" and text[1:].lstrip()[:1] in ("{", "[", '"', "]", ""))
 
 
-def _tell(
+def _describe(
     window: TemplateWindow,
     settings: TemplateSettings,
-    told: dict[Template, _Told],
-    kept: list[Perception],
+    groups: dict[Template, _Group],
+    remaining: list[Perception],
     decisions: list[Decision],
 ) -> set[int]:
-    """Give those that stand for a template what they stand for; returns the places of those that stand for nothing."""
+    """Add the count, rate and examples of each group to the line that represents it; return the positions of lines
+    that another group's line represents."""
     gone: set[int] = set()
-    for template, one in _joined(told, kept, gone).items():
-        perception = kept[one.place]
-        count = one.count + template.hidden
-        goes_on = template.told_at is not None and one.first - template.told_at <= 2 * settings.seconds
-        begun = min(one.first, template.told_at) if goes_on and template.told_at is not None else one.first
-        template.hidden, template.told_at, template.told_id = 0, one.first, perception.id
-        template.example = template.example or one.examples[0]
+    for template, group in _joined(groups, remaining, gone).items():
+        perception = remaining[group.place]
+        count = group.count + template.hidden
+        goes_on = template.told_at is not None and group.first - template.told_at <= 2 * settings.seconds
+        begin = min(group.first, template.told_at) if goes_on and template.told_at is not None else group.first
+        template.hidden, template.told_at, template.told_id = 0, group.first, perception.id
+        template.example = template.example or group.examples[0]
         window.tree.use(template)
         window.changed[template.id] = template
-        found: dict[str, Any] = {"template": shown(template.words, one.examples[0]), "template_id": template.id}
+        attributes: dict[str, Any] = {"template": shown(template.words, group.examples[0]), "template_id": template.id}
         if count > 1:
-            found["count"], found["examples"] = count, one.examples
-            found["rate"] = round(count / max(one.last - begun, 1.0), 3)
-        if one.is_new:
-            found["novelty"] = "template"
-        kept[one.place] = with_attributes(perception, **found)
+            attributes["count"], attributes["examples"] = count, group.examples
+            attributes["rate"] = round(count / max(group.last - begin, 1.0), 3)
+        if group.is_new:
+            attributes["novelty"] = "template"
+        remaining[group.place] = with_attributes(perception, **attributes)
         reason = _reason(template, perception.id)
-        decisions += [_dropped(other, reason, perception.id) for other in one.others]
+        decisions += [_dropped(other, reason, perception.id) for other in group.others]
     return gone
 
 
-def _joined(told: dict[Template, _Told], kept: list[Perception], gone: set[int]) -> dict[Template, _Told]:
-    """Join those of templates that have become one within the batch."""
-    joined: dict[Template, _Told] = {}
-    for template, one in told.items():
+def _joined(groups: dict[Template, _Group], remaining: list[Perception], gone: set[int]) -> dict[Template, _Group]:
+    """Join the groups whose templates were merged within the batch."""
+    joined: dict[Template, _Group] = {}
+    for template, group in groups.items():
         template = standing(template) or template
-        first = joined.setdefault(template, one)
-        if first is not one:
-            first.count += one.count
-            first.first, first.last = min(first.first, one.first), max(first.last, one.last)
-            first.examples = [*first.examples, *one.examples][:EXAMPLES]
-            first.others += [kept[one.place], *one.others]
-            gone.add(one.place)
+        first = joined.setdefault(template, group)
+        if first is not group:
+            first.count += group.count
+            first.first, first.last = min(first.first, group.first), max(first.last, group.last)
+            first.examples = [*first.examples, *group.examples][:EXAMPLES]
+            first.others += [remaining[group.place], *group.others]
+            gone.add(group.place)
     return joined
 
 
 def _count_minute(
     template: Template, minute: int, times: int, perception: Perception, readings: list[Perception]
 ) -> None:
-    """Count a line in its minute; a minute that has ended is a reading of the template's rate."""
+    """Count a line in its minute; a finished minute becomes a reading of the template's rate."""
     if template.minute is None or minute <= template.minute:
         template.minute = minute if template.minute is None else template.minute
         template.in_minute += times
         return
     readings.append(_reading(template, template.minute, template.in_minute, perception))
-    if minute > template.minute + 1:  # none came in the minutes between: one of them says so
+    if minute > template.minute + 1:  # no line came in between: one reading of 0 reports that
         readings.append(_reading(template, minute - 1, 0, perception))
     template.minute, template.in_minute = minute, times
 
@@ -229,18 +231,17 @@ def _dropped(perception: Perception, reason: str, into: str) -> Decision:
 
 
 def _row(template: Template) -> list[Any]:
-    one = template
-    scope = [_plain(word) for word in one.scope]
-    counts = [one.count, one.hidden, one.minute, one.in_minute, one.told_at]
-    return [scope, list(one.words), counts, one.told_id, _plain(one.example)]
+    scope = [_plain(word) for word in template.scope]
+    counts = [template.count, template.hidden, template.minute, template.in_minute, template.told_at]
+    return [scope, list(template.words), counts, template.told_id, _plain(template.example)]
 
 
 def _plain(text: str) -> str:
-    # A lone surrogate, which a stranger's line may hold, cannot be written.
+    # A lone surrogate in an untrusted line cannot be written.
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _read(key: str, row: Any) -> Template | None:
+def _template_of(key: str, row: Any) -> Template | None:
     try:
         scope, words, (count, hidden, minute, in_minute, told_at), told_id, example = row
         template = Template(int(key), tuple(map(str, scope)), tuple(map(str, words)), str(example))

@@ -1,7 +1,7 @@
-"""Masks for what varies in a line: times, addresses, identifiers, durations, numbers, paths.
+"""Masks for the varying words of a line: times, addresses, identifiers, durations, numbers, paths.
 
-A word with a digit or a slash in it varies; which of the kinds it is matters to people only, and is looked at when a
-template is shown. So the mask of a line costs one translation and one split, whatever a stranger writes.
+A word with a digit or a slash varies. Its class matters only to people, and is found when a template is shown. So
+masking a line costs one translation and one split, for any text.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from functools import cache, lru_cache
 
 from spar.data.patterns import Pattern
 
-CHARACTERS = 4_000  # of a line that are looked at
-WORDS = 64  # of a line that tell its template; what follows varies
+CHARACTERS = 4_000  # bound of the characters of a line that are read
+WORDS = 64  # words of a line that identify its template; the words after them vary
 VARIES = "*"
 
-Words = tuple[str, ...]  # of a line
+Words = tuple[str, ...]  # the words of a line
 
-#: Digits are alike, and a bar between fields parts words as a blank does.
+#: All digits become "0", and a bar between fields separates words like a blank.
 _SIGNS = bytes.maketrans(b"123456789/|", b"0000000000 ")
 _DIGITS = str.maketrans("123456789|", "000000000 ")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _CALENDAR = frozenset(f"{sign}{word}" for word in (*_DAYS, *_MONTHS) for sign in ("", "["))
-#: The kinds of varying words, the first that fits: what is shown in a template.
+#: Classes of varying words, as a template shows them; the first that fits decides.
 _KINDS: tuple[tuple[str, str], ...] = (
     ("<time>", r"\A\W*(?:\d{4}[-./]\d\d[-./]\d\d\S*|\d\d?[:.]\d\d[:.]\d\d\S*|\d\d?/\w{3}/\d{4}\S*)\W*\z"),
     ("<address>", r"\A\W*(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){3,7})(?::\d+|/\d+)?\W*\z"),
@@ -35,8 +35,9 @@ _KINDS: tuple[tuple[str, str], ...] = (
 
 
 def words_of_line(line: str) -> Words:
-    """Return the words of a line with `VARIES` for those that vary; at most `WORDS` of them."""
-    # Translated as bytes, which takes a tenth of the time; looked at as text, for the same reason.
+    """Return the words of a line with `VARIES` in place of the varying ones; at most `WORDS` words and one `VARIES`
+    for the rest."""
+    # Translating bytes takes a tenth of the time, and so does searching text.
     signs = line[:CHARACTERS].encode("utf-8", "replace").translate(_SIGNS)
     words = signs.decode("utf-8", "replace").split(None, WORDS)
     if len(words) > WORDS or len(line) > CHARACTERS:
@@ -45,11 +46,13 @@ def words_of_line(line: str) -> Words:
 
 
 def shown(words: Words, example: str) -> str:
-    """Return a template as people read it; the example says which kind of thing varies."""
-    given = example[:CHARACTERS].translate(_DIGITS).split(None, WORDS)
-    if len(given) != len(words):
-        given = list(words)
-    return " ".join(_kind(was) if word == VARIES else word for word, was in zip(words, given, strict=True))
+    """Return a template in a form for people; the example gives the classes of the varying words."""
+    example_words = example[:CHARACTERS].translate(_DIGITS).split(None, WORDS)
+    if len(example_words) != len(words):
+        example_words = list(words)
+    return " ".join(
+        _kind(example_word) if word == VARIES else word for word, example_word in zip(words, example_words, strict=True)
+    )
 
 
 @lru_cache(4_096)

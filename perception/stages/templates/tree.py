@@ -1,11 +1,11 @@
-"""The known templates of log lines: found by their words, merged where one word turns out to vary.
+"""Known templates of log lines: found by their words, merged where one word varies.
 
-A line is known by its words without those that vary by their look (`masking`). Lines that differ in one word only are
-of one template once that word has had `VARIANTS` values, unless it is a word that tells how a thing is ("opened",
-"failed"): this replaces the similarity threshold of Drain (He et al., "Drain: An Online Log Parsing Approach with Fixed
-Depth Tree", ICWS 2017), which merges what differs in half of its words. Everything is bounded: what was not used for
-longest is forgotten first, of the source that has most, and counted. A line that is known costs one look-up, a new one
-as many as it has words.
+A line is identified by its words without those that vary by their form (`masking`). Lines that differ in one word only
+belong to one template once that word has had `VARIANTS` values, unless it describes a state ("opened", "failed"). This
+replaces the similarity threshold of Drain (He et al., "Drain: An Online Log Parsing Approach with Fixed Depth Tree",
+ICWS 2017), which merges lines that differ in half of their words. Everything is bounded: the least recently used
+template of the source with the most templates is forgotten first, and counted. A known line costs one look-up, a new
+one as many as it has words.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from perception.stages.templates.masking import VARIES, Words
 from perception.stages.wording import TELLING
 from spar.data.bounded import SharedDict
 
-VARIANTS = 4  # values of a word until it varies
-STATIC = 2  # words that a template keeps at least
-LINES = 8  # lines remembered for each template that is kept: which is theirs
-PLACES = 32  # words that may vary, remembered for each template that is kept
+VARIANTS = 4  # values of a word from which it varies
+STATIC = 2  # words of a template that never vary, at least
+LINES = 8  # distinct lines remembered for each stored template
+PLACES = 32  # words that may vary, remembered for each stored template
 
 _TELLING = frozenset(word.decode() for word in TELLING)
 _PUNCTUATION = ".,:;!?()[]{}<>\"'="
@@ -28,11 +28,11 @@ Scope = tuple[str, ...]
 
 
 class Template:
-    """One kind of line: its words, and what is remembered of its lines.
+    """One kind of line: its words and its counts.
 
-    `told_at` is when a line of it was last passed on (seconds since 1970, of the line), `told_id` that perception,
-    `hidden` how many came since; `minute` and `in_minute` count for its rate. `into` is the template that it became
-    part of.
+    `told_at` is the time of the line that was last reported (seconds since 1970), `told_id` the id of that perception,
+    and `hidden` the number of lines since then. `minute` and `in_minute` count for its rate. `into` is the template
+    that it was merged into.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Template:
         self.is_gone = False
 
     def add(self, other: Template) -> None:
-        """Take over what is remembered of a template that is part of this one."""
+        """Add the counts of a template that was merged into this one."""
         self.count += other.count
         self.hidden += other.hidden
         self.example = self.example or other.example
@@ -64,7 +64,7 @@ class Template:
 
 
 class TemplateTree:
-    """At most `most` templates; `evicted` and `merged` are those that went since they were last emptied."""
+    """At most `most` templates; `evicted` and `merged` hold the removed ones until the caller clears them."""
 
     def __init__(self, most: int) -> None:
         self.templates: SharedDict[int, Template] = SharedDict(most)
@@ -75,26 +75,26 @@ class TemplateTree:
         self.merged: list[Template] = []
 
     def shed(self) -> int:
-        """Forget the older half, for want of memory; how many that were."""
+        """Forget the older half to free memory, and return their number."""
         older = self.templates.shed()
         for template in older:
             self._evict(template)
         return len(older)
 
     def find(self, scope: Scope, words: Words) -> tuple[Template, bool]:
-        """Return the template of a line, and whether it was never seen before."""
+        """Return the template of a line, and whether it is new."""
         mark = hash((scope, words))
-        found = self._of_line.get(owner_of(scope), mark)
-        if found is not None and (template := standing(found)) is not None:
+        known = self._of_line.get(owner_of(scope), mark)
+        if known is not None and (template := standing(known)) is not None:
             return template, False
         return self._learn(scope, words, mark)
 
     def use(self, template: Template) -> None:
-        """Note that a template is in use; the one that has not been for longest is forgotten first."""
+        """Note that a template is in use; the least recently used one is forgotten first."""
         self.templates.use(owner_of(template.scope), template.id)
 
     def restore(self, templates: Iterator[Template]) -> None:
-        """Take up what was kept, in the order in which it was learnt."""
+        """Load stored templates in the order in which they were learnt."""
         for template in sorted(templates, key=lambda template: template.id):
             self._next = max(self._next, template.id + 1)
             self._add(template, hash((template.scope, template.words)))
@@ -128,22 +128,22 @@ class TemplateTree:
         self.evicted.append(template)
 
     def _wider(self, template: Template) -> Iterator[Template]:
-        """Return the templates whose words these are, but for one that varies there."""
+        """Yield the templates with these words, except for one word that varies."""
         words = template.words
         for place in _places_of(words):
             mark = hash((template.scope, _without(words, place)))
-            found = self._of_line.get(owner_of(template.scope), mark)
-            if found is not None and (wider := standing(found)) is not None:
+            known = self._of_line.get(owner_of(template.scope), mark)
+            if known is not None and (wider := standing(known)) is not None:
                 yield wider
 
     def _places(self, template: Template) -> Iterator[tuple[Words, list[Template]]]:
-        """File a template under each word that may vary; returns the wider words that now have enough variants."""
+        """Index a template under each word that may vary; yield the wider words that now have enough variants."""
         words, owner = template.words, owner_of(template.scope)
         for place in _places_of(words):
             wider = _without(words, place)
             mark = hash((template.scope, wider, place))
             known = self._variants.get(owner, mark) or []
-            variants = [each for each in known if not each.is_gone and each.into is None and each is not template]
+            variants = [other for other in known if not other.is_gone and other.into is None and other is not template]
             variants.append(template)
             if len(variants) >= VARIANTS:
                 self._variants.pop(owner, mark)
@@ -152,32 +152,32 @@ class TemplateTree:
             self._variants.put(owner, mark, variants)
 
     def _widen(self, words: Words, variants: list[Template]) -> Template:
-        """Put a wider template in the place of its variants."""
+        """Replace the variants by a wider template."""
         scope = variants[0].scope
         mark = hash((scope, words))
-        found = self._of_line.get(owner_of(scope), mark)
-        wide = None if found is None else standing(found)
+        known = self._of_line.get(owner_of(scope), mark)
+        wide = None if known is None else standing(known)
         if wide is None:
             wide = Template(self._next, scope, words)
             self._next += 1
-        for each in variants:
-            if each is wide:
+        for variant in variants:
+            if variant is wide:
                 continue
-            wide.add(each)
-            each.into = wide
-            self.templates.pop(owner_of(scope), each.id)
-            self.merged.append(each)
+            wide.add(variant)
+            variant.into = wide
+            self.templates.pop(owner_of(scope), variant.id)
+            self.merged.append(variant)
         self._add(wide, mark)
         return wide
 
 
 def owner_of(scope: Scope) -> str:
-    """Return whose share of the memory templates of this scope take: their source's."""
+    """Return the owner of the templates of a scope, which is the source."""
     return scope[2] if len(scope) > 2 else ""
 
 
 def standing(template: Template) -> Template | None:
-    """Return the template that stands for this one now; None if it was forgotten."""
+    """Return the template that replaces this one now; None if it was forgotten."""
     while template.into is not None:
         if template.into.into is not None:
             template.into = template.into.into
@@ -186,7 +186,7 @@ def standing(template: Template) -> Template | None:
 
 
 def _places_of(words: Words) -> Iterator[int]:
-    """Return the places of the words that may turn out to vary."""
+    """Yield the positions of the words that may vary."""
     if len(words) - words.count(VARIES) <= STATIC:
         return
     for place, word in enumerate(words):

@@ -119,11 +119,11 @@ def test_learnt_intents_stand_behind_rules_and_short_words_and_before_the_built_
     settings = read_settings({"intent": {"rules": [{"intent": "mine", "pattern": "^reboot"}]}}).intent
     texts = ["reboot alpha", "yes", "please restart the printer now", "where is my cat?", "purple socks"]
 
-    read = recognise(settings, [Perception(text, kind="message") for text in texts], learnt).kept
+    read = recognise(settings, [Perception(text, kind="message") for text in texts], learnt).perceptions
 
     assert [each.intent for each in read] == ["mine", "confirm", "restart", "question", "unknown"]
     assert "none of the 4 learnt" in read[-1].attributes["intent_why"]
-    machine = recognise(settings, [Perception("restart nginx", kind="log.line")], learnt).kept[0]
+    machine = recognise(settings, [Perception("restart nginx", kind="log.line")], learnt).perceptions[0]
     assert machine.intent == "inform"  # a machine asks for nothing
 
 
@@ -133,7 +133,7 @@ def test_learnt_kinds_refine_lines_of_logs_and_no_other_kind() -> None:
     learnt: Any = {"kind": labels("kind", lines)}
     given = [Perception("node 77 data TLB error interrupt", kind=kind) for kind in ("", "log.line", "mail", "message")]
 
-    read = classify(read_settings({}).classify, given, learnt).kept
+    read = classify(read_settings({}).classify, given, learnt).perceptions
 
     assert [each.kind for each in read] == ["log.alert", "log.alert", "mail", "message"]
     assert read[0].intent == ""  # a kind says nothing of the intent, nor the other way round

@@ -14,7 +14,7 @@ def settings(*rules: dict[str, Any]) -> ClassifySettings:
 
 
 def kind_of(content: Any, *rules: dict[str, Any], **fields: Any) -> str:
-    return classify(settings(*rules), [Perception(content, **fields)]).kept[0].kind
+    return classify(settings(*rules), [Perception(content, **fields)]).perceptions[0].kind
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_kind_that_the_sensor_has_set_stays() -> None:
 
     sifted = classify(settings({"kind": "other"}), [perception])
 
-    assert sifted.kept[0] is perception
+    assert sifted.perceptions[0] is perception
     assert sifted.touched == 0
 
 

@@ -24,18 +24,18 @@ def seen(content: Any = "", seconds: float = 0, **fields: Any) -> Perception:
 
 
 def contents(settings: DedupSettings, *perceptions: Perception) -> list[Any]:
-    return [perception.content for perception in dedup(DedupWindow(), settings, perceptions).kept]
+    return [perception.content for perception in dedup(DedupWindow(), settings, perceptions).perceptions]
 
 
 def test_equal_content_is_let_through_once_and_counted_on_the_one_that_was() -> None:
     sifted = dedup(DedupWindow(), DedupSettings(), [seen("disk is full", i / 10) for i in range(400)])
 
-    assert [(p.content, p.attributes["count"]) for p in sifted.kept] == [("disk is full", 400)]
+    assert [(p.content, p.attributes["count"]) for p in sifted.perceptions] == [("disk is full", 400)]
     assert len(sifted.decisions) == 399
     decision = sifted.decisions[0]
     assert decision.stage == "dedup"
-    assert decision.into == sifted.kept[0].id
-    assert decision.reason == f"the same content as {sifted.kept[0].id}"
+    assert decision.into == sifted.perceptions[0].id
+    assert decision.reason == f"the same content as {sifted.perceptions[0].id}"
 
 
 def test_a_key_decides_alone_what_is_the_same() -> None:
@@ -83,9 +83,9 @@ def test_repetition_across_batches_is_dropped_and_told_when_the_thing_goes_on_af
     later = [dedup(window, settings, [seen("alarm", second)]) for second in range(10, 300, 10)]
     again = dedup(window, settings, [seen("alarm", 301)])
 
-    assert "count" not in first.kept[0].attributes
-    assert all(not sifted.kept for sifted in later)
-    assert again.kept[0].attributes["count"] == 30
+    assert "count" not in first.perceptions[0].attributes
+    assert all(not sifted.perceptions for sifted in later)
+    assert again.perceptions[0].attributes["count"] == 30
 
 
 def test_what_comes_back_after_a_long_silence_is_not_counted_with_the_past() -> None:
@@ -93,13 +93,13 @@ def test_what_comes_back_after_a_long_silence_is_not_counted_with_the_past() -> 
     dedup(window, settings, [seen("alarm"), seen("alarm", 10)])
     dedup(window, settings, [seen("alarm", 20)])
 
-    assert "count" not in dedup(window, settings, [seen("alarm", 5000)]).kept[0].attributes
+    assert "count" not in dedup(window, settings, [seen("alarm", 5000)]).perceptions[0].attributes
 
 
 def test_counts_that_sensors_give_add_up() -> None:
     sifted = dedup(DedupWindow(), DedupSettings(), [seen("x", attributes={"count": 3}), seen("x")])
 
-    assert count_of(sifted.kept[0]) == 4
+    assert count_of(sifted.perceptions[0]) == 4
 
 
 @pytest.mark.parametrize("count", [0, -1, True, "7", 1.5, None, float("nan")])
@@ -111,7 +111,7 @@ def test_prose_that_shares_nearly_all_its_wording_is_dropped_with_the_likeness_a
     settings = DedupSettings(similarity=0.9)
     sifted = dedup(DedupWindow(), settings, [seen(LINE), seen(LINE.replace("amount", "sum"))])
 
-    assert len(sifted.kept) == 1
+    assert len(sifted.perceptions) == 1
     assert "nearly the same words (9" in sifted.decisions[0].reason
 
 
@@ -210,7 +210,7 @@ def test_a_state_that_comes_back_is_news(
     ]
     batches = [states] if is_one_batch else [[state] for state in states]
 
-    kept = [each.content for batch in batches for each in dedup(window, settings, batch).kept]
+    kept = [each.content for batch in batches for each in dedup(window, settings, batch).perceptions]
 
     assert kept == [first, second, first, second]
 
@@ -267,10 +267,10 @@ def test_the_window_forgets_the_oldest_and_stays_bounded_in_a_flood() -> None:
     flood = [seen(" ".join(str(words.random()) for _ in range(30)), i / 100) for i in range(500)]
     dedup(window, settings, flood)
 
-    assert len(window.seen) == 50
+    assert len(window.entries) == 50
     assert sum(map(len, window.alike.values())) <= 50 * PREFIX
-    assert dedup(window, settings, [flood[-1]]).kept == []
-    assert dedup(window, settings, [flood[0]]).kept != []
+    assert dedup(window, settings, [flood[-1]]).perceptions == []
+    assert dedup(window, settings, [flood[0]]).perceptions != []
 
 
 def test_texts_that_share_their_marks_do_not_make_each_other_expensive() -> None:
@@ -292,10 +292,10 @@ def test_texts_that_share_their_marks_do_not_make_each_other_expensive() -> None
 def test_a_forgotten_window_leaves_nothing_behind() -> None:
     window, settings = DedupWindow(), DedupSettings()
     dedup(window, settings, [seen(LINE), seen("other"), seen("third", key="k")])
-    for digest in list(window.seen):
+    for digest in list(window.entries):
         window.forget(digest, settings)
 
-    assert not window.seen
+    assert not window.entries
     assert not window.alike
     assert not window.things
 
@@ -325,9 +325,9 @@ def test_what_was_let_through_would_all_be_let_through_again(
 ) -> None:
     settings = DedupSettings(similarity=similarity, window=size)
     once = dedup(DedupWindow(), settings, batch)
-    twice = dedup(DedupWindow(), settings, once.kept)
+    twice = dedup(DedupWindow(), settings, once.perceptions)
 
-    assert len(once.kept) + len(once.decisions) == len(batch)
-    assert sum(map(count_of, once.kept)) == len(batch)
-    assert twice.kept == once.kept
+    assert len(once.perceptions) + len(once.decisions) == len(batch)
+    assert sum(map(count_of, once.perceptions)) == len(batch)
+    assert twice.perceptions == once.perceptions
     assert not twice.decisions

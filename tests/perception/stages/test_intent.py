@@ -17,7 +17,7 @@ def settings(*rules: dict[str, Any]) -> IntentSettings:
 
 
 def read(content: Any, *rules: dict[str, Any], kind: str = "message", **fields: Any) -> Perception:
-    return recognise(settings(*rules), [Perception(content, kind=kind, **fields)]).kept[0]
+    return recognise(settings(*rules), [Perception(content, kind=kind, **fields)]).perceptions[0]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_rule_may_be_narrowed_to_kinds_and_sources() -> None:
 def test_an_intent_that_the_sensor_has_set_stays() -> None:
     perception = Perception("yes", kind="message", intent="vote")
 
-    assert recognise(settings({"intent": "x"}), [perception]).kept == [perception]
+    assert recognise(settings({"intent": "x"}), [perception]).perceptions == [perception]
 
 
 def test_slots_of_a_sensor_are_kept_beside_those_of_a_pattern() -> None:

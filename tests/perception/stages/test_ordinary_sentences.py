@@ -67,7 +67,7 @@ def test_ordinary_sentences_are_read_as_they_are_meant() -> None:
     read = {
         each.content: each.intent
         for case in (perceptions, [Perception(each.content.upper(), kind="message") for each in perceptions])
-        for each in recognise(read_settings({}).intent, case).kept
+        for each in recognise(read_settings({}).intent, case).perceptions
     }
 
     wrong = {text: read[text] for text in meant if read[text] != meant[text]}
@@ -78,6 +78,6 @@ def test_ordinary_sentences_are_read_as_they_are_meant() -> None:
 def test_what_begins_like_a_question_or_an_order_and_is_none_informs() -> None:
     texts = ["what a day", "when the shop closes, we go home", "restart completed", "I am in"]
 
-    read = recognise(read_settings({}).intent, [Perception(text, kind="message") for text in texts]).kept
+    read = recognise(read_settings({}).intent, [Perception(text, kind="message") for text in texts]).perceptions
 
     assert [each.intent for each in read] == ["inform"] * len(texts)

@@ -20,7 +20,7 @@ def scale(**priority: Any) -> Scale:
 
 
 def scored(content: Any = "", of: Scale | None = None, **fields: Any) -> Perception:
-    return prioritise(of or scale(), [Perception(content, **fields)]).kept[0]
+    return prioritise(of or scale(), [Perception(content, **fields)]).perceptions[0]
 
 
 def test_a_kind_is_worth_something_and_the_reason_is_said() -> None:
@@ -116,7 +116,7 @@ def test_a_doubtful_reading_counts_for_less_but_never_for_nothing() -> None:
 
 def test_age_is_counted_from_the_newest_of_the_batch() -> None:
     ages = (0, 700, 4000, 90_000)
-    kept = prioritise(scale(), [Perception("x", at=NOON - timedelta(seconds=age)) for age in ages]).kept
+    kept = prioritise(scale(), [Perception("x", at=NOON - timedelta(seconds=age)) for age in ages]).perceptions
 
     assert [p.priority for p in kept] == [0.4, 0.35, 0.3, 0.25]
     assert kept[3].attributes["why"][-1] == "it is more than a day older than the newest (-0.15)"
@@ -125,7 +125,7 @@ def test_age_is_counted_from_the_newest_of_the_batch() -> None:
 def test_the_order_of_the_batch_stays() -> None:
     batch = [Perception("fyi"), Perception("urgent"), Perception("x")]
 
-    assert [p.content for p in prioritise(scale(), batch).kept] == ["fyi", "urgent", "x"]
+    assert [p.content for p in prioritise(scale(), batch).perceptions] == ["fyi", "urgent", "x"]
 
 
 @given(
@@ -142,7 +142,7 @@ def test_a_score_stays_between_0_and_1_for_anything(
     own = scale(rules=[{"add": weight}], keywords={content.strip() or "x": weight})
     perception = Perception(content, kind=kind, confidence=confidence, attributes={"count": count}, at=at)
 
-    for p in prioritise(own, [perception, Perception("x", at=NOON)]).kept:
+    for p in prioritise(own, [perception, Perception("x", at=NOON)]).perceptions:
         assert 0 <= p.priority <= 1
         assert all(isinstance(sentence, str) for sentence in p.attributes["why"])
 
@@ -154,7 +154,7 @@ def why(perception: Perception, newest: datetime | None = None, **table: Any) ->
     """The sentences of a perception; the newest of its batch says what time it is."""
     scale = Scale(read_settings({"priority": table}).priority)
     batch = [perception, Perception("now", at=newest)] if newest else [perception]
-    return "\n".join(prioritise(scale, batch).kept[0].attributes["why"])
+    return "\n".join(prioritise(scale, batch).perceptions[0].attributes["why"])
 
 
 AT = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)

@@ -79,9 +79,9 @@ def test_one_threshold_fits_series_of_any_unit(scale: float) -> None:
 def test_a_perception_that_is_more_than_a_reading_goes_on_and_says_that_it_is_rare() -> None:
     window, settings = SeriesWindow(AnomalySettings()), AnomalySettings()
     plain = [reading(usual(i), i, attributes={"reading": False}) for i in range(5 * DAY)]
-    assert judge(window, settings, plain).kept == plain
+    assert judge(window, settings, plain).perceptions == plain
 
-    (one,) = judge(window, settings, [reading(50.0, 5 * DAY, attributes={"reading": False})]).kept
+    (one,) = judge(window, settings, [reading(50.0, 5 * DAY, attributes={"reading": False})]).perceptions
 
     assert (one.kind, one.content) == ("host.load", "")
     assert one.attributes["anomaly"]["state"] == "opened"

@@ -90,7 +90,7 @@ def test_a_word_that_has_taken_several_values_varies_and_a_telling_one_never_doe
 def test_prose_data_and_messages_go_other_ways(perception: Perception) -> None:
     result = collapse(TemplateWindow(TemplateSettings()), TemplateSettings(), [perception])
 
-    assert result.kept == [perception]
+    assert result.perceptions == [perception]
     assert result.touched == 0
 
 
@@ -144,7 +144,7 @@ def test_the_number_of_templates_is_bounded_and_what_is_forgotten_is_counted() -
     assert len(window.tree.templates) == 10
     assert result.notes["forgotten"] == 190
     assert len(window.tree._of_line) <= 80
-    assert len(result.kept) == 200  # each was new, none disappears for want of room
+    assert len(result.perceptions) == 200  # each was new, none disappears for want of room
 
 
 def test_a_template_in_use_is_not_the_one_that_is_forgotten() -> None:
@@ -164,7 +164,7 @@ def test_a_flood_of_one_source_forgets_no_template_of_another() -> None:
 
     again = collapse(window, settings, known)
     assert again.notes["new"] == 0
-    assert [each.attributes["template_id"] for each in again.kept] == [1, 2, 3]
+    assert [each.attributes["template_id"] for each in again.perceptions] == [1, 2, 3]
 
 
 def test_each_minute_of_a_template_that_has_ended_is_a_reading_and_silence_is_one_too() -> None:
