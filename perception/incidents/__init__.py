@@ -1,11 +1,11 @@
-"""Incidents: what belongs to one trouble, across batches.
+"""Incidents: perceptions that belong to one trouble, across batches.
 
-keeping    keeps their rows with the cycles that deal with them, publishes events, closes what is quiet
+keeping    stores the rows of incidents with their cycles, publishes events, closes quiet incidents
 register   opens, grows, closes and reopens incidents; bounded
-notices    the perceptions by which planners are told of that
-matching   finds the incident that something belongs to
-evidence   adds to an incident what is kept of it, within bounds
+notices    the perceptions that report the changes of incidents to planners
+matching   finds the incident that a perception belongs to
+evidence   adds perceptions and steps to an incident, within bounds
 things     reads a perception as a thing: its severity, its state, its identity
-entities   finds what a perception is about: hosts, services, files, people; in linear time
+entities   finds the hosts, services, files and people that a perception is about; in linear time
 settings   the table `[perception.incidents]`
 """

@@ -1,7 +1,7 @@
 """Entities of a perception: the hosts, services, containers, files, addresses and people that it is about.
 
-They are taken from structured attributes and labels first, then from the words of the text. A text is read once, word
-by word, without any pattern: it costs what it is long, up to `TEXT_LIMIT`.
+They come from structured attributes and labels first, then from the words of the text. A text is read once, word by
+word, without patterns, so the cost is linear in its length, up to `TEXT_LIMIT`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spar.types import Perception
 
 TEXT_LIMIT = 4_000  # characters of a text that are read
 MOST = 24  # entities of one perception
-LENGTH = 200  # characters of one
-HEADER = 6  # words at whose place a line of a log may name its host and program
+LENGTH = 200  # characters of one entity's name
+HEADER = 6  # first words of a log line that may name its host and program
 
 Entity = tuple[str, str]
 
-#: What labels and attributes call an entity.
+#: Kinds of entities by the names of labels and attributes.
 NAMES: dict[str, str] = {
     **dict.fromkeys(("service", "service_name", "unit", "systemd_unit", "app", "application", "job", "deployment",
                      "component", "statefulset", "daemonset"), "service"),
@@ -33,14 +33,14 @@ NAMES: dict[str, str] = {
     **dict.fromkeys(("user", "username", "owner", "email", "person"), "person"),
 }  # fmt: skip
 
-#: Names that say nothing: they stand for the machine that speaks, for everybody, or for the watchers themselves.
+#: Names that identify nothing: they stand for the reporting machine, for everybody, or for the monitoring itself.
 SAYS_NOTHING = frozenset(
     ("localhost", "localhost.localdomain", "127.0.0.1", "::1", "0.0.0.0", "::", "root", "nobody", "none", "null",
      "unknown", "default", "n/a", "systemd", "kernel", "init", "prometheus", "alertmanager", "/dev/null", "/tmp",
      "/etc", "/var", "/usr")
 )  # fmt: skip
 _UNITS = (".service", ".socket", ".timer", ".mount", ".scope", ".slice", ".target")
-#: Words that a line begins with and that name no program.
+#: Words at the beginning of a line that do not name a program.
 _NO_PROGRAM = frozenset(
     ("error", "warning", "warn", "info", "notice", "debug", "trace", "critical", "crit", "fatal", "panic", "emerg",
      "alert", "alarm", "problem", "recovery", "firing", "resolved", "note", "main", "exception", "traceback")
@@ -48,15 +48,14 @@ _NO_PROGRAM = frozenset(
 _APART = {ord(sign): " " for sign in "\"'`()[]{}<>,;|*"}
 
 
-#: What names a thing that stays: what else a label names (a container, a caller) is another one each time.
+#: Kinds of entities that last; others (a container, a caller) are different each time.
 _LASTING = ("service", "host", "file")
 
 
-class Found(Struct, frozen=True):
-    """Entities of one perception, and the words of its text by which a known one may be meant.
+class Mentions(Struct, frozen=True):
+    """Entities of one perception, and the words of its text that may name a known entity.
 
-    `heads` are words that stand before a colon or in brackets at the beginning of the text, where programs name
-    themselves.
+    `heads` are words before a colon or in brackets at the beginning of the text, where programs name themselves.
     """
 
     entities: tuple[Entity, ...] = ()
@@ -64,56 +63,57 @@ class Found(Struct, frozen=True):
     heads: frozenset[str] = frozenset()
 
 
-def found_in(perception: Perception, labels: Mapping[str, Any]) -> Found:
+def mentions_in(perception: Perception, labels: Mapping[str, Any]) -> Mentions:
     """Return the entities of a perception.
 
-    Args: labels: its labels, from wherever they stand.
+    Args: labels: the labels of the perception.
     """
     content = perception.content
-    entities = dict.fromkeys(each for _, each in _labelled(perception, labels))
+    entities = dict.fromkeys(entity for _, entity in _labelled(perception, labels))
     if not isinstance(content, str):
-        return Found(tuple(entities)[:MOST])
+        return Mentions(tuple(entities)[:MOST])
     text = content[:TEXT_LIMIT]
-    for each in _header(text):
-        entities.setdefault(each)
+    for named_entity in _header(text):
+        entities.setdefault(named_entity)
     heads, words = _heads(text), text.translate(_APART).split()
     for head in sorted(heads) if perception.kind.startswith("log.") else ():
         entities.setdefault(("program", head))
     for former, word in zip(("", *words), words, strict=False):
         if (entity := _of_word(word, former)) is not None:
             entities.setdefault(entity)
-    return Found(tuple(entities)[:MOST], frozenset(_plain(word) for word in words), heads)
+    return Mentions(tuple(entities)[:MOST], frozenset(_plain(word) for word in words), heads)
 
 
 def lasting(perception: Perception) -> list[str]:
-    """Return the names of the services, hosts and files that a perception is about, as far as that is told in order.
+    """Return the names of the services, hosts and files that a perception is about, from structured places only.
 
-    Attributes, labels and the header of a line of a log count, words of a text do not. Containers, addresses of callers
-    and people are others each time: a situation that they were part of would never come again.
+    These are attributes, labels and the header of a log line, not the words of a text. Containers, addresses of
+    callers and people are left out: they are different each time, so a situation that included them would never come
+    again.
     """
     attributes, content = perception.attributes, perception.content
-    given = attributes.get("labels") or (content.get("labels") if isinstance(content, Mapping) else None)
-    found = list(_labelled(perception, given if isinstance(given, Mapping) else {}))
+    labels = attributes.get("labels") or (content.get("labels") if isinstance(content, Mapping) else None)
+    labelled = list(_labelled(perception, labels if isinstance(labels, Mapping) else {}))
     if isinstance(content, str) and perception.kind.startswith("log."):
-        found += [(entity[0], entity) for entity in _header(content)]
-    by_kind = {kind: [entity[1] for label, entity in found if label == kind] for kind in _LASTING}
+        labelled += [(entity[0], entity) for entity in _header(content)]
+    by_kind = {kind: [entity[1] for label, entity in labelled if label == kind] for kind in _LASTING}
     return list(dict.fromkeys(name for kind in _LASTING for name in by_kind[kind]))
 
 
 def _labelled(perception: Perception, labels: Mapping[str, Any]) -> Iterator[tuple[str, Entity]]:
-    """Yield what attributes, labels and data name, with the kind that the label says."""
+    """Yield the entities in attributes, labels and data, each with the kind that the label states."""
     content = perception.content
     for table in (labels, perception.attributes, content if isinstance(content, Mapping) else {}):
         for name, value in table.items():
             kind = NAMES.get(name.lower()) if isinstance(name, str) else None
             if kind is None or not isinstance(value, str) or (name.lower() == "unit" and not value.endswith(_UNITS)):
-                continue  # a unit of systemd, not one of measurement
-            if (found := named(kind, value)) is not None:
-                yield kind, found
+                continue  # only a unit of systemd counts, not a unit of measurement
+            if (entity := named(kind, value)) is not None:
+                yield kind, entity
 
 
 def named(kind: str, value: str) -> Entity | None:
-    """Return an entity by its name, in the form in which it is compared; None for a name that says nothing."""
+    """Return an entity in the form that is compared; None for a name that identifies nothing."""
     name = safe_line(value, LENGTH).strip(".:")
     if kind == "host":
         name = _without_port(name).casefold()
@@ -129,7 +129,7 @@ def named(kind: str, value: str) -> Entity | None:
 
 
 def _of_word(word: str, former: str) -> Entity | None:
-    """Return the entity that a word of a text is by its form."""
+    """Return the entity that a word of a text is by its form, None for other words."""
     word = word.strip(".:!?")
     name, sign, value = word.partition("=")
     if sign:
@@ -149,11 +149,11 @@ def _of_word(word: str, former: str) -> Entity | None:
 
 
 def _header(text: str) -> Iterator[Entity]:
-    """Return the program and the host that a line of the system's log begins with: `… web1 nginx[812]: …`."""
+    """Yield the program and the host at the beginning of a line of the system's log: `… web1 nginx[812]: …`."""
     words = text[:400].split(None, HEADER)[:HEADER]
     for place, word in enumerate(words):
-        program, bracket, rest = word.partition("[")
-        if not (bracket and word.endswith("]:") and rest[:-2].isdigit() and program):
+        program, bracket, process_id = word.partition("[")
+        if not (bracket and word.endswith("]:") and process_id[:-2].isdigit() and program):
             continue
         if (entity := named("service", program)) is not None:
             yield entity

@@ -1,4 +1,5 @@
-"""Evidence of an incident: what is kept of what belongs to it, within bounds; the rest is counted."""
+"""Evidence of an incident: its things, entities, examples, steps and cycles, within bounds; the rest is only
+counted."""
 
 from __future__ import annotations
 
@@ -12,17 +13,18 @@ from spar.types import Perception, Trust
 
 THINGS = 100  # things of one incident
 NAMES = 20  # names of one kind of entity
-STRANGE_THINGS, STRANGE_STEPS = 50, 20  # of strangers in an incident that trusted sensors speak for
-EXAMPLES = 12  # of them the first, the last, and the most important
+STRANGE_THINGS, STRANGE_STEPS = 50, 20  # bounds for untrusted sources in an incident of trusted sensors
+EXAMPLES = 12  # the first, the last, and the most important ones
 FIRST, LAST = 4, 4
 STEPS, FIRST_STEPS = 80, 20
 CYCLES, FIRST_CYCLES = 60, 10
 
 
 def add(incident: Incident, sighting: Sighting) -> None:
-    """Add a perception to what an incident knows: its thing, its entities, its text if that is worth keeping.
+    """Add a perception to an incident: its thing, its entities, and its text if it is worth storing.
 
-    What a stranger says in an incident that trusted sensors speak for is evidence, and moves nothing.
+    An untrusted perception in an incident of trusted sensors is stored as evidence, but changes neither count,
+    severity, time nor entities.
     """
     _add_thing(incident, sighting)
     if not incident.heeds(sighting.perception.trust):
@@ -33,7 +35,7 @@ def add(incident: Incident, sighting: Sighting) -> None:
         if SEVERITIES.index(incident.severity) < sighting.rank:
             incident.severity = sighting.severity
         for kind in ENTITIES:
-            names = [name for each, name in sighting.found.entities if each == kind]
+            names = [name for entity_kind, name in sighting.mentions.entities if entity_kind == kind]
             known = incident.entities.get(kind, [])
             fresh = [name for name in names if name not in known]
             if fresh:
@@ -41,11 +43,11 @@ def add(incident: Incident, sighting: Sighting) -> None:
                 incident.entities[kind] = [*known, *fresh[:room]]
                 _leave_out(incident, "entities", len(fresh) - room)
     incident.title = _title(incident) or incident.title
-    _keep(incident.examples, _example(sighting), incident)
+    _add_example(incident.examples, _example(sighting), incident)
 
 
-def tell(incident: Incident, at: datetime, did: Any, why: str, perception: Perception | None) -> None:
-    """Add a step to what happened to an incident."""
+def add_step(incident: Incident, at: datetime, did: Any, why: str, perception: Perception | None) -> None:
+    """Add a step to the history of an incident."""
     is_strange = perception is not None and not incident.heeds(perception.trust)
     if is_strange and sum(step.is_strange for step in incident.steps) >= STRANGE_STEPS:
         _leave_out(incident, "steps", 1)
@@ -57,8 +59,8 @@ def tell(incident: Incident, at: datetime, did: Any, why: str, perception: Perce
         _leave_out(incident, "steps", 1)
 
 
-def dealt(incident: Incident, cycle_id: str) -> None:
-    """Note a cycle that deals with an incident."""
+def add_cycle(incident: Incident, cycle_id: str) -> None:
+    """Add a cycle that handled an incident."""
     if cycle_id and cycle_id not in incident.cycles:
         incident.cycles.append(cycle_id)
         if len(incident.cycles) > CYCLES:
@@ -78,14 +80,14 @@ def _add_thing(incident: Incident, sighting: Sighting) -> None:
         )  # fmt: skip
         return
     former.count += sighting.count
-    if sighting.at >= former.last_at:  # what is older than the newest state is counted only
+    if sighting.at >= former.last_at:  # an older state than the newest is only counted
         former.last_at, former.state, former.text = sighting.at, sighting.state, sighting.text
         if sighting.state != "over":
             former.severity = sighting.severity
 
 
 def _is_full(incident: Incident, trust: Trust) -> bool:
-    """Return whether no more things are kept, of strangers fewer than of others."""
+    """Return whether no more things are stored; the bound for untrusted sources is lower."""
     if incident.heeds(trust):
         return len(incident.things) >= THINGS
     strange = sum(not incident.heeds(thing.trust) for thing in incident.things.values())
@@ -93,7 +95,7 @@ def _is_full(incident: Incident, trust: Trust) -> bool:
 
 
 def _title(incident: Incident) -> str:
-    """Return the newest state of the gravest thing, those that still go on first."""
+    """Return the text of the most severe thing, of those that still go on first, then the newest."""
     things = [thing for thing in incident.things.values() if incident.heeds(thing.trust)]
     head = max(
         things, key=lambda thing: (thing.state != "over", SEVERITIES.index(thing.severity), thing.last_at), default=None
@@ -110,16 +112,16 @@ def _example(sighting: Sighting) -> Example:
     )  # fmt: skip
 
 
-def _keep(examples: list[Example], example: Example, incident: Incident) -> None:
-    """Keep an example; where that is one too many, the least important between the first and the last goes, one of
-    strangers before others."""
+def _add_example(examples: list[Example], example: Example, incident: Incident) -> None:
+    """Add an example. If there are too many, remove the least important one between the first and the last, untrusted
+    ones first."""
     examples.append(example)
     if len(examples) > EXAMPLES:
         between = range(FIRST, len(examples) - LAST)
 
         def rank(place: int) -> tuple[bool, int, int]:
-            one = examples[place]
-            return incident.heeds(one.trust), SEVERITIES.index(one.severity), place
+            candidate = examples[place]
+            return incident.heeds(candidate.trust), SEVERITIES.index(candidate.severity), place
 
         gone = min(between, key=rank)
         del examples[gone]

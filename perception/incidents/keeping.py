@@ -1,7 +1,6 @@
-"""Keeping of incidents: their rows, written with the cycle that deals with them, their events, and their ends in time.
+"""Storage of incidents: their rows, written with the cycle that handles them, their events, and their closing in time.
 
-What a batch changes in incidents is taken with the batch, so that no cycle writes what another one has still to be
-told of.
+The changes of a batch are taken together with the batch. So a cycle never writes changes that belong to a later cycle.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from perception.incidents.evidence import dealt
-from perception.incidents.register import ENDINGS, IncidentRegister, Taken
+from perception.incidents.evidence import add_cycle
+from perception.incidents.register import ENDINGS, BatchChanges, IncidentRegister
 from spar.clock import Timer
 from spar.data.bounded import BoundedDict
 from spar.events import ErrorOccurred, IncidentChanged, IncidentClosed, IncidentOpened
@@ -23,17 +22,17 @@ from spar.records.perceived.incidents import LAST, ROWS, SEVERITIES, Incident, i
 from spar.types import Fault, Perception
 
 NEVER = float("inf")
-SOON = 0.001  # seconds until what ends at once is closed
-#: Batches whose changes wait for their cycle; of more the oldest are written at once.
+SOON = 0.001  # seconds until an incident that is already due is closed
+#: Cycles whose changes may wait to be written; when there are more, the oldest are written at once.
 WAITING = 1_000
 
 _EVENTS = {"opened": IncidentOpened, "changed": IncidentChanged, "closed": IncidentClosed}
 
 
 class Incidents:
-    """The incidents of one sense module.
+    """Incidents of one sense module.
 
-    Args: register: where they are; process: the pipeline's work, which has them fold what comes.
+    Args: register: holds the incidents; process: runs the pipeline, which folds perceptions into incidents.
     """
 
     def __init__(
@@ -43,18 +42,20 @@ class Incidents:
         self._rows: ModuleRows | None = host.rows(ROWS)
         self._owner = owner_of(host.agent)
         self._has_loaded = False
-        self._taken: dict[int, tuple[list[Perception], Taken]] = {}  # by batch that came out, until it is passed on
+        self._taken: dict[
+            int, tuple[list[Perception], BatchChanges]
+        ] = {}  # by the id of the resulting batch, until it is passed on
         self._of_cycle: BoundedDict[str, list[RowChange]] = BoundedDict(WAITING)
         self._timer: Timer | None = None
-        self.due = NEVER  # when the next one ends by itself, monotonic seconds
+        self.due = NEVER  # when the next incident is to be closed, monotonic seconds
         self.opened = Counter[str]()  # by severity
-        self.closed = Counter[str]()  # by how
+        self.closed = Counter[str]()  # by ending
         register.now, register.is_heard = host.clock.now, True
 
     # -- batches
 
     def process(self, batch: Sequence[Perception]) -> list[Perception]:
-        """Have the pipeline process a batch; what is due to be closed ends with it. Callable in a thread."""
+        """Process a batch in the pipeline, and close the incidents that are due. It may be called in a thread."""
         perceptions = self._process(batch)
         if self.is_due:
             perceptions = [*perceptions, *self._register.expire(self._host.clock.now())]
@@ -63,47 +64,47 @@ class Incidents:
         return perceptions
 
     def passed(self, perceptions: list[Perception], cycle_id: str) -> None:
-        """Note that a cycle has got a batch: what changed with it is told, and kept with that cycle."""
-        found = self._taken.pop(id(perceptions), None) if self._taken else None
-        if found is None:
+        """Note that a cycle has received a batch: publish the changes of the batch, and store them with that cycle."""
+        entry = self._taken.pop(id(perceptions), None) if self._taken else None
+        if entry is None:
             if self.is_due:
-                self._set_timer()  # the clock of the day is a little behind the other one
+                self._set_timer()  # the wall clock is a little behind the monotonic clock
             return
-        taken = found[1]
-        for told in taken.news if perceptions else ():
-            dealt(told.incident, cycle_id)
-            if (row := taken.rows.get(told.incident.id)) is not None:
-                row["cycles"] = list(told.incident.cycles)
-        changes = [RowChange(self._owner, key, row, is_dropped=row is None) for key, row in taken.rows.items()]
+        changes = entry[1]
+        for change in changes.news if perceptions else ():
+            add_cycle(change.incident, cycle_id)
+            if (row := changes.rows.get(change.incident.id)) is not None:
+                row["cycles"] = list(change.incident.cycles)
+        row_changes = [RowChange(self._owner, key, row, is_dropped=row is None) for key, row in changes.rows.items()]
         if len(self._of_cycle) >= WAITING and cycle_id not in self._of_cycle:
             self.write(next(iter(self._of_cycle)))
-        self._of_cycle[cycle_id] = [*self._of_cycle.get(cycle_id, ()), *changes]
+        self._of_cycle[cycle_id] = [*self._of_cycle.get(cycle_id, ()), *row_changes]
         if self._host.journal is None:
             self.write(cycle_id)
-        for told in taken.news:
-            incident = told.incident
-            if told.change == "opened":
+        for change in changes.news:
+            incident = change.incident
+            if change.change == "opened":
                 self.opened[incident.severity] += 1
-            elif told.change == "closed":
-                self.closed[told.ending] += 1
-            self._host.events.publish(_EVENTS[told.change](
-                incident=incident.id, severity=incident.severity, count=incident.count, why=told.why,
+            elif change.change == "closed":
+                self.closed[change.ending] += 1
+            self._host.events.publish(_EVENTS[change.change](
+                incident=incident.id, severity=incident.severity, count=incident.count, why=change.why,
                 session=incident.session, cycle_id=cycle_id,
             ))  # fmt: skip
         self._set_timer()
 
     def rescue(self) -> None:
-        """Write what batches have changed of which nothing comes any more."""
+        """Write the changes of batches that will not be passed on any more."""
         for perceptions, _ in list(self._taken.values()):
             self.passed(perceptions, "")
         self.write("")
 
     def rows_of(self, cycle_id: str) -> list[RowChange]:
-        """Return the changes of rows that belong to a cycle, once."""
+        """Return the changes of rows that belong to a cycle, and forget them."""
         return self._of_cycle.pop(cycle_id, []) if self._of_cycle else []
 
     def write(self, cycle_id: str) -> None:
-        """Write the changes that belong to a cycle by themselves."""
+        """Write the changes of a cycle now, without waiting for its end."""
         for change in self.rows_of(cycle_id):
             if self._rows is None:
                 return
@@ -112,30 +113,30 @@ class Incidents:
             else:
                 self._rows.keep(change.key, change.value)
 
-    # -- what is kept
+    # -- loading
 
     async def load(self) -> None:
-        """Take up the incidents of an earlier process, once. What cannot be read is told, and left as it is.
+        """Load the incidents of an earlier process, once. A row that cannot be read is reported and left as it is.
 
-        Raises nothing: what the store raises is told.
+        Raises nothing: an error of the store is published.
         """
         if self._rows is None or self._has_loaded:
             return
         try:
             rows = await self._rows.list()
-        except Exception as error:  # tried again with the next opening
+        except Exception as error:  # the next opening loads them again
             fault = Fault.of(error, part="incidents", phase="sense")
             self._host.events.publish(ErrorOccurred(cycle_id="", phase="sense", error=fault, policy="skip"))
             return
         self._has_loaded = True
-        incidents, strange = incidents_in(rows)
+        incidents, unreadable = incidents_in(rows)
         last = rows.get(LAST)
         self._register.restore(incidents, last if isinstance(last, int) else 0)
-        for key in strange:
+        for key in unreadable:
             self._host.tell_problem(f"incident {key}", "its row cannot be read by this release", is_note=True)
         self._set_timer()
 
-    # -- their ends in time
+    # -- the timer
 
     @property
     def is_due(self) -> bool:
@@ -143,7 +144,7 @@ class Incidents:
         return self.due <= self._host.clock.monotonic()
 
     def close(self) -> None:
-        """Let go of the timer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -158,13 +159,13 @@ class Incidents:
     # -- for people
 
     def list(self) -> list[Incident]:
-        """Return the incidents that are known, the oldest first. Callable from any thread."""
+        """Return the known incidents, the oldest first. It may be called from any thread."""
         return [*list(self._register.closed.values()), *list(self._register.open.values())]
 
     def ask_closing(self, incident_id: str, by: str) -> Incident:
-        """Have an incident closed with the next cycle; that it is wanted is kept at once.
+        """Have an incident closed with the next cycle; the wish is stored at once.
 
-        Raises: LookupError for one that is not known; ValueError for one that is closed.
+        Raises: LookupError for an unknown incident; ValueError for a closed one.
         """
         incident = self._register.ask_closing(incident_id, by, self._host.clock.now())
         if self._rows is not None:
@@ -174,7 +175,7 @@ class Incidents:
         return incident
 
     def figures(self) -> dict[str, Any]:
-        """Return how many there are, JSON-able."""
+        """Return the numbers of incidents, JSON-able."""
         open_now = Counter(incident.severity for incident in list(self._register.open.values()))
         return {
             "open": {severity: open_now[severity] for severity in SEVERITIES},

@@ -1,8 +1,8 @@
-"""Matching: which incident something belongs to, by what they share.
+"""Matching of perceptions with incidents, by the things and entities that they share.
 
-Incidents are found by what they hold: a thing, a subject, an entity; nothing is compared with all of them. An entity
-counts as much as it tells: one that many incidents hold, or many things name, tells nothing. Rather than joining what
-does not belong together, two incidents are kept.
+Incidents are looked up by the things, subjects and entities that they hold; nothing is compared with all incidents. An
+entity counts less or nothing when many incidents hold it or many things name it. In doubt two incidents stay apart,
+because joining unrelated ones is worse.
 """
 
 from __future__ import annotations
@@ -17,42 +17,43 @@ from perception.stages import wording
 from spar.data.bounded import BoundedDict
 from spar.records.perceived.incidents import Incident
 
-JOINS = 1.0  # what must be shared at least
-#: What an entity of a kind counts for by itself.
+JOINS = 1.0  # least score for joining an incident
+#: Weight of an entity, by its kind.
 WEIGHTS: Final[Mapping[str, float]] = {
     "subject": 1.0, "service": 1.0, "program": 0.6, "container": 1.0, "file": 0.6, "person": 0.5, "address": 0.5,
     "host": 0.5,
 }  # fmt: skip
-#: What a known name counts for as a word in the middle of a text.
+#: Weight of a known name that is only a word of a text.
 AS_A_WORD = 0.6
-#: What the name that a line begins with counts for more in what the same sensor told.
+#: Additional weight of a program's name at the beginning of a line, for an incident of the same sensor.
 SAME_SOURCE = 0.4
-#: What other services than the incident's take away.
+#: Deduction when the perception names only other services than the incident.
 OTHER_SERVICE = 0.5
-#: Incidents that may hold an entity before it tells nothing.
+#: Largest number of incidents that may hold an entity which still counts.
 HOLDERS = 4
-#: Things that are remembered, how many there must be before rarity is judged, and the share that is common.
+#: Things that are remembered, the number that is needed to judge rarity, and the share from which a name is common.
 REMEMBERED, ENOUGH, COMMON = 5_000, 20, 0.3
-#: Kinds that are judged by their rarity among things; a service is what a trouble is about, however often it is named.
+#: Kinds that count only where they are rare among things. A service always counts, because troubles are about services.
 JUDGED = frozenset(("file", "person", "address"))
 
 Key = tuple[str, str, str]  # session, kind of entity, name
 
 
 class IncidentIndex:
-    """Incidents by what they hold. `comparisons` counts how many were looked at, since the beginning."""
+    """Index of incidents by the things and entities that they hold. `comparisons` counts the incidents that were
+    compared."""
 
     def __init__(self) -> None:
         self.comparisons = 0
         self._of_thing: dict[str, str] = {}
         self._holders: dict[Key, dict[str, None]] = {}
-        self._kept: dict[str, tuple[set[str], set[Key]]] = {}
+        self._indexed: dict[str, tuple[set[str], set[Key]]] = {}
         self._things: BoundedDict[str, None] = BoundedDict(REMEMBERED)
         self._named: BoundedDict[Key, int] = BoundedDict(4 * REMEMBERED)
 
     def hold(self, incident: Incident) -> None:
-        """Have an incident found by what it holds now."""
-        things, keys = self._kept.setdefault(incident.id, (set(), set()))
+        """Index an incident by the things and entities that it holds now."""
+        things, keys = self._indexed.setdefault(incident.id, (set(), set()))
         for thing in incident.things.keys() - things:
             self._of_thing[thing] = incident.id
             things.add(thing)
@@ -62,8 +63,8 @@ class IncidentIndex:
                 self._holders.setdefault(key, {})[incident.id] = None
 
     def forget(self, incident_id: str) -> None:
-        """Have an incident found no more."""
-        things, keys = self._kept.pop(incident_id, (set(), set()))
+        """Remove an incident from the index."""
+        things, keys = self._indexed.pop(incident_id, (set(), set()))
         for thing in things:
             if self._of_thing.get(thing) == incident_id:
                 del self._of_thing[thing]
@@ -74,22 +75,22 @@ class IncidentIndex:
                 self._holders.pop(key, None)
 
     def of_thing(self, thing: str) -> str | None:
-        """Return the incident that holds a thing."""
+        """Return the id of the incident that holds a thing."""
         return self._of_thing.get(thing)
 
     def notice(self, sighting: Sighting) -> None:
-        """Count the entities of a thing that was not seen before, by which the common ones are known."""
+        """Count the entities of a new thing; the counts tell which entities are common."""
         if sighting.thing in self._things:
             return
         self._things[sighting.thing] = None
         session = sighting.perception.session
-        for kind, name in sighting.found.entities:
+        for kind, name in sighting.mentions.entities:
             if kind in JUDGED:
                 key = (session, kind, name)
                 self._named[key] = self._named.get(key, 0) + 1
 
     def scores(self, sighting: Sighting) -> dict[str, tuple[float, list[str]]]:
-        """Return for each incident that shares anything how much that is, and what."""
+        """Return a score and the shared entities for each incident that shares anything."""
         scores: dict[str, tuple[float, list[str]]] = {}
         for (session, kind, name), weight in self._evidence(sighting).items():
             holders = self._holders.get((session, kind, name), {})
@@ -102,17 +103,17 @@ class IncidentIndex:
         return scores
 
     def _evidence(self, sighting: Sighting) -> dict[Key, float]:
-        """Return what an incident may share with it, each with its weight."""
-        session, found = sighting.perception.session, sighting.found
+        """Return the entities that an incident may share with the perception, each with its weight."""
+        session, mentions = sighting.perception.session, sighting.mentions
         evidence: dict[Key, float] = {}
-        for word in found.words:
+        for word in mentions.words:
             for kind in ("service", "host", "container"):
                 if (session, kind, word) in self._holders:
                     evidence[session, kind, word] = min(AS_A_WORD, WEIGHTS[kind])
-        for kind, name in found.entities:
-            # A host that is only taken to be meant adds nothing to what else is shared.
+        for kind, name in mentions.entities:
+            # An assumed host adds no weight.
             evidence[session, kind, name] = 0.0 if sighting.is_placed and kind == "host" else WEIGHTS[kind]
-            # The name that a line begins with is that of a service, where one is called so.
+            # A program at the beginning of a line counts as the service of the same name, if an incident holds one.
             other = {"program": "service", "service": "program"}.get(kind)
             if other is not None and (session, other, name) in self._holders:
                 evidence[session, other, name] = WEIGHTS["service"]
@@ -129,9 +130,9 @@ class IncidentIndex:
 def incident_of(
     sighting: Sighting, index: IncidentIndex, get: Callable[[str], Incident | None], settings: IncidentSettings
 ) -> tuple[Incident | None, str]:
-    """Return the incident that something belongs to, open or closed of late, and why.
+    """Return the incident that a perception belongs to, open or closed lately, and the reason.
 
-    Args: get: returns the incident of an id, None for one that is not known any more.
+    Args: get: returns the incident of an id, None for an unknown one.
     """
 
     def candidate(incident_id: str) -> Incident | None:
@@ -142,30 +143,30 @@ def incident_of(
     if holder is not None and (incident := candidate(holder)) is not None:
         return incident, "it is the same thing again"
     if sighting.state == "over" or sighting.rank == 0:
-        return None, ""  # an end ends only what it is of
+        return None, ""  # an end belongs only to an incident that holds the same thing
     return best(index, sighting, candidate) or (None, "")
 
 
 def _may_hold(incident: Incident, sighting: Sighting, settings: IncidentSettings) -> bool:
-    """Return whether an incident is near enough in time, and of the same session; no stranger opens one again that
-    trusted sensors speak for."""
+    """Return whether an incident is near enough in time and of the same session. An untrusted perception never reopens
+    an incident of trusted sensors."""
     perception = sighting.perception
     if incident.session != perception.session or not (incident.is_open or incident.heeds(perception.trust)):
         return False
     if incident.is_open and (sighting.thing in incident.things or incident.is_firing):
         return True
-    apart = abs((sighting.heard_at - (incident.closed_at or incident.last_at)).total_seconds())
-    return apart <= (settings.window if incident.is_open else settings.reopen)
+    distance = abs((sighting.heard_at - (incident.closed_at or incident.last_at)).total_seconds())
+    return distance <= (settings.window if incident.is_open else settings.reopen)
 
 
 def best(
     index: IncidentIndex, sighting: Sighting, candidate: Callable[[str], Incident | None]
 ) -> tuple[Incident, str] | None:
-    """Return the incident that something belongs to and why, None if it belongs to none.
+    """Return the incident that a perception belongs to and the reason, None if it belongs to none.
 
-    Args: candidate: returns the incident of an id if it may belong to that at all.
+    Args: candidate: returns the incident of an id if the perception may belong to it at all.
     """
-    services = _named(sighting.found.entities, "service")
+    services = _named(sighting.mentions.entities, "service")
     ranked: list[tuple[float, Incident, str]] = []
     on_the_host: list[tuple[Incident, str]] = []
     for incident_id, (weight, shared) in index.scores(sighting).items():
@@ -174,19 +175,19 @@ def best(
             continue
         others = incident.entities.get("service", ())
         score = weight - OTHER_SERVICE if services and others and services.isdisjoint(others) else weight
-        if sighting.perception.source in incident.sources and any(each.startswith("program ") for each in shared):
+        if sighting.perception.source in incident.sources and any(name.startswith("program ") for name in shared):
             score += SAME_SOURCE
         why = f"it shares {', '.join(shared)}"
         if score >= JOINS:
             ranked.append((score, incident, why))
-        elif any(each.startswith("host ") for each in shared) and (
+        elif any(name.startswith("host ") for name in shared) and (
             _is_of_host(sighting) or all(thing.kind.startswith("host.") for thing in incident.things.values())
         ):
             on_the_host.append((incident, why))
     if ranked:
-        _, incident, why = max(ranked, key=lambda each: (each[0], each[1].last_at))
+        _, incident, why = max(ranked, key=lambda entry: (entry[0], entry[1].last_at))
         return incident, why
-    # What a host as a whole says belongs to the trouble of that host only while there is but one.
+    # A perception about a whole host joins an incident of that host only if there is exactly one.
     return on_the_host[0] if len(on_the_host) == 1 else None
 
 
@@ -203,9 +204,9 @@ def _subject(subject: str) -> str:
 
 
 def _named(entities: Collection[Entity], kind: str) -> set[str]:
-    return {name for each, name in entities if each == kind}
+    return {name for entity_kind, name in entities if entity_kind == kind}
 
 
 def _is_of_host(sighting: Sighting) -> bool:
-    """Return whether a reading or an alert names nothing but a host: it is about the host as a whole."""
-    return not sighting.is_log and all(kind in ("host", "address") for kind, _ in sighting.found.entities)
+    """Return whether a reading or an alert is about a host as a whole: it names nothing but a host."""
+    return not sighting.is_log and all(kind in ("host", "address") for kind, _ in sighting.mentions.entities)

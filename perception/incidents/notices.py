@@ -1,8 +1,8 @@
-"""Notices of incidents: the perceptions by which planners and rules are told that one opened, grew or closed.
+"""Notices of incidents: the perceptions that report to planners and rules that an incident opened, grew or closed.
 
-A notice stands for the perception that caused it and has its id, content, key and attributes, so that what counts and
-recovers perceptions sees one. That perception and its parts are the evidence that is news; evidence that was told
-before follows, marked with `attributes["told"]`, which rules for perceptions leave alone.
+A notice replaces the perception that caused it and has its id, content, key and attributes, so that the counting and
+the recovery of perceptions see only one. The new evidence is that perception and its parts. Evidence that was reported
+before follows, marked with `attributes["told"]`; rules for perceptions ignore it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from spar.records.perceived.incidents import Example, Incident
 from spar.types import Perception, Trust, replace
 
 Notice = Literal["incident.opened", "incident.grown", "incident.closed"]
-#: Importance of a notice that no perception caused, and of the severities.
+#: Importance of the severities; "info" is that of a notice which no perception caused.
 IMPORTANCE = {"info": 0.3, "warning": 0.5, "error": 0.65, "critical": 0.8}
-TOLD = 4  # examples told before that a notice repeats
+TOLD = 4  # bound of the earlier examples that a notice repeats
 
 
 def notice_of(kind: Notice, incident: Incident, cause: Perception, why: str) -> Perception:
-    """Return the notice that stands for a perception."""
+    """Return the notice that replaces a perception."""
     news = list(_parts(cause, incident.id))
     known = {part.id for part in news}
-    evidence = (*news, *_told(incident, known))
+    evidence = (*news, *_known_examples(incident, known))
     reasons = cause.attributes.get("why")
     return replace(
         cause,
         kind=kind,
-        subject=cause.subject or incident.subject or incident.id,  # by which a rule knows what it has cared for
+        subject=cause.subject or incident.subject or incident.id,  # rules recognise by it which trouble they handled
         trust="trusted" if cause.trust == incident.trust == "trusted" else "untrusted",
         evidence=evidence,
         attributes={
@@ -53,18 +53,18 @@ def closing_of(incident: Incident, why: str, at: datetime, new_id: Callable[[], 
         session=incident.session,
         priority=IMPORTANCE["info"],
         trust=incident.trust,
-        evidence=tuple(_told(incident, set())),
+        evidence=tuple(_known_examples(incident, set())),
         attributes={**facts_of(incident, why), "why": [f"{incident.id}: {why}"]},
     )
 
 
 def linked(perception: Perception, incident: Incident) -> Perception:
-    """Return a perception that still arrives by itself, with the incident that it belongs to."""
+    """Return a perception that is passed on by itself, with the id of its incident."""
     return replace(perception, attributes={**perception.attributes, "incident": incident.id})
 
 
 def facts_of(incident: Incident, why: str) -> dict[str, Any]:
-    """Return what the attributes of a notice say of its incident."""
+    """Return the attributes of a notice that describe its incident."""
     return {
         "incident": incident.id,
         "severity": incident.severity,
@@ -82,14 +82,14 @@ def facts_of(incident: Incident, why: str) -> dict[str, Any]:
 
 
 def _parts(cause: Perception, incident_id: str) -> Iterator[Perception]:
-    """Return the perception that caused a notice, bare, and what it was fused from."""
+    """Yield the perception that caused a notice, without its evidence, and the parts that it was fused from."""
     yield replace(cause, evidence=(), attributes={**cause.attributes, "incident": incident_id})
     for part in cause.evidence:
         if part.id != cause.id:
             yield part
 
 
-def _told(incident: Incident, known: set[str]) -> Iterator[Perception]:
+def _known_examples(incident: Incident, known: set[str]) -> Iterator[Perception]:
     examples = [example for example in incident.examples if example.id not in known]
     for example in examples[:TOLD]:
         yield _restored(example, incident)

@@ -1,8 +1,8 @@
 """Register of incidents: opens, grows, closes and reopens them; bounded, and without a clock of its own.
 
-What is new in an incident still arrives by itself, with the incident that it belongs to in its attributes; what
-repeats a thing of an open one is counted there and arrives no more. Growth past a threshold, a higher severity, the
-opening and the closing are told by notices. Nothing that is its own trouble disappears in another's.
+A new thing in an incident is still passed on by itself, with the id of the incident in its attributes. A repeated
+thing of an open incident is only counted there. Notices report growth past a threshold, a higher severity, the opening
+and the closing. A separate trouble is never hidden in the incident of another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perception.incidents.entities import named
 from perception.incidents.matching import IncidentIndex, incident_of
 from perception.incidents.notices import closing_of, linked, notice_of
 from perception.incidents.settings import IncidentSettings
-from perception.incidents.things import Sighting, placed, seen, tells_nothing
+from perception.incidents.things import Sighting, placed, sighting_of, tells_nothing
 from perception.stages.dedup import MESSAGE, Decision, StageResult
 from spar.ids import new_id
 from spar.records.perceived.incidents import LAST, SEVERITIES, Incident, number_of
@@ -35,8 +35,8 @@ Ending = Literal["resolved", "quiet", "person", "room"]
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 
 
-class Told(Struct, frozen=True):
-    """A change of an incident, for events and figures; `ending` says how a closing came about."""
+class IncidentChange(Struct, frozen=True):
+    """Change of an incident, for events and metrics; `ending` says how it was closed."""
 
     change: Change
     incident: Incident
@@ -44,80 +44,80 @@ class Told(Struct, frozen=True):
     ending: Ending | Literal[""] = ""
 
 
-class Taken(Struct, frozen=True):
-    """Changes of a batch: what is told of them, and the rows as they are to be kept (None: dropped)."""
+class BatchChanges(Struct, frozen=True):
+    """Changes of a batch: the news to report, and the rows to store (None: to drop)."""
 
-    news: tuple[Told, ...] = ()
+    news: tuple[IncidentChange, ...] = ()
     rows: dict[str, Any] = {}
 
 
 class IncidentRegister:
-    """The incidents of one pipeline, for one thread at a time.
+    """Incidents of one pipeline, for one thread at a time.
 
-    Args: now: returns the latest time that is believed; None: the times of the perceptions are.
+    Args: now: returns the latest time that is believed; None: the times of the perceptions are believed.
     """
 
     def __init__(self, settings: IncidentSettings, now: Callable[[], datetime] | None = None) -> None:
         self.settings, self.now = settings, now
-        #: Whether somebody takes what changes; else it is forgotten, and not gathered for ever.
+        #: Whether somebody calls `take`; else changes are dropped, so that they do not pile up.
         self.is_heard = True
         self.index = IncidentIndex()
         self.open: dict[str, Incident] = {}
         self.closed: dict[str, Incident] = {}  # the oldest first
-        self._recent: deque[Incident] = deque()  # closed of late, so that they may be opened again
+        self._recent: deque[Incident] = deque()  # closed lately, so they may be reopened
         self.last = 0
-        self.news: list[Told] = []
-        self._touched: dict[str, Incident | None] = {}  # since the rows were taken; None: gone
-        #: Incidents of which all that fires is over but readings that an earlier process heard: since when it is not
-        #: known whether these are high yet.
+        self.news: list[IncidentChange] = []
+        self._touched: dict[str, Incident | None] = {}  # since the last `take`; None: dropped
+        #: Restored incidents in which only readings of an earlier process were firing, with the time since when it is
+        #: unknown whether these readings are still high.
         self._unsure: dict[str, datetime] = {}
         self._late: list[Perception] = []  # notices that no perception of the batch caused
         self._opens_at = SEVERITIES.index(settings.opens_at)
         self._machine = named("host", settings.machine or platform.node())
 
-    # -- what comes in
+    # -- perceptions
 
     def fold(self, perceptions: Sequence[Perception]) -> StageResult:
-        """Have perceptions open incidents, belong to them or end them; returns what still arrives."""
+        """Let perceptions open incidents, join them or end them; return the perceptions that are passed on."""
         if not any(self._takes_part(perception) for perception in perceptions):
             return StageResult(list(perceptions))
-        kept: list[Perception] = []
+        remaining: list[Perception] = []
         decisions: list[Decision] = []
         touched = 0
         for perception in perceptions:
             if not self._takes_part(perception):
-                kept.append(perception)
+                remaining.append(perception)
                 continue
-            outcome = self._judge(seen(perception, None if self.now is None else self.now()))
+            outcome = self._judge(sighting_of(perception, None if self.now is None else self.now()))
             if isinstance(outcome, Decision):
                 decisions.append(outcome)
             else:
                 touched += outcome is not perception
-                kept.append(outcome)
-        kept += self._late
+                remaining.append(outcome)
+        remaining += self._late
         self._late = []
         if not self.is_heard:
             self.news, self._touched = [], {}
-        return StageResult(kept, decisions, touched)
+        return StageResult(remaining, decisions, touched)
 
     def _takes_part(self, perception: Perception) -> bool:
-        of, kind = self.settings, perception.kind
+        settings, kind = self.settings, perception.kind
         if kind == MESSAGE or tells_nothing(perception):
             return False
-        return of.kinds.fits(kind) and of.sensors.fits(perception.source)
+        return settings.kinds.fits(kind) and settings.sensors.fits(perception.source)
 
     def _judge(self, sighting: Sighting) -> Perception | Decision:
         sighting = placed(sighting, self._machine)
-        self._let_go(sighting.heard_at)
+        self._expire_recent(sighting.heard_at)
         self.index.notice(sighting)
         incident, why = incident_of(sighting, self.index, self._get, self.settings)
         if incident is None:
-            return self._opened(sighting) if self._may_open(sighting) else sighting.perception
+            return self._open_incident(sighting) if self._may_open(sighting) else sighting.perception
         if sighting.state == "over" or sighting.rank == 0:
-            return self._over(incident, sighting) if sighting.state == "over" else sighting.perception
+            return self._end_thing(incident, sighting) if sighting.state == "over" else sighting.perception
         if not incident.is_open:
-            return self._opened_again(incident, sighting, why)
-        return self._grown(incident, sighting, why)
+            return self._reopen(incident, sighting, why)
+        return self._grow(incident, sighting, why)
 
     def _get(self, incident_id: str) -> Incident | None:
         return self.open.get(incident_id) or self.closed.get(incident_id)
@@ -126,9 +126,9 @@ class IncidentRegister:
         least = max(self._opens_at, _ERROR) if sighting.is_log else self._opens_at
         return sighting.state != "over" and sighting.rank >= least
 
-    # -- what becomes of it
+    # -- changes of incidents
 
-    def _opened(self, sighting: Sighting) -> Perception:
+    def _open_incident(self, sighting: Sighting) -> Perception:
         self.last += 1
         perception = sighting.perception
         at = sighting.heard_at
@@ -139,28 +139,28 @@ class IncidentRegister:
         self.open[incident.id] = incident
         why = f"{sighting.severity} of {perception.source!r}, which belongs to no open incident"
         evidence.add(incident, sighting)
-        evidence.tell(incident, sighting.heard_at, "opened", why, perception)
-        self._changed(Told("opened", incident, why))
+        evidence.add_step(incident, sighting.heard_at, "opened", why, perception)
+        self._note_change(IncidentChange("opened", incident, why))
         self.index.hold(incident)
         self._make_room(sighting.heard_at)
         return notice_of("incident.opened", incident, perception, why)
 
-    def _opened_again(self, incident: Incident, sighting: Sighting, why: str) -> Perception | Decision:
+    def _reopen(self, incident: Incident, sighting: Sighting, why: str) -> Perception | Decision:
         if not self._may_open(sighting):
             return sighting.perception
         del self.closed[incident.id]
         self.open[incident.id] = incident
         incident.state, incident.closed_at, incident.asked_by = "open", None, ""
         incident.ordinal += 1
-        said = f"opened again, for the {incident.ordinal}. time: {why}"
+        text = f"opened again, for the {incident.ordinal}. time: {why}"
         evidence.add(incident, sighting)
-        evidence.tell(incident, sighting.heard_at, "reopened", said, sighting.perception)
-        self._changed(Told("opened", incident, said))
+        evidence.add_step(incident, sighting.heard_at, "reopened", text, sighting.perception)
+        self._note_change(IncidentChange("opened", incident, text))
         self.index.hold(incident)
         self._make_room(sighting.heard_at)
-        return notice_of("incident.opened", incident, sighting.perception, said)
+        return notice_of("incident.opened", incident, sighting.perception, text)
 
-    def _grown(self, incident: Incident, sighting: Sighting, why: str) -> Perception | Decision:
+    def _grow(self, incident: Incident, sighting: Sighting, why: str) -> Perception | Decision:
         perception, before = sighting.perception, incident.severity
         former = incident.things.get(sighting.thing)
         is_news = former is None or (former.state == "over" and sighting.state == "firing")
@@ -169,68 +169,69 @@ class IncidentRegister:
         is_known = sighting.thing in incident.things
         self.index.hold(incident)
         is_raised = SEVERITIES.index(before) < SEVERITIES.index(incident.severity)
-        if incident.heeds(perception.trust):  # so that the one that is quiet for longest is the first
+        if incident.heeds(perception.trust):  # the order is that of the last news: the quietest incident is the first
             self.open[incident.id] = self.open.pop(incident.id)
         if is_raised:
             why = f"its severity rises from {before} to {incident.severity}: {why}"
-        elif has_grown := incident.count >= self.settings.next_told(incident.told):
+        elif has_grown := incident.count >= self.settings.next_growth(incident.told):
             why = f"it has grown to {incident.count}: {why}"
         if is_raised or has_grown:
             incident.told = incident.count
-            evidence.tell(incident, sighting.heard_at, "raised" if is_raised else "grown", why, perception)
-            self._changed(Told("changed", incident, why))
+            evidence.add_step(incident, sighting.heard_at, "raised" if is_raised else "grown", why, perception)
+            self._note_change(IncidentChange("changed", incident, why))
             return notice_of("incident.grown", incident, perception, why)
         if is_news or is_worse or not is_known:
-            evidence.tell(incident, sighting.heard_at, "again" if former is not None else "joined", why, perception)
-            self._changed(Told("changed", incident, why))
+            evidence.add_step(incident, sighting.heard_at, "again" if former is not None else "joined", why, perception)
+            self._note_change(IncidentChange("changed", incident, why))
             return linked(perception, incident)
         self._touched[incident.id] = incident
         reason = f"grew incident {incident.id}: {why}, {incident.count + incident.strange} in all"
         return Decision(perception.id, perception.source, STAGE, reason, perception.at, incident.id)
 
-    def _over(self, incident: Incident, sighting: Sighting) -> Perception:
-        """Note the end of a thing; it ends the incident if nothing else of it fires."""
+    def _end_thing(self, incident: Incident, sighting: Sighting) -> Perception:
+        """Note the end of a thing; it closes the incident if nothing else of it fires."""
         perception, thing = sighting.perception, incident.things.get(sighting.thing)
         if thing is None or not incident.is_open or sighting.at < thing.last_at:
             return linked(perception, incident)
         was_firing = incident.is_firing
         evidence.add(incident, sighting)
-        evidence.tell(incident, sighting.heard_at, "over", "a thing of it is over", perception)
+        evidence.add_step(incident, sighting.heard_at, "over", "a thing of it is over", perception)
         if was_firing and not incident.is_firing:
             why = "all that fired in it is over"
             self._close(incident, why, sighting.heard_at, "resolved", perception)
             return notice_of("incident.closed", incident, perception, why)
-        self._changed(Told("changed", incident, "a thing of it is over"))
+        self._note_change(IncidentChange("changed", incident, "a thing of it is over"))
         return linked(perception, incident)
 
-    # -- what ends by itself, or by a person
+    # -- closing by time or by a person
 
     def due_at(self) -> datetime | None:
-        """Return when the next incident is quiet for long enough to be closed; at once for one that is to be."""
-        # A list: a thread may work on a batch meanwhile, and open one.
+        """Return the time at which the next incident is to be closed; a past time for one that a person wants
+        closed."""
+        # A copy, because another thread may open an incident meanwhile.
         return min(map(self._ends_at, list(self.open.values())), default=None)
 
     def expire(self, now: datetime) -> list[Perception]:
-        """Close what people want closed and what has been quiet for long enough; returns the notices."""
+        """Close the incidents that people want closed or that were quiet for long enough; return the notices."""
         notices: list[Perception] = []
         for incident in list(self.open.values()):
             if self._ends_at(incident) > now:
                 continue
             if incident.asked_by:
-                notices.append(self._ended(incident, f"{incident.asked_by} closed it", now, "person"))
+                notices.append(self._end(incident, f"{incident.asked_by} closed it", now, "person"))
             elif self._is_unsure(incident):
                 within = f"{self.settings.settle:g} s of the start"
                 why = f"all that fired in it is over, or was not told again within {within}"
-                notices.append(self._ended(incident, why, now, "resolved"))
+                notices.append(self._end(incident, why, now, "resolved"))
             else:
                 why = f"nothing new for {self._patience(incident):g} s"
-                notices.append(self._ended(incident, why, now, "quiet"))
+                notices.append(self._end(incident, why, now, "quiet"))
         return notices
 
     def ask_closing(self, incident_id: str, by: str, now: datetime) -> Incident:
-        """Have an incident closed with the next cycle, on the word of a person.
+        """Have an incident closed with the next cycle, because a person wants it.
 
-        Raises: LookupError for one that is not known; ValueError for one that is closed.
+        Raises: LookupError for an unknown incident; ValueError for a closed one.
         """
         incident = self._get(incident_id)
         if incident is None:
@@ -239,7 +240,7 @@ class IncidentRegister:
         if not incident.is_open:
             raise ValueError(f"incident {incident.id} is closed already: {incident.reason}")
         incident.asked_by = by
-        evidence.tell(incident, now, "asked", f"{by} wants it closed", None)
+        evidence.add_step(incident, now, "asked", f"{by} wants it closed", None)
         self._touched[incident.id] = incident
         return incident
 
@@ -256,7 +257,7 @@ class IncidentRegister:
             return self._unsure[incident.id] + timedelta(seconds=self.settings.settle)
         return incident.last_at + timedelta(seconds=self._patience(incident))
 
-    def _ended(self, incident: Incident, why: str, now: datetime, ending: Ending) -> Perception:
+    def _end(self, incident: Incident, why: str, now: datetime, ending: Ending) -> Perception:
         self._close(incident, why, now, ending, None)
         return closing_of(incident, why, now, new_id)
 
@@ -266,16 +267,16 @@ class IncidentRegister:
         self.closed[incident.id] = incident
         self._recent.append(incident)
         incident.state, incident.closed_at, incident.reason = "closed", at, why
-        evidence.tell(incident, at, "closed", why, cause)
-        self._changed(Told("closed", incident, why, ending))
+        evidence.add_step(incident, at, "closed", why, cause)
+        self._note_change(IncidentChange("closed", incident, why, ending))
         while len(self.closed) > self.settings.keep:
             oldest = next(iter(self.closed))
             del self.closed[oldest]
             self.index.forget(oldest)
             self._touched[oldest] = None
 
-    def _let_go(self, now: datetime) -> None:
-        """Have incidents found no more that were closed too long ago, or too many ago, to be opened again."""
+    def _expire_recent(self, now: datetime) -> None:
+        """Remove incidents from the index that were closed too long ago, or before too many others, to be reopened."""
         recent = self._recent
         while recent and (
             recent[0].is_open or len(recent) > self.settings.open
@@ -286,29 +287,29 @@ class IncidentRegister:
                 self.index.forget(incident.id)
 
     def _make_room(self, now: datetime) -> None:
-        """Close the one that was quiet for longest while more are open than may be; it is told with the next batch.
+        """Close the quietest incident while more are open than allowed; its notice comes with the next batch.
 
-        Of those before the newest the ones that a stranger opened go first: a flood of them ends at most one that a
-        trusted sensor speaks for.
+        Incidents of untrusted sources go first, except the newest incident. So a flood of them closes at most one
+        incident of a trusted sensor.
         """
         while len(self.open) > self.settings.open:
             former = islice(self.open.values(), len(self.open) - 1)
-            strange = (each for each in former if each.trust == "untrusted")
-            quietest = next(strange, None) or next(iter(self.open.values()))
+            untrusted = (incident for incident in former if incident.trust == "untrusted")
+            quietest = next(untrusted, None) or next(iter(self.open.values()))
             why = f"more than {self.settings.open} were open, and it was quiet for longest"
-            self._late.append(self._ended(quietest, why, now, "room"))
+            self._late.append(self._end(quietest, why, now, "room"))
 
-    # -- what is kept
+    # -- rows
 
     @property
     def has_changes(self) -> bool:
-        """Return whether rows changed since they were taken."""
+        """Return whether anything changed since the last `take`."""
         return bool(self._touched)
 
     def restore(self, incidents: Sequence[Incident], last: int) -> None:
-        """Take up incidents of an earlier process, the oldest first; what was opened here meanwhile stays.
+        """Load the incidents of an earlier process, the oldest first; incidents that were opened meanwhile stay.
 
-        A reading that was high is told again by its sensor if it still is; if it is not, nobody says so. So an incident
+        A sensor reports a high reading again if it is still high; if it is not, nothing reports that. So an incident
         in which nothing else fires ends after `settle` seconds, unless something of it fires again.
         """
         self.last = max([self.last, last, *map(number_of, incidents)])
@@ -327,17 +328,17 @@ class IncidentRegister:
                 self._recent.append(incident)
             self.index.hold(incident)
 
-    def take(self) -> Taken:
-        """Return what changed since it was last taken, as it stands now; it is not given twice."""
+    def take(self) -> BatchChanges:
+        """Return the changes since the last call, with the present state of the rows."""
         news, self.news = self.news, []
         touched, self._touched = self._touched, {}
         rows: dict[str, Any] = {
             key: None if incident is None else to_builtins(incident) for key, incident in touched.items()
         }
-        if any(told.change == "opened" for told in news):
+        if any(item.change == "opened" for item in news):
             rows[LAST] = self.last
-        return Taken(tuple(news), rows)
+        return BatchChanges(tuple(news), rows)
 
-    def _changed(self, told: Told) -> None:
-        self.news.append(told)
-        self._touched[told.incident.id] = told.incident
+    def _note_change(self, change: IncidentChange) -> None:
+        self.news.append(change)
+        self._touched[change.incident.id] = change.incident

@@ -11,22 +11,23 @@ from spar.records.perceived.incidents import Severity
 
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 
-#: Kinds that take part unless others are named.
+#: Default of the kinds that belong to incidents.
 KINDS = (
     "alert", "alert.*", "log.*", "host.*", "anomaly", "anomaly.*", "metric", "metric.*", "prometheus", "prometheus.*"
 )  # fmt: skip
 
 
 class IncidentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.incidents]`: perceptions of these `kinds` and `sensors` belong to incidents.
+    """Settings `[perception.incidents]`: perceptions of these `kinds` and `sensors` belong to incidents.
 
-    `opens_at` is the severity from which one is opened (a line of a log opens one from "error" on). What comes within
-    `window` seconds after the last of an open incident may belong to it. One is closed when all that fires in it is
-    over, after `quiet` seconds without news (`quiet_firing` while something fires), or by a person; after a restart
-    also when readings that were high are not told again for `settle` seconds, and nothing else fires. What comes again
-    within `reopen` seconds opens it again. At most `open` are open; `keep` closed ones are kept. Growth is told at
-    each count of `tell_at`, and from the last of them on at 100, 300, 1,000, 3,000 and so on. Readings and
-    lines of logs that name no host are of `machine`, "" for the name of this one.
+    `opens_at` is the severity from which an incident is opened (a log line opens one from "error" on). A perception
+    within `window` seconds after the last one of an open incident may belong to it. An incident is closed when
+    everything that fired in it is over, after `quiet` seconds without news (`quiet_firing` while something fires), or
+    by a person. After a restart it is also closed when its high readings are not reported again within `settle`
+    seconds and nothing else fires. A repetition within `reopen` seconds reopens it. At most `open` incidents are open;
+    `keep` closed ones are stored. Growth is reported at each count of `tell_at`, and after the last of them at 100,
+    300, 1,000, 3,000 and so on. Readings and log lines without a host belong to `machine`; "" means the name of this
+    machine.
     """
 
     enabled: bool = True
@@ -43,12 +44,12 @@ class IncidentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     machine: str = ""
     tell_at: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=1)] = (3, 10, 30)
 
-    def next_told(self, told: int) -> int:
-        """Return the count at which growth is told next, after that it was told at `told`."""
+    def next_growth(self, reported: int) -> int:
+        """Return the count at which growth is reported next, after a report at `reported`."""
         for count in sorted(self.tell_at):
-            if count > told:
+            if count > reported:
                 return count
         step = 1
-        while 3 * step <= told:
+        while 3 * step <= reported:
             step *= 10
-        return step if step > told else 3 * step
+        return step if step > reported else 3 * step

@@ -1,7 +1,7 @@
-"""Perceptions read as things of an incident: how severe one is, how it stands, and which thing it is.
+"""Things of an incident: reads a perception as the state of a thing, with its severity and its identity.
 
-What decides stands in structured attributes, labels or data; of a text only the word that it begins with is read
-("RESOLVED: …"), and that only of what a sensor has called an alert.
+Structured attributes, labels or data decide. Of a text only the first word is read ("RESOLVED: …"), and only where the
+sensor called it an alert.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perception.incidents.entities import Entity, Found, found_in
+from perception.incidents.entities import Entity, Mentions, mentions_in
 from perception.stages import wording
 from perception.stages.dedup import count_of
 from spar.data.text import safe_line
 from spar.records.perceived.incidents import SEVERITIES, Severity, ThingState
 from spar.types import Perception
 
-TEXT = 300  # characters that are kept of a text
+TEXT = 300  # characters of a text that are stored
 DATA_LIMIT = 65_536  # characters of a text that is read as data
 
 _SEVERITY: Final[dict[str, Severity]] = {
@@ -45,16 +45,16 @@ _FIRING = frozenset(
     ("firing", "high", "low", "problem", "alarm", "active", "triggered", "failing", "down", "begun", "open")
 )
 _STATES = ("status", "state", "level", "episode")
-#: What tells one alert from another of its sensor, the surest first.
+#: Attributes that identify an alert of a sensor, the most reliable first.
 _IDENTITIES = ("fingerprint", "series", "template_id", "template")
 
 
 class Sighting(Struct, frozen=True):
-    """A perception read as the newest state of a thing. `thing` is a digest of which one.
+    """Perception that was read as the newest state of a thing. `thing` is a digest of the thing's identity.
 
-    `at` is when it says that it was so; `heard_at` when that counts for its incident: of a state the moment in which it
-    is told, for it may have begun long before; of what happened the moment in which it did. `is_placed`: its host was
-    not named, and is taken to be this machine.
+    `at` is the time that the perception states. `heard_at` is the time that counts for its incident: for a state the
+    time of the report, because the state may have begun long before; for an event the time of the event. `is_placed`
+    is true when the perception names no host and is assumed to be about this machine.
     """
 
     perception: Perception
@@ -65,40 +65,41 @@ class Sighting(Struct, frozen=True):
     at: datetime
     heard_at: datetime
     count: int
-    found: Found
+    mentions: Mentions
     is_placed: bool = False
 
     @property
     def rank(self) -> int:
-        """The place of its severity among all."""
+        """Return the position of its severity among all severities."""
         return SEVERITIES.index(self.severity)
 
     @property
     def is_log(self) -> bool:
-        """Return whether it is a line of a log, which tells what happened and ends nothing."""
+        """Return whether it is a log line, which reports an event and ends nothing."""
         return self.perception.kind.startswith("log.")
 
 
 def placed(sighting: Sighting, machine: Entity | None) -> Sighting:
-    """Return a reading, or a line of a log, that names no host as one of this machine."""
-    found = sighting.found
+    """Return a reading or a log line without a host as one of this machine."""
+    mentions = sighting.mentions
     if machine is None or not sighting.perception.kind.startswith(("host.", "log.")):
         return sighting
-    if any(kind == "host" for kind, _ in found.entities):
+    if any(kind == "host" for kind, _ in mentions.entities):
         return sighting
-    return replace(sighting, found=replace(found, entities=(*found.entities, machine)), is_placed=True)
+    with_machine = replace(mentions, entities=(*mentions.entities, machine))
+    return replace(sighting, mentions=with_machine, is_placed=True)
 
 
 def tells_nothing(perception: Perception) -> bool:
-    """Return whether it is a line of a log that nothing follows from: it tells of no trouble, and ends none."""
+    """Return whether it is a log line that neither reports a trouble nor ends one."""
     kind = perception.kind
     return kind.startswith("log.") and kind not in _BY_KIND and "severity" not in perception.attributes
 
 
-def seen(perception: Perception, now: datetime | None = None) -> Sighting:
-    """Read a perception.
+def sighting_of(perception: Perception, now: datetime | None = None) -> Sighting:
+    """Read a perception as the state of a thing.
 
-    Args: now: the latest time that is believed; a clock may be wrong.
+    Args: now: the latest time that is believed, because a clock may be wrong.
     """
     data, attributes = _data_of(perception), perception.attributes
     labels = _table(attributes.get("labels")) or _table(data.get("labels"))
@@ -113,7 +114,7 @@ def seen(perception: Perception, now: datetime | None = None) -> Sighting:
         at,
         at if now is None or state == "event" else now,
         count_of(perception),
-        found_in(perception, labels),
+        mentions_in(perception, labels),
     )
 
 
@@ -122,7 +123,7 @@ def _table(value: object) -> Mapping[str, Any]:
 
 
 def _data_of(perception: Perception) -> Mapping[str, Any]:
-    """Return the content as data, also where an alert's is written as text; nothing where it is none."""
+    """Return the content as data, also for an alert whose data is written as text; empty when it is not data."""
     content = perception.content
     if isinstance(content, str) and perception.kind.startswith("alert") and content[:1] == "{":
         if len(content) > DATA_LIMIT:
@@ -166,7 +167,7 @@ def _state(perception: Perception, data: Mapping[str, Any]) -> ThingState:
 
 
 def _identity(perception: Perception, labels: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """Return which thing it is: of one session, source and trust; the same for each of its states."""
+    """Return the digest of a thing; it is the same for all states of the thing in one session, source and trust."""
     what: tuple[object, ...] = ()
     for name in _IDENTITIES:
         for table in (perception.attributes, data):
@@ -181,7 +182,7 @@ def _identity(perception: Perception, labels: Mapping[str, Any], data: Mapping[s
     if not what and perception.subject and not perception.kind.startswith(("log.", "alert")):
         what = ("subject", perception.kind, perception.subject)
     if not what:
-        # In a line of a log a bare number counts something; in an alert it may be the name of the thing.
+        # A bare number in a log line is a count; in an alert it may be the name of the thing.
         is_line = perception.kind.startswith("log.")
         words = sorted(word for word in wording.naming(perception) if not (is_line and word.isdigit()))
         what = ("words", perception.kind, perception.subject, words)

@@ -36,7 +36,7 @@ def register(**settings: Any) -> IncidentRegister:
 
 
 def folded(incidents: IncidentRegister, *perceptions: Perception) -> list[Perception]:
-    return [each for one in perceptions for each in incidents.fold([one]).kept]
+    return [each for one in perceptions for each in incidents.fold([one]).perceptions]
 
 
 def test_an_alert_its_lines_and_a_reading_of_its_host_become_one_incident() -> None:
@@ -135,7 +135,7 @@ def test_what_repeats_is_counted_and_told_at_thresholds() -> None:
     incidents = register()
     found = [incidents.fold([alert("ShopDown", service="shop", at=n)]) for n in range(12)]
 
-    kinds = [[each.kind for each in one.kept] for one in found]
+    kinds = [[each.kind for each in one.perceptions] for one in found]
     assert [n for n, one in enumerate(kinds) if one] == [0, 2, 9]
     assert kinds[2] == kinds[9] == ["incident.grown"]
     decisions = [each for one in found for each in one.decisions]
@@ -147,7 +147,7 @@ def test_what_repeats_is_counted_and_told_at_thresholds() -> None:
 def test_growth_is_told_ever_more_rarely() -> None:
     settings, told, counts = IncidentSettings(), 0, []
     for _ in range(9):
-        told = settings.next_told(told)
+        told = settings.next_growth(told)
         counts.append(told)
 
     assert counts == [3, 10, 30, 100, 300, 1000, 3000, 10000, 30000]
@@ -356,7 +356,7 @@ def test_rows_bring_everything_back() -> None:
     second = register()
     last = rows[LAST]
     second.restore(incidents_in(rows)[0], last)
-    (again,) = second.fold([alert("Down", service="shop", at=2)]).kept
+    (again,) = second.fold([alert("Down", service="shop", at=2)]).perceptions
 
     assert again.kind == "incident.grown"
     assert second.open["I-1"].count == 3
@@ -366,7 +366,7 @@ def test_rows_bring_everything_back() -> None:
 def test_messages_and_kinds_that_take_no_part_pass_untouched() -> None:
     perceptions = [Perception("shop is down", kind="message"), Perception("x", kind="file.created"), Perception("y")]
 
-    assert register().fold(perceptions).kept == perceptions
+    assert register().fold(perceptions).perceptions == perceptions
 
 
 def test_alerts_that_differ_in_a_number_alone_are_two_troubles() -> None:
@@ -384,7 +384,7 @@ def test_lines_that_tell_of_no_trouble_are_not_even_read() -> None:
     before = incidents.index.comparisons
     ready = line("shop[1]: ready", kind="log.line")
 
-    assert incidents.fold([ready]).kept == [ready]
+    assert incidents.fold([ready]).perceptions == [ready]
     assert incidents.index.comparisons == before
 
 
