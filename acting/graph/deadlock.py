@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from acting.graph.nodes import Barrier, Node, Why
+from acting.graph.requirements import Requirements
+from spar.checks import shorten
 from spar.data.paths import Path, render
+
+#: Nodes that can never start, of the class that was added, why, and of which id or path.
+Stuck = tuple[list[Any], Why, str]
 
 # By what became of those who were to write there: nothing is known of them, CHOSE_ANOTHER, FAILED, both.
 _VERDICTS: Final[tuple[tuple[Why, str], ...]] = (
@@ -16,6 +22,77 @@ _VERDICTS: Final[tuple[tuple[Why, str], ...]] = (
     ("dep_failed", "the call that was to write {!r} did not end well"),
     ("dep_failed", "the call that was to write {!r} did not end well"),
 )
+
+
+class Deadlocks:
+    """The calls of one batch that can never start, found one after another once nothing runs and nothing more arrives.
+
+    Args: known: all calls by id; awaited: those that wait for an id that no call has; offer: makes a call ready that
+        lacks nothing any more, if that is so; start: makes one ready whatever it still waits for.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[str, Node],
+        awaited: dict[str, list[Node]],
+        requirements: Requirements,
+        has: Callable[[Path, str | None], bool],
+        offer: Callable[[Node], None],
+        start: Callable[[Node], None],
+    ) -> None:
+        self._known, self._awaited, self._requirements = known, awaited, requirements
+        self._has, self._offer, self._start = has, offer, start
+        self._left: deque[Node] = deque()  # calls that were seen to wait and have not been looked at
+
+    def next(self) -> Stuck | None:
+        """Give up the next calls, or make one ready and name none; None when no call waits."""
+        while self._awaited:
+            id, nodes = self._awaited.popitem()
+            waiting = [node for node in nodes if not node.ended]
+            if waiting:
+                return _given_up(waiting, "bad_reference", f"no call has the id {shorten(id)} that it is to run after")
+        for node in self._requirements.suspects():
+            self._reconsider(node)
+            if node.is_ready:
+                return [], "bad_reference", ""
+            found = verdict(node)
+            if found is not None:
+                return _given_up([node], *found)
+        return self._untie()
+
+    def _reconsider(self, node: Node) -> None:
+        """See what nobody told: a write may have taken away what it once had, or made an instance's value fit again."""
+        requirements = self._requirements
+        for read in list(node.requirements):
+            for path in list(read.absent):
+                is_there = path in read.absent and self._has(path, node.instance)
+                if is_there and requirements.arrived(read, path):
+                    self._offer(node)
+        if not node.is_ready:
+            requirements.note_missing(node)
+            requirements.judge(node)
+            for read in node.requirements:
+                read.find_feeders()
+
+    def _untie(self) -> Stuck | None:
+        """Resolve a knot of calls that wait for one another, of which at least one read has alternatives, or an old
+        value stands at it: the first of them that has all it reads starts; else the one that came last is given up.
+        """
+        while self._left and not _is_waiting(self._left[0]):
+            self._left.popleft()
+        if not self._left:
+            self._left.extend(filter(_is_waiting, self._known.values()))
+        if not self._left:
+            return None
+        knot = knot_from(self._left[0])
+        for member in sorted(knot, key=lambda each: each.at):
+            if could_start(member, self._has):
+                for read in member.requirements:
+                    read.close()
+                self._start(member)
+                return [], "dep_failed", ""
+        last = max(knot, key=lambda each: each.at)
+        return _given_up([last], "cycle", "it waits for itself through others, and no alternative to that came")
 
 
 def verdict(node: Node) -> tuple[Why, str] | None:
@@ -107,3 +184,13 @@ def _behind(each: Node | Barrier) -> Sequence[Node | Barrier]:
         return each.dependants
     fed = [read.node for read, place in each.feeds if read.is_plain and read.fed.get(place) is each]
     return [*each.dependants, *each.followers, *fed]
+
+
+def _given_up(nodes: list[Node], why: Why, sentence: str) -> Stuck:
+    for node in nodes:
+        node.why = why
+    return nodes, why, sentence
+
+
+def _is_waiting(node: Node) -> bool:
+    return not (node.ended or node.is_ready)

@@ -26,20 +26,15 @@ nothing runs and nothing more arrives, what can never start and why.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
-from acting.graph.deadlock import could_start, knot_from, reaches, verdict
+from acting.graph.deadlock import Deadlocks, Stuck, reaches
 from acting.graph.index import Index, IndexNode
 from acting.graph.nodes import NOBODY, NONE, Barrier, Gate, Node, ReadRequirement, Why
-from spar.checks import shorten
+from acting.graph.requirements import Requirements
 from spar.data.paths import Expression, Path, overlaps
-
-#: Nodes that can never start, why, and of which id or path.
-Stuck = tuple[list[Node], Why, str]
 
 
 class Graph:
@@ -55,15 +50,14 @@ class Graph:
         self._earlier = earlier
         self._is_racing = fallback == "race"
         self._index = Index()
+        self.requirements = Requirements(self._index, has)
         self.known: dict[str, Node] = {}
         self._awaited: dict[str, list[Node]] = {}
-        self._suspects: list[tuple[int, Node]] = []  # a heap: whom nobody feeds, as far as was seen when it was noted
-        self._left: deque[Node] = deque()
+        self._deadlocks: Deadlocks | None = None  # made when they are first looked for
         self._count = 0
-        self.is_watched = False  # whether a call has ever waited for a value to be written
         self.pending = 0  # neither ready nor ended
-        self.ready: list[Node] = []
-        self.doomed: list[Node] = []
+        self.ready: list[Any] = []  # nodes of the class that was added
+        self.doomed: list[Any] = []
 
     def ended_well(self, id: str) -> bool:
         return self.known[id].ok if id in self.known else self._earlier(id) is True
@@ -111,7 +105,7 @@ class Graph:
         if circular:
             return False
         for path in missing:
-            self._miss(node, path)
+            self.requirements.miss(node, path)
         if node.requirements or (reads and not node.waiting):
             self._offer(node)
         elif not node.waiting and not node.is_doomed:
@@ -140,7 +134,7 @@ class Graph:
         for read, place in node.feeds:
             if read.fed.get(place) is node:
                 place.set_fed(read, None)
-                self._suspect(read.node)
+                self.requirements.suspect(read.node)
         # What it was tied to is not tied to it any more, so that nothing of a batch waits for the garbage collector.
         for read in node.requirements:
             read.gates = ()
@@ -161,11 +155,12 @@ class Graph:
     def written(self, path: Path, value: object, instance: str | None = None) -> None:
         """`value` now stands at `path` (or was merged into it): wake the readers that have theirs now."""
         for read, found in self._index.awaiting(path, value, instance):
-            if found in read.absent:
-                self._arrived(read, found)
+            if found in read.absent and self.requirements.arrived(read, found):
+                self._offer(read.node)
 
     def close(self) -> None:
         """Forget who writes and waits where: nothing arrives or ends any more."""
+        self._deadlocks = None
         if self._index.roots or self._index.instances:
             self._index.close()
 
@@ -174,22 +169,13 @@ class Graph:
 
         The caller ends them and asks again. If no call is named, one that waited has been made `ready`.
         """
-        while self._awaited:
-            id, nodes = self._awaited.popitem()
-            waiting = [node for node in nodes if not node.ended]
-            if waiting:
-                return _given_up(waiting, "bad_reference", f"no call has the id {shorten(id)} that it is to run after")
-        while self._suspects:
-            node = heappop(self._suspects)[1]
-            if node.waiting or node.ended or node.is_ready or node.is_doomed:
-                continue
-            self._reconsider(node)
-            if node.is_ready:
-                return [], "bad_reference", ""
-            found = verdict(node)
-            if found is not None:
-                return _given_up([node], *found)
-        return self._untie()
+        if not self.pending:
+            return None
+        if self._deadlocks is None:
+            self._deadlocks = Deadlocks(
+                self.known, self._awaited, self.requirements, self._has, self._offer, self._make_ready
+            )
+        return self._deadlocks.next()
 
     # -- arrival
 
@@ -245,105 +231,9 @@ class Graph:
             elif len(expression.alternatives) == 1:
                 paths += expression.alternatives[0]  # what belongs together is as if each were read by itself
             else:
-                self._choose(node, expression.alternatives)
+                self.requirements.choose(node, expression.alternatives, is_racing=self._is_racing)
         node.reads = paths if len(paths) < 2 else list(dict.fromkeys(paths))
         return [path for path in node.reads if not self._index.block(node, path, instance) and not has(path, instance)]
-
-    def _choose(self, node: Node, alternatives: tuple[tuple[Path, ...], ...]) -> None:
-        """Put a gate before each alternative that earlier calls are still to write."""
-        read = ReadRequirement(node, alternatives)
-        gates: list[Gate | None] = []
-        for paths in alternatives:
-            gate = Gate(read)
-            if not self._is_racing:
-                for path in paths:
-                    self._index.block(gate, path, node.instance)
-            gates.append(gate if gate.waiting else None)
-        read.gates = gates
-        read.is_open = False  # as long as it has not been looked at: `_offer` does
-        if not node.requirements:
-            node.requirements = {}
-        node.requirements[read] = None
-
-    # -- requirements
-
-    def _miss(self, node: Node, path: Path) -> None:
-        """Wait for a value at a path that must be present."""
-        read = ReadRequirement(node, ((path,),))
-        if not node.requirements:
-            node.requirements = {}
-        node.requirements[read] = None
-        node.lacking += 1
-        self._watch(read, path)
-
-    def _watch(self, read: ReadRequirement, path: Path) -> None:
-        self.is_watched = True
-        self._index.watch(read, path)
-        self._suspect(read.node)
-
-    def _suspect(self, node: Node) -> None:
-        """Perhaps nobody who lives will bring what it reads: `stuck` finds out."""
-        heappush(self._suspects, (node.at, node))
-
-    def _arrived(self, read: ReadRequirement, path: Path) -> None:
-        """Something stands at a path that `read` waited for."""
-        for place in read.absent.pop(path):
-            place.leave(read)
-        node = read.node
-        if read.is_plain:
-            read.is_open = False
-            del node.requirements[read]
-        elif not self._is_settled(read):
-            return
-        else:
-            read.close()
-        node.lacking -= 1
-        if node.waiting == node.lacking == 0:
-            self._offer(node)
-
-    def _is_settled(self, read: ReadRequirement) -> bool:
-        """Return whether an alternative is present and no earlier writer of it or of one before it lives.
-
-        If not, it waits at each path that is missing from the alternatives that can be judged.
-        """
-        absent, instance, has = read.absent, read.node.instance, self._has
-        missing: list[Path] = []
-        for paths, gate in zip(read.alternatives, read.gates, strict=True):
-            if gate is not None and gate.waiting:
-                break
-            lacking = [path for path in paths if path in absent or not has(path, instance)]
-            if not lacking:
-                return True
-            missing += lacking
-        for path in missing:
-            if path not in absent:
-                self._watch(read, path)
-        return False
-
-    def _look_again(self, read: ReadRequirement) -> None:
-        """One of its gates has opened."""
-        node = read.node
-        if not read.is_open or node.ended or node.is_ready:
-            return
-        if not self._is_settled(read):
-            self._suspect(node)
-            return
-        read.close()
-        node.lacking -= 1
-        if node.waiting == node.lacking == 0:
-            self._offer(node)
-
-    def _reconsider(self, node: Node) -> None:
-        """See what nobody told: a write may have taken away what it once had, or made an instance's value fit again."""
-        for read in list(node.requirements):
-            for path in list(read.absent):
-                if path in read.absent and self._has(path, node.instance):
-                    self._arrived(read, path)
-        if not node.is_ready:
-            self._note_missing(node)
-            self._judge(node)
-            for read in node.requirements:
-                read.find_feeders()
 
     # -- starting and ending
 
@@ -352,32 +242,23 @@ class Graph:
         if node.ended or node.is_doomed or node.is_ready:
             return
         if node.requirements:
-            self._judge(node)
+            self.requirements.judge(node)
         if node.waiting:
             return
         if node.reads:
-            self._note_missing(node)
+            self.requirements.note_missing(node)
         if node.lacking:
-            self._suspect(node)
+            self.requirements.suspect(node)
             return
         node.is_ready = True
         self.pending -= 1
         self.ready.append(node)
 
-    def _note_missing(self, node: Node) -> None:
-        known = (
-            {path for read in node.requirements if read.is_plain for path in read.absent} if node.lacking else NOBODY
-        )
-        for path in node.reads:
-            if path not in known and not self._has(path, node.instance):
-                self._miss(node, path)
-
-    def _judge(self, node: Node) -> None:
-        """See which reads with alternatives are not settled."""
-        for read in node.requirements:
-            if not read.is_plain and not self._is_settled(read) and not read.is_open:
-                read.is_open = True
-                node.lacking += 1
+    def _make_ready(self, node: Node) -> None:
+        """Let a node start whatever it still waits for."""
+        node.is_ready = True
+        self.pending -= 1
+        self.ready.append(node)
 
     def _doom(self, node: Node, why: Why) -> None:
         if not node.ended and not node.is_doomed:
@@ -394,41 +275,8 @@ class Graph:
                 if isinstance(waiter, Node):
                     self._offer(waiter)
                 elif isinstance(waiter, Gate):
-                    self._look_again(waiter.requirement)
+                    if self.requirements.gate_opened(waiter.requirement):
+                        self._offer(waiter.requirement.node)
                 else:
                     further += waiter.dependants
                     waiter.dependants = NONE
-
-    # -- what nobody can end from inside
-
-    def _untie(self) -> Stuck | None:
-        """Resolve a knot of calls that wait for one another, of which at least one read has alternatives, or an old
-        value stands at it: the first of them that has all it reads starts; else the one that came last is given up.
-        """
-        while self._left and not _is_waiting(self._left[0]):
-            self._left.popleft()
-        if not self._left and self.pending:
-            self._left.extend(filter(_is_waiting, self.known.values()))
-        if not self._left:
-            return None
-        knot = knot_from(self._left[0])
-        for member in sorted(knot, key=lambda each: each.at):
-            if could_start(member, self._has):
-                for read in member.requirements:
-                    read.close()
-                member.is_ready = True
-                self.pending -= 1
-                self.ready.append(member)
-                return [], "dep_failed", ""
-        last = max(knot, key=lambda each: each.at)
-        return _given_up([last], "cycle", "it waits for itself through others, and no alternative to that came")
-
-
-def _given_up(nodes: list[Node], why: Why, sentence: str) -> Stuck:
-    for node in nodes:
-        node.why = why
-    return nodes, why, sentence
-
-
-def _is_waiting(node: Node) -> bool:
-    return not (node.ended or node.is_ready)

@@ -194,8 +194,8 @@ class Batch:
 
     def _drain(self) -> None:
         """Act on what the graph says until it says nothing more, or others are to have their turn."""
-        graph: Any = self._graph  # whose nodes are steps
-        given_up = 0
+        graph, given_up = self._graph, 0
+        step: Step
         while not self._is_aborted:
             while graph.doomed or graph.ready or self._order.due:
                 if self._order.due:
@@ -220,8 +220,8 @@ class Batch:
                 asyncio.get_running_loop().call_soon(self._drain)
                 return
             given_up += len(stuck[0])
-            for node in stuck[0]:
-                self._pass_over(node, stuck[2])
+            for step in stuck[0]:
+                self._pass_over(step, stuck[2])
 
     def _pass_over(self, step: Step, sentence: str) -> None:
         """End a step that the graph has given up."""

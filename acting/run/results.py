@@ -68,7 +68,7 @@ class ResultCollector:
                 self._note(step, None, "set", value)
                 data = {"call": call.id, "tool": call.tool, "output": value}
                 self._board.patch("result", data)
-                if self._graph.is_watched:
+                if self._graph.requirements.is_watched:
                     self._graph.written(_RESULT, data)
             return result, None
         try:
@@ -111,7 +111,7 @@ class ResultCollector:
                 )
                 if rival is not None:
                     self._runtime.tell(WriteConflict, path=render(path), calls=(rival, call.id))
-            if graph.is_watched:
+            if graph.requirements.is_watched:
                 graph.written(path, found, call.instance)
 
     def _append(self, step: Step, message: Message, result: CallResult) -> tuple[CallResult, int | None]:
