@@ -21,7 +21,7 @@ from pydantic_core import SchemaError
 
 from acting.tooling.signatures import Signature, first_line
 from spar.checks import SCALARS, shorten
-from spar.data.json_schema import JsonSchema, SchemaProblem, sentence, told
+from spar.data.json_schema import JsonSchema, SchemaProblem, join_sentences, sentence
 from spar.data.paths import MAX_DEPTH, MAX_VALUES, ValueTooLargeError
 from spar.errors import ConfigError
 
@@ -142,7 +142,7 @@ class Parameters:
         except Exception as error:  # a validator that belongs to one of the tool's own types
             objections = [f"the parameters {shorten(params)} cannot be validated: {shorten(error)}"]
         if objections:
-            raise ParametersError(f"tool {self._tool!r}: {told(objections, _SHOWN)}")
+            raise ParametersError(f"tool {self._tool!r}: {join_sentences(objections, _SHOWN)}")
         return {}
 
 

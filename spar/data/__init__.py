@@ -6,10 +6,10 @@ blackboard  the data that calls read and write while they run, by kind
 dataflow    an index of readers and writers by path: which call depends on which
 json_safe   copies any value into JSON values, bounded
 media       names images, sound and other blobs inside values
-json_schema validates values by a JSON schema that a stranger brings
+json_schema validates values by a JSON schema that a stranger wrote
 patterns    compiles and matches patterns in time linear in the text
 bounded     a dictionary of bounded size that drops the oldest
 reply       decides which of a run's texts people read as its answer
 scrub       removes secrets from text and tables
-text        draws text and values so that nothing hides, moves or imitates
+text        draws text and values so that nothing in them hides, moves or imitates other text
 """

@@ -1,6 +1,6 @@
-"""Dictionaries that forget: of bounded size, the entry that was set longest ago goes first.
+"""Dictionaries of bounded size, which drop the entry that was set longest ago.
 
-A `SharedDict` takes that entry from the owner who has most, so that nobody's flood pushes out what another one has.
+A `SharedDict` drops an entry of the owner with the most entries, so that no owner can push out the entries of others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 class BoundedDict(OrderedDict[K, V]):
-    """Dictionary of at most `most` entries, in the order in which they were last set; setting drops the oldest."""
+    """Dictionary of at most `most` entries, in the order in which they were last set; a new entry drops the oldest."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -28,8 +28,11 @@ class BoundedDict(OrderedDict[K, V]):
 
 
 class SharedDict(Generic[K, V]):
-    """Entries of several owners, at most `most` in all; one too many is taken from the owner who has most, the oldest
-    one first. Every operation takes the same time, however many owners and entries there are."""
+    """Entries of several owners, at most `most` in all.
+
+    One entry too many drops the oldest entry of the owner with the most. Every operation takes the same time, however
+    many owners and entries there are.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -41,17 +44,17 @@ class SharedDict(Generic[K, V]):
         return self._count
 
     def get(self, owner: str, key: K) -> V | None:
-        """Return a value; None where there is none."""
-        own = self._of.get(owner)
-        return None if own is None else own.get(key)
+        """Return a value; None if there is none."""
+        entries = self._of.get(owner)
+        return None if entries is None else entries.get(key)
 
     def put(self, owner: str, key: K, value: V) -> V | None:
-        """Set a value, as the newest of its owner; returns the one that had to go for it."""
-        own = self._of.setdefault(owner, OrderedDict())
-        before = len(own)
-        own[key] = value
-        own.move_to_end(key)
-        self._sized(owner, before, len(own))
+        """Set a value as the newest of its owner; return the value that was dropped for it, or None."""
+        entries = self._of.setdefault(owner, OrderedDict())
+        before = len(entries)
+        entries[key] = value
+        entries.move_to_end(key)
+        self._note_size(owner, before, len(entries))
         if self._count <= self.most:
             return None
         greatest = next(iter(self._by_size[self._largest]))
@@ -59,46 +62,46 @@ class SharedDict(Generic[K, V]):
         return self.pop(greatest, oldest)
 
     def pop(self, owner: str, key: K) -> V | None:
-        """Take out a value; None where there is none."""
-        own = self._of.get(owner)
-        if own is None or key not in own:
+        """Remove and return a value; None if there is none."""
+        entries = self._of.get(owner)
+        if entries is None or key not in entries:
             return None
-        before = len(own)
-        value = own.pop(key)
-        self._sized(owner, before, before - 1)
-        if not own:
+        before = len(entries)
+        value = entries.pop(key)
+        self._note_size(owner, before, before - 1)
+        if not entries:
             del self._of[owner]
         return value
 
     def use(self, owner: str, key: K) -> None:
-        """Make an entry the newest of its owner, if there is one."""
-        own = self._of.get(owner)
-        if own is not None and key in own:
-            own.move_to_end(key)
+        """Make an entry the newest of its owner, if it exists."""
+        entries = self._of.get(owner)
+        if entries is not None and key in entries:
+            entries.move_to_end(key)
 
     def values(self) -> Iterator[V]:
-        """Return the values, owner by owner, the oldest of each first."""
-        for own in self._of.values():
-            yield from own.values()
+        """Yield the values, owner by owner, the oldest of each owner first."""
+        for entries in self._of.values():
+            yield from entries.values()
 
     def shed(self) -> list[V]:
-        """Forget the older half of each owner; returns what that was."""
-        gone: list[V] = []
-        for owner, own in list(self._of.items()):
-            for key in list(own)[: len(own) // 2]:
-                gone.append(own[key])
+        """Remove the older half of each owner's entries and return their values."""
+        removed: list[V] = []
+        for owner, entries in list(self._of.items()):
+            for key in list(entries)[: len(entries) // 2]:
+                removed.append(entries[key])
                 self.pop(owner, key)
-        return gone
+        return removed
 
-    def _sized(self, owner: str, before: int, now: int) -> None:
-        """Note how many entries an owner has now: one more, one less, or as many as before."""
+    def _note_size(self, owner: str, before: int, now: int) -> None:
+        """Record the new number of an owner's entries, which differs from the old one by at most one."""
         if before == now:
             return
         self._count += now - before
         if before:
-            same = self._by_size[before]
-            del same[owner]
-            if not same:
+            owners = self._by_size[before]
+            del owners[owner]
+            if not owners:
                 del self._by_size[before]
         if now:
             self._by_size.setdefault(now, {})[owner] = None

@@ -1,8 +1,8 @@
 """Index of the readers and writers of paths: which call depends on which. Pure.
 
-What is written at a path changes what is read there, above it and below it. The index is a tree of segments, so that
-a look at one path costs as much as the path is long, however many others there are. The graph of calls, taint and
-parking share it; whoever only asks whether, or for a summary, uses `PathIndex`.
+A write at a path changes the values at, above and below this path. The index is a tree of segments, so a look-up costs
+as much as the path is long, however many other paths there are. The graph of calls, taint and parking use the tree;
+`PathIndex` is for a caller that needs only a summary, or whether there is anything.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from spar.data.paths import Path
 T = TypeVar("T")
 N = TypeVar("N", bound="PathNode")
 
-NOTHING: Final[Any] = MappingProxyType({})  # in the place of children that there are none of: most nodes are leaves
+NOTHING: Final[Any] = MappingProxyType({})  # the children of a leaf: most nodes are leaves
 
 
 class PathNode(Struct, eq=False):
-    """One segment of a path, in a tree of them."""
+    """Segment of a path, as the node of a tree."""
 
     up: Any = None
     children: dict[str, Any] = NOTHING
 
 
 def child(node: N, segment: str) -> N:
-    """Return the node of a segment below, made if there is none."""
-    found: N | None = node.children.get(segment)
-    if found is None:
-        found = type(node)(node)
+    """Return the node of a segment below; create it if there is none."""
+    node_below: N | None = node.children.get(segment)
+    if node_below is None:
+        node_below = type(node)(node)
         if node.children is NOTHING:
-            node.children = {segment: found}
+            node.children = {segment: node_below}
         else:
-            node.children[segment] = found
-    return found
+            node.children[segment] = node_below
+    return node_below
 
 
 def descend(node: N, path: Iterable[str]) -> N:
-    """Return the node of a path below this one, made if there is none."""
+    """Return the node of a path below this one; create it if there is none."""
     for segment in path:
         node = child(node, segment)
     return node
@@ -55,7 +55,7 @@ def upwards(node: N | None) -> Iterator[N]:
 
 
 class _Entry(PathNode, eq=False):
-    """A segment with the summary of what was added exactly here, and of that with all that is below."""
+    """Segment with two summaries: of the values added exactly here (`own`), and of these with all below (`sum`)."""
 
     own: Any = None
     sum: Any = None
@@ -64,7 +64,7 @@ class _Entry(PathNode, eq=False):
 class PathIndex(Generic[T]):
     """Values by path; `over(path)` is the summary of those at, above and below it. The path () is above every path.
 
-    Args: merge: makes one summary of two, of the earlier and the later value.
+    Args: merge: makes one summary of an earlier and a later value.
     """
 
     __slots__ = ("_merge", "_root")
@@ -74,27 +74,27 @@ class PathIndex(Generic[T]):
         self._root = _Entry()
 
     def add(self, path: Path, value: T) -> None:
-        """Note a value, which is not None, at a path."""
+        """Add a value, which is not None, at a path."""
         merge = self._merge
         node = descend(self._root, path)
         node.own = value if node.own is None else merge(node.own, value)
-        for each in upwards(node):
-            each.sum = value if each.sum is None else merge(each.sum, value)
+        for ancestor in upwards(node):
+            ancestor.sum = value if ancestor.sum is None else merge(ancestor.sum, value)
 
     def over(self, path: Path) -> T | None:
         """Return the summary of all values whose paths overlap with this one; None if there are none."""
         merge = self._merge
-        node, found = self._root, cast("T | None", None)
+        node, summary = self._root, cast("T | None", None)
         for segment in path:
             if node.own is not None:
-                found = node.own if found is None else merge(found, node.own)
+                summary = node.own if summary is None else merge(summary, node.own)
             below: _Entry | None = node.children.get(segment)
             if below is None:
-                return found
+                return summary
             node = below
-        if found is None or node.sum is None:
-            return found if node.sum is None else node.sum
-        return merge(found, node.sum)
+        if summary is None or node.sum is None:
+            return summary if node.sum is None else node.sum
+        return merge(summary, node.sum)
 
     def at(self, path: Path) -> T | None:
         """Return the summary of the values at exactly this path; None if there are none."""
@@ -105,7 +105,7 @@ class PathIndex(Generic[T]):
 
 
 class Readers(Generic[T]):
-    """Values by the paths that they read, each handed out once."""
+    """Readers by the paths that they read, each returned once."""
 
     __slots__ = ("_root",)
 
@@ -113,33 +113,33 @@ class Readers(Generic[T]):
         self._root = _Entry()
 
     def add(self, path: Path, reader: T) -> None:
-        """Note who reads at a path."""
+        """Add a reader of a path."""
         node = descend(self._root, path)
         if node.own is None:
             node.own = []
         node.own.append(reader)
 
     def take(self, path: Path) -> list[T]:
-        """Return those that read what is written at this path, and forget them there."""
-        node, found = self._root, list[T]()
+        """Return the readers of values that a write at this path changes, and remove them there."""
+        node, readers = self._root, list[T]()
         for segment in path:
-            found += self._taken(node)
+            readers += self._remove_own(node)
             below = node.children.get(segment)
             if below is None:
-                return found
+                return readers
             node = below
         stack = [node]
         while stack:
             node = stack.pop()
-            found += self._taken(node)
+            readers += self._remove_own(node)
             stack += node.children.values()
             node.children = NOTHING
-        return found
+        return readers
 
     @staticmethod
-    def _taken(node: _Entry) -> list[T]:
-        found, node.own = node.own, None
-        return found or []
+    def _remove_own(node: _Entry) -> list[T]:
+        readers, node.own = node.own, None
+        return readers or []
 
 
 def dependants(
@@ -147,7 +147,7 @@ def dependants(
 ) -> set[str]:
     """Return the ids of the calls that depend on those in `begun`, directly or through others.
 
-    Args: calls: each with its id, the ids that it runs after, the paths that it reads and those that it writes.
+    Args: calls: each with its id, the ids that it runs after, the paths that it reads and the paths that it writes.
     """
     readers: Readers[str] = Readers()
     followers: dict[str, list[str]] = {}
@@ -158,7 +158,7 @@ def dependants(
             readers.add(path, id)
         for other in after:
             followers.setdefault(other, []).append(id)
-    found: set[str] = set()
+    dependent_ids: set[str] = set()
     waiting = list(begun)
     seen = set(waiting)
     while waiting:
@@ -169,6 +169,6 @@ def dependants(
         for other in reached:
             if other not in seen:
                 seen.add(other)
-                found.add(other)
+                dependent_ids.add(other)
                 waiting.append(other)
-    return found
+    return dependent_ids

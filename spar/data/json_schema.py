@@ -1,10 +1,10 @@
-"""Values judged by a JSON schema that was given: a tool's parameters, what a tool returns, or the output of a run.
+"""Validation of values by a JSON schema: a tool's parameters, a tool's result, or the output of a run.
 
-The judging is `jsonschema-rs`: all of the drafts from 4 to 2020-12, `format` included, at a hundredth of the cost of
-`jsonschema`. A schema comes from strangers (MCP servers), and so does the value; what they could do together is
-bounded here: nothing is ever fetched for a `$ref`, a pattern that backtracks too much counts as not matched, schemas
-that explode are refused, and values are only as deep as the compiled schema has stack for.
-Defaults are not filled in: what a tool does without a parameter is the tool's affair.
+`jsonschema-rs` validates: all drafts from 4 to 2020-12, `format` included, at a hundredth of the cost of `jsonschema`.
+Schemas come from strangers (MCP servers), and so do the values. This module bounds the harm that they could do
+together: a `$ref` is never fetched, a pattern that backtracks too much counts as not matched, schemas that explode are
+refused, and values are only as deep as the stack of the compiled schema allows.
+Defaults are not filled in: each tool decides itself what a missing parameter means.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from spar.data.json_safe import plain
 from spar.data.paths import MAX_DEPTH, MAX_VALUES
 from spar.errors import ConfigError
 
-_EXACT: Final = 2**53  # beyond it a float no longer says which integer was meant
-_STACK: Final = 8000  # steps from schema to schema that fit the stack; measured: 25,000 do
-_STEPS: Final = 100_000  # judgements of one and the same value
+_EXACT: Final = 2**53  # a larger float does not identify one integer
+_STACK: Final = 8000  # steps from schema to schema that fit into the stack; measured: 25,000 do
+_STEPS: Final = 100_000  # schemas that validate one value
 _BACKTRACKS: Final = 100_000  # a few milliseconds
-_SHOW_ALL: Final = 1000  # values up to which every error is looked for; it costs 10 µs for each
+_SHOW_ALL: Final = 1000  # most values for which all errors are listed; this costs 10 µs a value
 _DATA: Final = frozenset({"const", "enum", "default", "examples"})
-_DIGITS: Final = 4000  # of an integer; the library cannot judge one that Python does not print (4300)
+_DIGITS: Final = 4000  # digits of an integer; the library cannot validate one that Python does not print (4300)
 _DRAFTS: Final = {"draft-04": "Draft4", "draft-06": "Draft6", "draft-07": "Draft7", "2019-09": "Draft201909"}
 _LONGEST: Final = 300  # characters of a message, which may quote the schema
 _LONGEST_INDEX: Final = 8  # digits of an index in a pointer
-_EXPLAINED: Final = 3  # alternatives of an `anyOf` that are told apart
+_EXPLAINED: Final = 3  # alternatives of an `anyOf` that a message explains
 
 
 class SchemaProblem(Struct, frozen=True):
-    """One thing that is wrong: at `path` in the value, by the schema's `keyword`, reached over `via`."""
+    """Violation of a schema: at `path` in the value, by the schema's `keyword`, at `via` in the schema."""
 
     path: tuple[str | int, ...]
     keyword: str
     via: tuple[str | int, ...]
-    found: Any
+    value: Any
     message: str
-    names: tuple[str, ...] = ()  # the properties that are missing or too many
+    names: tuple[str, ...] = ()  # the properties that are missing or not allowed
 
 
 class JsonSchema:
-    """A schema, compiled. `about` begins the message when it cannot be used.
+    """Compiled schema. `about` begins the message when it cannot be used.
 
     Raises: ConfigError that names the place in the schema.
     """
@@ -53,13 +53,13 @@ class JsonSchema:
     __slots__ = ("_compiled", "_deepest", "_exact", "_make")
 
     def __init__(self, schema: Mapping[str, Any] | bool, about: str) -> None:
-        made, self._deepest = _copied(schema, about)
-        self._make = partial(_compile, made, about)
+        schema_copy, self._deepest = _copy_schema(schema, about)
+        self._make = partial(_compile, schema_copy, about)
         self._compiled = self._make({})
         self._exact: Any = None
 
     def problems(self, value: Any) -> list[SchemaProblem]:
-        """Return the problems of the value; none if it fits. Never raises."""
+        """Return the problems of the value; none if it is valid. Never raises."""
         try:
             is_easy = type(value) is dict and all(map(_is_easy, value.values()))
             count, is_vague = (len(value), False) if is_easy else _survey(value, self._deepest)
@@ -67,11 +67,11 @@ class JsonSchema:
                 return []
             judge = self._exactly if is_vague else self._compiled
             if count <= _SHOW_ALL:
-                return [_problem(each) for each in judge.iter_errors(value)]
+                return [_problem(item) for item in judge.iter_errors(value)]
             judge.validate(value)
         except _TooLargeError as error:
             return [SchemaProblem((), "", (), value, str(error))]
-        except UnicodeEncodeError:  # a lone surrogate, for which any other character can stand
+        except UnicodeEncodeError:  # a lone surrogate, which any other character can replace
             return self.problems(plain(value, 1 << 62))
         except Exception as error:
             if hasattr(error, "instance_path"):
@@ -81,14 +81,14 @@ class JsonSchema:
 
     @property
     def _exactly(self) -> Any:
-        # Compiled when a large float first comes: asking Python for each integer costs several times as much.
+        # Compiled for the first large float: asking Python for each integer costs several times as much.
         if self._exact is None:
             self._exact = self._make({"keywords": {_MARK: _ExactInteger}})
         return self._exact
 
 
 class Output:
-    """The schema of what a tool returns (`_output`)."""
+    """Schema of the result of a tool (`_output`)."""
 
     __slots__ = ("_schema",)
 
@@ -97,21 +97,21 @@ class Output:
 
     def check(self, value: Any) -> str | None:
         """Return the problem of a result as a clause, or None. Never raises."""
-        found = self._schema.problems(value)
-        return None if not found else told([sentence(each, "output", "output") for each in found])
+        problems = self._schema.problems(value)
+        return None if not problems else join_sentences([sentence(item, "output", "output") for item in problems])
 
 
 def sentence(problem: SchemaProblem, noun: str, whole: str) -> str:
-    """A problem as it is told: where, what was found, what is expected."""
+    """Return a problem as a sentence: where, what was found, what is expected."""
     path = (*problem.path, *(problem.names if problem.keyword == "required" else ()))
     where = f"{noun} {shorten('.'.join(map(str, path)))}" if path else whole
     if problem.keyword == "required":
         return f"{where} is missing"
-    return f"{where} is {shorten(problem.found)}: {problem.message}" if path else f"{whole}: {problem.message}"
+    return f"{where} is {shorten(problem.value)}: {problem.message}" if path else f"{whole}: {problem.message}"
 
 
-def told(sentences: list[str], most: int = 3) -> str:
-    """The first few sentences and how many more there are."""
+def join_sentences(sentences: list[str], most: int = 3) -> str:
+    """Return the first `most` sentences and how many more there are."""
     more = f"; and {len(sentences) - most} more" if len(sentences) > most else ""
     return "; ".join(sentences[:most]) + more
 
@@ -126,7 +126,8 @@ def _is_easy(value: Any) -> bool:
 
 
 def _survey(value: Any, deepest: int) -> tuple[int, bool]:
-    """Return how many values there are, and whether one is a float that stands for no single integer."""
+    """Return the number of values, and whether one is a float that does not identify one integer. Raises:
+    _TooLargeError."""
     level, count, is_vague = [value], 0, False
     for _ in range(deepest + 1):
         below: list[Any] = []
@@ -165,12 +166,12 @@ def _problem(error: Any) -> SchemaProblem:
 
 
 def _reasons(context: list[list[Any]]) -> Iterator[str]:
-    """Why each alternative was not it, without repetition."""
+    """Yield why each alternative did not match, without repetition."""
     return iter(dict.fromkeys(errors[0].message for errors in context if errors))
 
 
 def at_pointer(document: Any, pointer: str) -> Any:
-    """Return what a JSON pointer (`/$defs/name`) names inside a document; None where there is nothing."""
+    """Return the part of a document that a JSON pointer (`/$defs/name`) names; None if there is none."""
     here = document
     for step in pointer[1:].split("/"):
         step = step.replace("~1", "/").replace("~0", "~")
@@ -184,32 +185,32 @@ def at_pointer(document: Any, pointer: str) -> Any:
 
 
 def alone(schema: Mapping[str, Any], part: Any) -> Any:
-    """Return a part of a schema as a schema of its own, with the dialect and the definitions that it may refer to."""
+    """Return a part of a schema as a separate schema, with the dialect and the definitions that it may refer to."""
     if not isinstance(part, Mapping):
         return part
     return {**{key: schema[key] for key in ("$schema", "$defs", "definitions") if key in schema}, **part}
 
 
-# -- taking a schema in
+# -- reading a schema
 
 
-def _copied(schema: Any, about: str) -> tuple[Any, int]:
-    """A copy of the schema that is ours, and how deep the values may be that it judges."""
+def _copy_schema(schema: Any, about: str) -> tuple[Any, int]:
+    """Return a copy of the schema, and the depth up to which it can validate values. Raises: ConfigError."""
     if isinstance(schema, bool):
         return schema, MAX_DEPTH
     if not isinstance(schema, Mapping):
         raise ConfigError(f"{about} must be an object, found {shorten(schema)}")
     try:
         _survey(schema, MAX_DEPTH)
-        made = plain(schema, 1 << 62)
-        chain, steps = _Extent(made).most()
+        schema_copy = plain(schema, 1 << 62)
+        chain, steps = _Extent(schema_copy).most()
     except (_TooLargeError, _EndlessError) as error:
         raise ConfigError(f"{about} cannot be used: {error}") from None
     except RecursionError:
         chain, steps = _STACK, 0
     if steps > _STEPS or chain > _STACK // 8:
         raise ConfigError(f"{about} cannot be used: its $refs and alternatives multiply to too many")
-    return made, min(MAX_DEPTH, _STACK // chain)
+    return schema_copy, min(MAX_DEPTH, _STACK // chain)
 
 
 class _EndlessError(Exception):
@@ -217,54 +218,54 @@ class _EndlessError(Exception):
 
 
 class _Extent:
-    """The longest chain and the number of schemas by which one value is judged, following `$ref`, `allOf` and the like.
+    """Longest chain and number of schemas that validate one value, following `$ref`, `allOf` and the like.
 
-    What steps into the value (`properties`, `items`) is not followed: the next value begins there.
+    Keywords that lead into the value (`properties`, `items`) are not followed: the next value begins there.
     """
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root, self._all = root, list(_objects(root))
         self._known: dict[int, tuple[int, int] | None] = {}
         self._named: dict[str, Any] = {}
-        for each in self._all:
+        for schema in self._all:
             for key in ("$anchor", "$dynamicAnchor", "$id"):
-                if isinstance(name := each.get(key), str):
-                    self._named[name.rpartition("/")[2].removesuffix("#")] = each
+                if isinstance(name := schema.get(key), str):
+                    self._named[name.rpartition("/")[2].removesuffix("#")] = schema
 
     def most(self) -> tuple[int, int]:
-        """Chain and number, for whichever place in the schema has the most."""
-        found = [self._at(each) for each in self._all]
-        return max(chain for chain, _ in found), max(steps for _, steps in found)
+        """Return the longest chain and the greatest number of all places in the schema."""
+        extents = [self._extent_at(schema) for schema in self._all]
+        return max(chain for chain, _ in extents), max(steps for _, steps in extents)
 
-    def _at(self, schema: dict[str, Any]) -> tuple[int, int]:
+    def _extent_at(self, schema: dict[str, Any]) -> tuple[int, int]:
         key = id(schema)
         if key in self._known:
-            found = self._known[key]
-            if found is None:
+            extent = self._known[key]
+            if extent is None:
                 raise _EndlessError("a $ref leads back to itself without going into the value")
-            return found
+            return extent
         self._known[key] = None
         chain, steps = 0, 1
-        for each in self._beside(schema):
-            below = self._at(each)
+        for neighbour in self._beside(schema):
+            below = self._extent_at(neighbour)
             chain, steps = max(chain, below[0]), min(steps + below[1], _STEPS + 1)
-        self._known[key] = found = (chain + 1, steps)
-        return found
+        self._known[key] = extent = (chain + 1, steps)
+        return extent
 
     def _beside(self, schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for key in ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"):
-            found = schema.get(key)
-            many = found if isinstance(found, list) else [found]
-            if key.startswith("depend") and isinstance(found, dict):
-                many = list(found.values())
-            yield from (each for each in many if isinstance(each, dict))
+            content = schema.get(key)
+            parts = content if isinstance(content, list) else [content]
+            if key.startswith("depend") and isinstance(content, dict):
+                parts = list(content.values())
+            yield from (part for part in parts if isinstance(part, dict))
         for key in ("$ref", "$dynamicRef", "$recursiveRef"):
-            found = schema.get(key)
-            if isinstance(found, str) and isinstance(target := self._target(found), dict):
+            content = schema.get(key)
+            if isinstance(content, str) and isinstance(target := self._target(content), dict):
                 yield target
 
     def _target(self, reference: str) -> Any:
-        """Return the target of a reference; one out of the schema is left to the library, which fetches nothing."""
+        """Return the target of a reference; the library handles one outside of the schema, and fetches nothing."""
         name, _, fragment = reference.partition("#")
         here: Any = self._named.get(name.rpartition("/")[2]) if name else self._root
         if not fragment.startswith("/"):
@@ -278,7 +279,7 @@ def _objects(schema: Any) -> Iterator[dict[str, Any]]:
         here = waiting.pop()
         if isinstance(here, dict):
             yield here
-            waiting.extend(each for key, each in here.items() if key not in _DATA)
+            waiting.extend(item for key, item in here.items() if key not in _DATA)
         elif isinstance(here, list):
             waiting.extend(here)
 
@@ -287,7 +288,7 @@ _MARK: Final = "spar:exact"
 
 
 class _ExactInteger:
-    """The keyword that refuses a float beyond 2**53 where an integer is wanted."""
+    """Keyword that refuses a float beyond 2**53 where an integer is expected."""
 
     def __init__(self, parent: Any, value: Any, path: Any) -> None:
         pass
@@ -297,30 +298,30 @@ class _ExactInteger:
             raise ValueError("it should be an exact integer: a float this large does not say which")
 
 
-def _marked(schema: Any) -> Any:
-    """The schema with `_MARK` wherever an integer, and no other number, is wanted."""
+def _mark_integers(schema: Any) -> Any:
+    """Return the schema with `_MARK` at each place that expects an integer and no other number."""
     if isinstance(schema, list):
-        return [_marked(each) for each in schema]
+        return [_mark_integers(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: each if key in _DATA else _marked(each) for key, each in schema.items()}
+    marked = {key: item if key in _DATA else _mark_integers(item) for key, item in schema.items()}
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
     if "integer" in kinds and "number" not in kinds:
-        made[_MARK] = True
-    return made
+        marked[_MARK] = True
+    return marked
 
 
 def _compile(schema: Any, about: str, more: Mapping[str, Any]) -> Any:
-    import jsonschema_rs  # 20 ms that a service without such tools need not spend
+    import jsonschema_rs  # 20 ms that a service without such tools saves
 
     dialect = str(schema.get("$schema", "")) if isinstance(schema, dict) else ""
-    draft = next((made for name, made in _DRAFTS.items() if name in dialect), "Draft202012")
+    draft = next((validator for name, validator in _DRAFTS.items() if name in dialect), "Draft202012")
     if isinstance(schema, dict):
-        schema = {key: each for key, each in schema.items() if key != "$schema"}
+        schema = {key: item for key, item in schema.items() if key != "$schema"}
     try:
         return getattr(jsonschema_rs, f"{draft}Validator")(
-            _marked(schema) if more else schema,
+            _mark_integers(schema) if more else schema,
             offline=True,
             validate_formats=True,
             mask="it",
@@ -329,6 +330,6 @@ def _compile(schema: Any, about: str, more: Mapping[str, Any]) -> Any:
         )
     except Exception as error:
         place = ".".join(map(str, getattr(error, "instance_path", ())))
-        found = f": {place} is {shorten(error.instance)}" if place else ""  # type: ignore[attr-defined]
+        at_place = f": {place} is {shorten(error.instance)}" if place else ""  # type: ignore[attr-defined]
         why = getattr(error, "message", "") or str(error).partition("\n")[0]
-        raise ConfigError(f"{about} cannot be used{found}: {why}") from error
+        raise ConfigError(f"{about} cannot be used{at_place}: {why}") from error

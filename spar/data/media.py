@@ -1,8 +1,8 @@
-"""Names of images, sound and other blobs inside of values: what stands for them where values are shown. Pure.
+"""Names of images, sound and other blobs inside of values, which replace them where values are shown. Pure.
 
-A tool returns such a thing as MCP does: `{"type": "image", "mimeType": "image/png", "data": base64}`, or a resource
-with a `blob`; or as a text that is a data URL. A reference gives all of it; people, events, logs and the text of a
-request are shown its kind and size, `[image image/png, 200000 bytes]`.
+Tools return such data as MCP does: `{"type": "image", "mimeType": "image/png", "data": base64}`, or a resource with a
+`blob`; or as a data URL. A reference returns all of it; people, events, logs and the text of a request get its kind and
+size, `[image image/png, 200000 bytes]`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from msgspec import Struct
 
 KINDS: Final = frozenset({"image", "audio", "video", "blob", "file"})
 _TYPES: Final = ("mimeType", "mime_type", "media_type")
-_SHORT: Final = 64  # characters of a text that needs no name of its own
+_SHORT: Final = 64  # characters of a text that is shown as it is
 _LONGEST_TYPE: Final = 100
 _MOST: Final = 100_000  # values looked through for media
 
 
 class Medium(Struct, frozen=True):
-    """An image, a sound or another blob: `kind` as its tool says, `mime` type ("" if not stated), base64 `data`."""
+    """Image, sound or other blob: `kind` as its tool says, `mime` type ("" if not stated), base64 `data`."""
 
     kind: str
     mime: str
@@ -28,19 +28,19 @@ class Medium(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The number of bytes that the base64 text stands for."""
+        """Return the number of bytes of the decoded data."""
         return max(0, len(self.data) * 3 // 4 - self.data[-2:].count("="))
 
     @property
     def name(self) -> str:
-        """Its name, as it is shown."""
+        """Return the text that replaces it where values are shown."""
         mime = self.mime[:_LONGEST_TYPE]
         known = mime if mime.isascii() and mime.isprintable() and mime else "of no stated type"
         return f"[{self.kind} {known}, {self.size} bytes]"
 
 
 def medium_of(value: Any) -> Medium | None:
-    """Return what an object or a text stands for, if that is a medium."""
+    """Return the medium that an object or text holds; None for any other value."""
     if isinstance(value, str):
         return _of_url(value) if len(value) > _SHORT and value[:5] == "data:" else None
     if not isinstance(value, Mapping):
@@ -50,12 +50,12 @@ def medium_of(value: Any) -> Medium | None:
         kind, data = "resource", value.get("blob")
         if not isinstance(data, str):
             return None
-    mime = next((found for key in _TYPES if isinstance(found := value.get(key), str)), "")
+    mime = next((stated_type for key in _TYPES if isinstance(stated_type := value.get(key), str)), "")
     return Medium(kind, mime, data)
 
 
 def media_in(value: Any) -> Iterator[Medium]:
-    """Yield the media inside of a value, in order of depth, of its first 100,000 parts."""
+    """Yield the media inside a value, in order of depth, among its first 100,000 parts."""
     level, count = [value], 0
     while level and count < _MOST:
         below: list[Any] = []

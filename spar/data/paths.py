@@ -1,11 +1,11 @@
-"""References and output paths: `†state.disks.0.name || †input.name`, read and followed. Pure.
+"""References and output paths: `†state.disks.0.name || †input.name`, parsed and followed. Pure.
 
-A whole-string value that begins with † is a reference, anywhere inside a parameter; `††` stands for a literal
-†; text that merely contains † is text. The first word of a path is the kind of data, the rest leads into it;
-digits index arrays. `&&` binds tighter than `||`, blanks around the two are free, there are no parentheses.
+A whole-string value that begins with † is a reference, anywhere inside a parameter; `††` stands for a literal †; text
+that merely contains † is text. The first word of a path is the kind of data, the other segments lead into the data;
+digits index arrays. `&&` binds tighter than `||`, blanks around the two are optional, there are no parentheses.
 
-Read, the leftmost alternative counts whose paths are all present (null and false are), and its value is that of
-its last path. Written, one of the alternatives is chosen and the value goes to each of its paths.
+Reading takes the leftmost alternative whose paths are all present (null and false are present), and returns the value
+of its last path. Writing chooses one alternative and writes the value to each of its paths.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from typing import Any, Final
 from spar.checks import SCALARS, shorten
 
 MARK: Final = "†"
-MAX_DEPTH: Final = 128  # deeper values exhaust the stack of encoders further on
+MAX_DEPTH: Final = 128  # deeper values exhaust the stack of encoders
 MAX_SEGMENTS: Final = 64
 MAX_PATHS: Final = 256  # in one expression
-MAX_VALUES: Final = 1_000_000  # a value that holds itself many times has no end
+MAX_VALUES: Final = 1_000_000  # a value that contains itself many times has no end
 MISSING: Final[Any] = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
 
-#: The kind, then what leads into it: `("state", "disks", "0", "name")`.
+#: Segments of a path: the kind of data, then those that lead into it: `("state", "disks", "0", "name")`.
 Path = tuple[str, ...]
 
 _FORM = re.compile(r"†[^\W\d][\w-]*(?:\.[^\s.|&†]+)*\Z")
 
 
 class BadReferenceError(ValueError):
-    """A string that begins with † cannot be read, or leads nowhere."""
+    """Error of a string that begins with † and cannot be parsed, or refers to nothing."""
 
 
 class ValueTooLargeError(ValueError):
-    """A value is nested too deeply, or holds too many values, to be handled."""
+    """Error of a value that is nested too deeply, or holds too many values."""
 
 
 class Expression:
-    """Reference or output path, parsed: alternatives, each of paths that belong together.
+    """Parsed reference or output path: alternatives, each of them a tuple of paths.
 
-    `only` is the path of those that name just one, which most do.
+    `only` is the path if there is exactly one, as most expressions have; else None.
     """
 
     __slots__ = ("alternatives", "only")
@@ -56,16 +56,16 @@ class Expression:
 
 
 def parse_read(text: str) -> Expression:
-    """A reference, which begins with one †. Raises: BadReferenceError that says what is wrong."""
+    """Return the parsed reference, which begins with one †. Raises: BadReferenceError that says what is wrong."""
     return _parse_cached(text) if len(text) <= _CACHED else _parse(text)
 
 
 def parse_write(text: str) -> Expression:
-    """An output path. Raises: BadReferenceError, also for one value that goes twice to one place."""
+    """Return the parsed output path. Raises: BadReferenceError, also for one value that would go to one place twice."""
     expression = _parse_cached(text) if len(text) <= _CACHED else _parse(text)
     if expression.only is None:
         for paths in expression.alternatives:
-            ordered = sorted(paths)  # what leads to a path stands right before it or before others that it leads to
+            ordered = sorted(paths)  # after sorting, a prefix stands right before its paths
             for one, other in pairwise(ordered):
                 if overlaps(one, other):
                     raise BadReferenceError(
@@ -75,7 +75,10 @@ def parse_write(text: str) -> Expression:
 
 
 def parse(text: str) -> Path:
-    """`†kind.a.b` to `("kind", "a", "b")`. Raises: BadReferenceError, also if it names more than one path."""
+    """Return the only path of a reference: `†kind.a.b` becomes `("kind", "a", "b")`.
+
+    Raises: BadReferenceError, also if it names more than one path.
+    """
     expression = parse_read(text)
     if expression.only is None:
         raise BadReferenceError(f"{shorten(text)} names several paths: one is wanted here")
@@ -84,24 +87,25 @@ def parse(text: str) -> Path:
 
 def _parse(text: str) -> Expression:
     if "||" not in text and "&&" not in text:
-        return Expression(((_path(text, text),),))
+        return Expression(((_parse_path(text, text),),))
     if text[-1].isspace():
         raise _unreadable(text)
     if text.count("||") + text.count("&&") >= MAX_PATHS:
         raise BadReferenceError(f"{shorten(text)} names more paths than the {MAX_PATHS} that are allowed")
     alternatives = dict.fromkeys(
-        tuple(_distinct(_path(each.strip(), text) for each in part.split("&&"))) for part in text.split("||")
+        tuple(_distinct(_parse_path(piece.strip(), text) for piece in alternative.split("&&")))
+        for alternative in text.split("||")
     )
     return Expression(tuple(alternatives))
 
 
 def _distinct(paths: Iterable[Path]) -> Iterable[Path]:
-    # The last one's value counts, so it is the last mention that stays.
+    # The value of the last path counts, so the last mention of a path stays.
     return reversed(dict.fromkeys(reversed(tuple(paths))))
 
 
-def _path(piece: str, text: str) -> Path:
-    """One path of the expression `text`."""
+def _parse_path(piece: str, text: str) -> Path:
+    """Return one path of the expression `text`."""
     if _FORM.match(piece) is None:
         if piece is text:
             raise _unreadable(text)
@@ -110,7 +114,7 @@ def _path(piece: str, text: str) -> Path:
         if piece[:1] != MARK:
             raise BadReferenceError(f"{shorten(piece)} in {shorten(text)} does not begin with †, as each path does")
         raise BadReferenceError(f"{shorten(piece)} in {shorten(text)} is not a path: write †kind.path")
-    if not piece[1:].isascii() and any("\ud800" <= sign <= "\udfff" for sign in piece):
+    if not piece[1:].isascii() and any("\ud800" <= character <= "\udfff" for character in piece):
         raise BadReferenceError(f"{shorten(text)} holds a lone surrogate, which no encoder takes")
     path = tuple(piece[1:].split("."))
     if len(path) > MAX_SEGMENTS:
@@ -124,46 +128,47 @@ def _unreadable(text: str) -> BadReferenceError:
     )
 
 
-_CACHED: Final = 256  # characters; longer ones are rare and would hold much
+_CACHED: Final = 256  # characters; longer texts are rare and would take much memory
 _parse_cached = lru_cache(16_384)(_parse)
 
 
 def render(path: Path) -> str:
-    """The path as it is written in a call."""
+    """Return the path as it is written in a call."""
     return MARK + ".".join(path)
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a text is read as a reference, and not as it stands."""
+    """Return whether a text is a reference and not plain text."""
     return text[:1] == MARK and text[:2] != "††"
 
 
 def references(params: Mapping[str, Any]) -> dict[str, tuple[Expression, ...]]:
-    """Which parameters hold something to resolve, and the references in each (none if all are `††` literals).
+    """Return the parameters that contain a string with a leading †, each with its references (none if all are `††`
+    literals).
 
-    Raises: BadReferenceError for a string that begins with † and cannot be read; ValueTooLargeError.
+    Raises: BadReferenceError for a string that begins with † and cannot be parsed; ValueTooLargeError.
     """
-    found: dict[str, tuple[Expression, ...]] = {}
+    expressions: dict[str, tuple[Expression, ...]] = {}
     for name, value in params.items():
         if type(value) is str:
             if value[:1] == MARK:
-                found[name] = () if value[:2] == "††" else (parse_read(value),)
+                expressions[name] = () if value[:2] == "††" else (parse_read(value),)
         elif type(value) not in SCALARS:
             texts = marked(value)
             if texts:
-                found[name] = tuple(parse_read(text) for text in texts if is_reference(text))
-    return found
+                expressions[name] = tuple(parse_read(text) for text in texts if is_reference(text))
+    return expressions
 
 
 def distinct(expressions: Iterable[Expression]) -> Sequence[Expression]:
-    """The expressions without those that say the same as an earlier one, in order."""
-    found = tuple(expressions)
-    return found if len(found) < 2 else tuple({each.alternatives: each for each in found}.values())
+    """Return the expressions in order, without those that equal an earlier one."""
+    items = tuple(expressions)
+    return items if len(items) < 2 else tuple({item.alternatives: item for item in items}.values())
 
 
 def marked(value: Any) -> list[str]:
-    """Every string inside `value` that begins with †, in order."""
-    found: list[str] = []
+    """Return every string inside `value` that begins with †, in order. Raises: ValueTooLargeError."""
+    texts: list[str] = []
     level, depth, count = [value], 0, 0
     while level:
         count += len(level)
@@ -175,7 +180,7 @@ def marked(value: Any) -> list[str]:
         for item in level:
             if isinstance(item, str):
                 if item[:1] == MARK:
-                    found.append(item)
+                    texts.append(item)
             elif type(item) in SCALARS:
                 continue
             elif isinstance(item, Mapping):
@@ -185,11 +190,11 @@ def marked(value: Any) -> list[str]:
             elif isinstance(item, Iterator):
                 raise ValueTooLargeError("a parameter holds an iterator, which may have no end: give a list")
         level, depth = below, depth + 1
-    return found
+    return texts
 
 
 def resolve(value: Any, look: Callable[[Expression], Any]) -> Any:
-    """`value` with every reference replaced by what `look(expression)` returns; containers are copied on the way.
+    """Return `value` with every reference replaced by the result of `look(expression)`; containers are copied.
 
     The value must have passed `references`. Raises: what `look` raises.
     """
@@ -207,15 +212,17 @@ def resolve(value: Any, look: Callable[[Expression], Any]) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """The value with its containers copied, and nothing in it read as a reference."""
+    """Return the value with its containers copied; strings in it are not read as references."""
     if isinstance(value, Mapping):
         return {key: copied(item) for key, item in value.items()}
     return [copied(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def escape(value: Any, texts: Collection[str] | None = None) -> Any:
-    """The value with each of `texts` in it escaped (None: every text that needs it): they were data before and must
-    not become references."""
+    """Return the value with `texts` inside it escaped, as they are data and must not become references.
+
+    Args: texts: the texts to escape; None: every text that begins with †.
+    """
     if isinstance(value, str):
         return MARK + value if value[:1] == MARK and (texts is None or value in texts) else value
     if isinstance(value, Mapping):
@@ -241,8 +248,8 @@ def get(value: Any, path: Path) -> Any:
 def put(root: Any, path: Path, value: Any) -> Any:
     """Write `value` at `path` inside `root`, in place, and return the root.
 
-    What is missing on the way becomes an object, and a scalar on the way is replaced by one. A digit writes to an
-    array that is there or appends to its end. Raises: ValueError for any other place in an array.
+    Missing objects on the way are created, and a scalar on the way is replaced by an object. A digit writes to an
+    existing item of an array or appends to its end. Raises: ValueError for any other place in an array.
     """
     if not path:
         return value
@@ -274,7 +281,7 @@ def put(root: Any, path: Path, value: Any) -> Any:
 
 
 def reaches(root: Any, path: Path) -> None:
-    """Check that `put` could write at `path`. Raises: the ValueError that it would raise."""
+    """Check that `put` could write at `path`. Raises: the ValueError that `put` would raise."""
     here = root
     for segment in path:
         if isinstance(here, list):
@@ -289,14 +296,14 @@ def reaches(root: Any, path: Path) -> None:
 
 
 def nest(path: Path, value: Any) -> Any:
-    """`value` wrapped in an object for each segment: the shape in which a write is told."""
+    """Return `value` wrapped in one object for each segment of the path, as in the message about a write."""
     for segment in reversed(path):
         value = {segment: value}
     return value
 
 
 def merge(old: Any, new: Any) -> Any:
-    """Objects merged recursively, anything else replaced; `old` is changed in place where it is an object."""
+    """Return `old` with `new` merged in: objects recursively and in place, any other value replaced."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
     pairs = [(old, new)]
@@ -312,7 +319,7 @@ def merge(old: Any, new: Any) -> Any:
 
 
 def overlaps(one: Path, other: Path) -> bool:
-    """Return whether writing one changes what is read at the other: equal, or one leads to the other."""
+    """Return whether a write to one path changes the value at the other: equal, or one leads to the other."""
     return all(a == b for a, b in zip(one, other, strict=False))
 
 

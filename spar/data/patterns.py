@@ -1,10 +1,10 @@
-r"""Patterns that operators and tools bring, matched in time proportional to the text, whatever text it is.
+r"""Patterns of operators and tools, matched in time proportional to the length of the text.
 
-Python's `re` tries one way after the other, holds the interpreter while it does, and knows no deadline: an unlucky
+Python's `re` tries one alternative after the other, holds the interpreter meanwhile, and knows no deadline: an unlucky
 pattern and a few words from a stranger stop the process. RE2 (https://github.com/google/re2/wiki/Syntax) reads a text
-once. What it cannot express (look-around, back-references, possessive and atomic groups) is refused when the pattern
-is made. The rest means what it means in Python: `\d`, `\w` and `\s` know all scripts, `\Z` is the end of the text and
-`$` also stands before its last line feed. Only word boundaries, and `\W` and `\S` within `[…]`, are those of ASCII.
+once. A pattern that RE2 cannot express (look-around, back-references, possessive and atomic groups) is refused when it
+is made. All other syntax means the same as in Python: `\d`, `\w` and `\s` know all scripts, `\Z` is the end of the text
+and `$` also matches before a final line feed. Only word boundaries, and `\W` and `\S` within `[…]`, know ASCII only.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-#: Python's classes in RE2's words; the same within `[…]` without the brackets.
+#: Python's classes in RE2's syntax; within `[…]` they stand without the brackets.
 _CLASSES = {"d": r"\p{Nd}", "w": r"\p{L}\p{N}_", "s": r"\s\v\x{1c}-\x{1f}\x{85}\p{Z}"}
 _UNICODE = {"x": 2, "u": 4, "U": 8}  # escapes and their hexadecimal digits
 
-#: Parts of a text that pass, as expressions for `re`: a date with its time, a time of day, a UUID.
+#: Expressions for `re` of a date with its time, a time of day, a UUID: parts of a text that differ each time.
 MOMENT = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"
 TIME_OF_DAY = r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?"
 UUID = r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
@@ -26,7 +26,7 @@ _KNOWN = "known is the syntax of RE2, which has no look-around, no back-referenc
 
 
 class Pattern:
-    """A regular expression, made once and used from any thread.
+    """Regular expression, compiled once and used from any thread.
 
     Args: text: the expression as it is written.
     Raises: ValueError saying why it cannot be used.
@@ -37,8 +37,8 @@ class Pattern:
     def __init__(self, text: str) -> None:
         self.text = text
         try:
-            expression, self._has_end = _translated(text)
-            self._engine = _compiled(expression)
+            expression, self._has_end = _translate(text)
+            self._engine = _compile(expression)
         except ValueError as error:
             raise ValueError(f"{error}; {_KNOWN}") from None
         names = self._engine.groupindex.items()
@@ -46,65 +46,66 @@ class Pattern:
 
     @property
     def groups(self) -> frozenset[str]:
-        """The names of its groups."""
+        """Return the names of its groups."""
         return frozenset(name for name, _ in self._names)
 
     def search(self, text: str) -> dict[str, str] | None:
         """Return the text of each named group that took part in the first match, None if there is no match."""
-        encoded = _encoded(text)
+        encoded = _encode(text)
         match = self._engine.search(encoded)
         if match is None and self._has_end and encoded.endswith(b"\n"):
             match = self._engine.search(encoded[:-1])
         if match is None:
             return None
-        found = ((name, match.group(number)) for name, number in self._names)
-        return {name: value.decode("utf-8", "surrogatepass") for name, value in found if value is not None}
+        groups = ((name, match.group(number)) for name, number in self._names)
+        return {name: value.decode("utf-8", "surrogatepass") for name, value in groups if value is not None}
 
 
 def glob(pattern: str) -> Callable[[str], bool]:
-    """Return the test of a shell pattern over a whole text: `*` any characters, `?` one, `[ab]` and `[!ab]` classes.
+    """Return a function that matches a whole text with a shell pattern: `*` any characters, `?` one, `[ab]` and `[!ab]`
+    classes.
 
-    Upper and lower case are told apart; a `[` without its `]` stands for itself.
+    Upper and lower case differ; a `[` without its `]` stands for itself.
     """
     if not is_open(pattern):
         return pattern.__eq__
     begin = pattern[:-1]
     if pattern[-1] == "*" and not is_open(begin):
         return lambda text: text.startswith(begin)
-    match = _compiled("(?s)" + "".join(_glob_parts(pattern))).fullmatch
-    return lambda text: match(_encoded(text)) is not None
+    match = _compile("(?s)" + "".join(_glob_parts(pattern))).fullmatch
+    return lambda text: match(_encode(text)) is not None
 
 
 def any_of(*words: str) -> Callable[[str], bool]:
-    """Return the test whether one of these words stands anywhere in a text, in upper or lower case."""
+    """Return a function that tells whether one of these words occurs in a text, in upper or lower case."""
 
     @cache
-    def search() -> Callable[[bytes], Any]:  # when a text comes: most who make a test have not met one yet
+    def search() -> Callable[[bytes], Any]:  # compiled for the first text: many functions never get one
         import re2
 
-        found: Callable[[bytes], Any] = _compiled("(?i)" + "|".join(map(re2.escape, words))).search
-        return found
+        search_bytes: Callable[[bytes], Any] = _compile("(?i)" + "|".join(map(re2.escape, words))).search
+        return search_bytes
 
-    return lambda text: search()(_encoded(text)) is not None
+    return lambda text: search()(_encode(text)) is not None
 
 
 def is_open(pattern: str) -> bool:
-    """Return whether a shell pattern fits more than the one text that it is."""
-    return any(sign in pattern for sign in "*?[")
+    """Return whether a shell pattern matches other texts than itself."""
+    return any(character in pattern for character in "*?[")
 
 
-def _encoded(text: str) -> bytes:
-    # A lone surrogate, which a stranger's JSON may hold, is one character like any other.
+def _encode(text: str) -> bytes:
+    # JSON of strangers may contain a lone surrogate, which counts as one character.
     return text.encode("utf-8", "surrogatepass")
 
 
-def _compiled(expression: str) -> Any:
-    import re2  # 3 MB, which who has no pattern does without
+def _compile(expression: str) -> Any:
+    import re2  # 3 MB that a service without patterns saves
 
     options = re2.Options()
     options.log_errors = False
     try:
-        return re2.compile(_encoded(expression), options)
+        return re2.compile(_encode(expression), options)
     except re2.error as error:
         reason = error.args[0]
         raise ValueError(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)) from None
@@ -113,36 +114,36 @@ def _compiled(expression: str) -> Any:
 # -- regular expressions
 
 
-def _translated(text: str) -> tuple[str, bool]:
-    """Return the expression in RE2's words, and whether a `$` is in it. Raises: ValueError."""
+def _translate(text: str) -> tuple[str, bool]:
+    """Return the expression in RE2's syntax, and whether it contains a `$`. Raises: ValueError."""
     parts: list[str] = []
     has_end = is_in_class = False
     at = 0
     while at < len(text):
-        sign, end = text[at], at + 1
-        if sign == "\\" and end < len(text):
-            sign, end = _escape(text, at, is_in_class)
+        part, end = text[at], at + 1
+        if part == "\\" and end < len(text):
+            part, end = _escape(text, at, is_in_class)
         elif is_in_class:
-            is_in_class = sign != "]"
-        elif sign == "[":
+            is_in_class = part != "]"
+        elif part == "[":
             is_in_class = True
-            # A "]" right after the beginning is one of the class.
+            # A "]" right after the beginning belongs to the class.
             end += 1 if text.startswith("^", end) else 0
             end += 1 if text.startswith("]", end) else 0
-            sign = text[at:end]
-        elif sign == "$":
+            part = text[at:end]
+        elif part == "$":
             has_end = True
-        parts.append(sign)
+        parts.append(part)
         at = end
     return "".join(parts), has_end
 
 
 def _escape(text: str, at: int, is_in_class: bool) -> tuple[str, int]:
-    """Return an escape in RE2's words, and where it ends. Raises: ValueError."""
+    """Return an escape in RE2's syntax, and where it ends. Raises: ValueError."""
     letter, end = text[at + 1], at + 2
     if letter in _UNICODE:
         digits = text[end : end + _UNICODE[letter]]
-        if len(digits) < _UNICODE[letter] or not all(sign in "0123456789abcdefABCDEF" for sign in digits):
+        if len(digits) < _UNICODE[letter] or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
             return text[at:end], end
         return f"\\x{{{digits}}}", end + len(digits)
     if letter.lower() in _CLASSES and not is_in_class:
@@ -154,8 +155,8 @@ def _escape(text: str, at: int, is_in_class: bool) -> tuple[str, int]:
     return ("\\z" if letter == "Z" else text[at:end]), end
 
 
-def _is_foreign(sign: str) -> bool:
-    return sign > "\x7f" and sign.isalnum()
+def _is_foreign(character: str) -> bool:
+    return character > "\x7f" and character.isalnum()
 
 
 # -- shell patterns
@@ -164,20 +165,20 @@ def _is_foreign(sign: str) -> bool:
 def _glob_parts(pattern: str) -> Iterator[str]:
     at = 0
     while at < len(pattern):
-        sign, at = pattern[at], at + 1
-        if sign == "*":
+        character, at = pattern[at], at + 1
+        if character == "*":
             yield ".*"
-        elif sign == "?":
+        elif character == "?":
             yield "."
-        elif sign == "[" and (end := _class_end(pattern, at)):
+        elif character == "[" and (end := _class_end(pattern, at)):
             yield _glob_class(pattern[at:end])
             at = end + 1
         else:
-            yield _one(sign)
+            yield _literal(character)
 
 
 def _class_end(pattern: str, at: int) -> int:
-    """Return where the "]" of a class stands that begins here; 0 if it has none."""
+    """Return the position of the "]" that ends the class beginning at `at`; 0 if there is none."""
     first = at + 1 if pattern.startswith("!", at) else at
     return max(pattern.find("]", first + 1), 0)
 
@@ -193,11 +194,11 @@ def _glob_class(inside: str) -> str:
             first = last = left[0]
             left = left[1:]
         if first <= last:
-            ranges.append(f"{_one(first)}-{_one(last)}")
+            ranges.append(f"{_literal(first)}-{_literal(last)}")
     if not ranges:
         ranges, is_negated = ["\\x{0}-\\x{10ffff}"], not is_negated
     return f"[{'^' if is_negated else ''}{''.join(ranges)}]"
 
 
-def _one(sign: str) -> str:
-    return f"\\x{{{ord(sign):x}}}"
+def _literal(character: str) -> str:
+    return f"\\x{{{ord(character):x}}}"

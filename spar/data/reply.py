@@ -1,8 +1,8 @@
 """Reply of a run as people read it: pure decisions about texts.
 
-`NO_REPLY`, or `silent` in the answer, is a choice to say nothing, which is not the same as having nothing to say. Two
-texts that differ in case, spaces and signs like 🙂 only are the same. Source of the rules: OpenClaw's reply shaping and
-message deduplication.
+`NO_REPLY`, or `silent` in the answer, is a decision to send nothing, as opposed to an empty answer. Two texts are the
+same if they differ only in case, spaces and signs like 🙂. Source of the rules: OpenClaw's reply shaping and message
+deduplication.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from spar.types import CallResult
 
 TOKEN: Final = "NO_REPLY"
 _SILENT = re.compile(rf"\s*(?:{TOKEN}\s*)+", re.IGNORECASE)
-#: Texts shorter than this (characters, once made comparable) are too common to be repetitions of one another.
+#: Least characters of a comparable text; shorter ones are too common to count as repetitions of one another.
 _SHORTEST = 10
-#: Characters of a text, made comparable, that is looked for inside others.
+#: Most characters of a comparable text that is searched for inside others.
 _LONGEST_COMPARED = 20_000
-#: Characters of the reason why a run failed that people are told; the whole stands in its status.
+#: Most characters of the reason of a failed run that people are told; the run's status has all of it.
 _LONGEST_WHY = 500
-#: The share of the longer text that the shorter one must be, to say the same somewhere inside it.
+#: Least share of the longer text that a shorter text inside it must have to count as a repetition.
 _SHARE = 0.5
-#: Statuses of calls that did not do what they were to do.
+#: Statuses of calls that did not do their work.
 _BAD: Final = ("failed", "timeout", "denied")
 
 
 class Reply(Struct, frozen=True):
-    """`text` is what people are told (None: nothing), `is_silent` that this was chosen."""
+    """Reply to people: `text` is what they read (None: nothing), `is_silent` says that sending nothing was a
+    decision."""
 
     text: str | None = None
     is_silent: bool = False
 
 
 def reply_of(output: Any) -> Reply:
-    """Return the reply to people of an answer."""
+    """Return the reply to people for the output of a run."""
     if output is None:
         return Reply()
     if isinstance(output, str):
@@ -50,72 +51,74 @@ def reply_of(output: Any) -> Reply:
     if isinstance(output, Mapping):
         if output.get("silent") is True:
             return Reply(None, True)
-        said = next((output[key] for key in ("reply", "text", "message") if isinstance(output.get(key), str)), None)
-        if said is not None:
-            return reply_of(said)
+        text = next((output[key] for key in ("reply", "text", "message") if isinstance(output.get(key), str)), None)
+        if text is not None:
+            return reply_of(text)
     return Reply(_json_of(output))
 
 
 def _json_of(output: Any) -> str:
-    """An answer that is no text, as people are told it. Never raises."""
+    """Return an output that is not text as JSON for people. Never raises."""
     try:
         return json.dumps(output, ensure_ascii=False, default=str)
-    except Exception:  # keys that are no text, an object that cannot be shown
+    except Exception:  # keys that are not text, an object that cannot be printed
         return json.dumps(plain(output, UNBOUNDED), ensure_ascii=False)
 
 
 def is_silent(text: str) -> bool:
-    """Return whether a whole text is the token, however written and however often."""
+    """Return whether a whole text is the token, in any case and number."""
     return _SILENT.fullmatch(text) is not None
 
 
 def may_become_silent(text: str) -> bool:
-    """Return whether a text that is still being written may turn out to be the token: not to be shown yet."""
-    rest = _SILENT.sub("", text.lstrip(), count=1) if _SILENT.match(text) else text.lstrip()
-    return TOKEN.startswith(rest.strip().upper())
+    """Return whether a text that is still being written may become the token, so that it must not be shown yet."""
+    remainder = _SILENT.sub("", text.lstrip(), count=1) if _SILENT.match(text) else text.lstrip()
+    return TOKEN.startswith(remainder.strip().upper())
 
 
 def is_same(before: str, text: str) -> bool:
-    """Return whether a text says nothing that was not said before."""
+    """Return whether a text says nothing that the text before did not say."""
     return repeats(comparable(before), comparable(text))
 
 
 def repeats(old: str, new: str) -> bool:
-    """Return whether a text, made comparable, says nothing that another one did not; the work is bounded."""
+    """Return whether a comparable text says nothing that another one did not say; the work is bounded."""
     if min(len(old), len(new)) < _SHORTEST:
         return False
     if old == new:
         return True
     if new.startswith(old):  # "Done." and then "Done. Actually it failed." are two things
-        return not any(sign.isalnum() for sign in new[len(old) :])
+        return not any(character.isalnum() for character in new[len(old) :])
     if old in new:
         return len(old) >= _SHARE * len(new)
     return new in old and len(new) >= _SHARE * len(old)
 
 
 def comparable(text: str) -> str:
-    """Return a text without its dress: case, spaces, signs like 🙂. A very long one is named by its digest: it is the
-    same as an equal one only, and costs nothing to compare."""
-    plainly = " ".join(text.translate(_DRESS).casefold().split())
-    if len(plainly) <= _LONGEST_COMPARED:
-        return plainly
-    return f"\0{blake2b(plainly.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+    """Return a text without its form: case, spaces, signs like 🙂.
+
+    A very long text is replaced by its digest: it equals an identical text only, and a comparison costs nothing.
+    """
+    words = " ".join(text.translate(_DRESS).casefold().split())
+    if len(words) <= _LONGEST_COMPARED:
+        return words
+    return f"\0{blake2b(words.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
 
 class _Dress(dict[int, str | None]):
-    """The table that takes away signs that say nothing; each sign is looked up once in a process."""
+    """Translation table that removes signs without meaning; each character is looked up once in a process."""
 
     def __missing__(self, code: int) -> str | None:
-        kept = self[code] = None if unicodedata.category(chr(code)) in ("So", "Sk", "Cf", "Mn") else chr(code)
-        return kept
+        replacement = self[code] = None if unicodedata.category(chr(code)) in ("So", "Sk", "Cf", "Mn") else chr(code)
+        return replacement
 
 
 _DRESS: Final = _Dress()
 
 
 def fallback(results: Iterable[CallResult]) -> str | None:
-    """The one sentence that stands for an answer where there is none and calls failed; None when none did."""
-    bad = [each for each in results if each.status in _BAD and each.reason != "handled"]
+    """Return the sentence that replaces a missing answer when calls failed; None when none failed."""
+    bad = [result for result in results if result.status in _BAD and result.reason != "handled"]
     if not bad:
         return None
     first = bad[0]
@@ -125,6 +128,6 @@ def fallback(results: Iterable[CallResult]) -> str | None:
 
 
 def failure(error: str) -> str:
-    """Return the one sentence by which people are told that a run came to nothing; no secret is in it."""
+    """Return the sentence that tells people of a failed run; secrets are removed from it."""
     why = scrub(" ".join(error.split()) or "nobody knows why")
     return f"I could not finish this: {why if len(why) <= _LONGEST_WHY else why[:_LONGEST_WHY] + ' …'}"

@@ -1,14 +1,14 @@
-"""Takes secrets out of text and tables before anybody else sees them.
+"""Removal of secrets from text and tables before anybody else sees them.
 
-Three ways to know a secret: the name it is kept under (`api_key = …`), its shape (`Bearer …`, `sk-…`,
-`?key=…` in an address), and its value, when somebody said that it is one (`know`, for the whole process;
-`Scrubber.hide`). Pure but for these values; what cannot be recognised in one of these ways is not found.
+A secret is recognised in three ways: by its name (`api_key = …`), by its shape (`Bearer …`, `sk-…`, `?key=…` in an
+address), and by its value, if a program declared it secret (`know`, for the whole process; `Scrubber.hide`). Pure
+except for these values; other secrets are not recognised.
 
-`mask` takes out known kinds only, whose shape no ordinary text has: for what is kept and shown of what people and tools
-said. `scrub` takes out whatever may be one: for logs and errors, which need not be whole.
+`mask` removes only known kinds, whose shape no ordinary text has: for texts of people and tools that are stored and
+shown. `scrub` removes everything that may be a secret: for logs and errors, which need not be complete.
 
-The work of every pattern grows with the length of the text: each repetition is bounded or ends at the first character
-that it does not take.
+The work of every pattern is proportional to the length of the text: each repetition is bounded or ends at the first
+character that it does not match.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spar.data.patterns import any_of
 
 MASK = "***"
 
-#: A hidden value shorter than this would blot out ordinary words.
+#: Least characters of a hidden value; a shorter one would remove ordinary words.
 SHORTEST_HIDDEN = 6
 
 _NAMES = (
@@ -47,15 +47,16 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def _begin(first: str) -> str:
-    """Return the pattern for the first character of a kind: in no word, of which an escape of JSON is no part.
+    """Return the pattern for the first character of a kind, which must not follow a letter; an escape of JSON is not a
+    letter.
 
     The character stands before that condition, so that a search looks for it first.
     """
     return rf"{first}(?:(?<!\w{first})|(?<=\\[bfnrt]{first})|(?<=\\u[0-9A-Fa-f]{{4}}{first}))"
 
 
-# Known kinds. Each pattern keeps its first group, which says what was there, and loses the rest. None takes a quotation
-# mark or half of an escape, so that a text that is JSON stays JSON.
+# Known kinds. Each pattern keeps its first group, which names the secret, and removes the other characters. No pattern
+# matches a quotation mark or half of an escape, so a text that is JSON stays JSON.
 _PRIVATE_KEY = (
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:[^\"\\-]|\\[nrt/]|-(?!----))*(?:-----END [A-Z ]{0,40}-----)?"
@@ -79,20 +80,20 @@ _KINDS = (
     re.compile(_begin("p") + r"ypi-[A-Za-z0-9_-]{40,}"),
     re.compile(_begin("s") + r"par_(?=[a-z0-9_-]{0,42}[A-Z])[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"),
     re.compile(_begin("S") + r"G\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}"),
-    # Bounded: it begins anew at each "-".
+    # Bounded, because the search begins anew at each "-".
     re.compile(_begin("e") + r"yJ[A-Za-z0-9_-]{6,1000}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"),
 )
-#: The same, where words may look like them: only with a digit in it, or as long as no word is.
+#: Kinds that look like words: they count only with a digit in them, or if they are longer than words are.
 _WORDLIKE = (
     re.compile(_begin("[spr]") + r"k[-_][A-Za-z0-9_-]{8,}"),
     re.compile(rf"(?i)({_begin('b')}earer\s{{1,3}})[A-Za-z0-9._~+/=-]{{8,}}"),
 )
 _LONG = 32
 _DIGITS = frozenset("0123456789")
-#: The letters of escapes in JSON that a kind may begin with.
+#: Letters of JSON's escapes with which a kind may begin.
 _ESCAPES = frozenset("bfnrtu")
 
-# Whatever may be a secret.
+# Shapes of everything that may be a secret.
 _SHAPES = (
     re.compile(r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{4,}"),
     re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,20}://[^\s/:@]{0,200}:)[^\s/@]+(?=@)"),
@@ -104,53 +105,53 @@ _SHAPES = (
     re.compile(r"()\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"),
 )
 
-#: No pattern can match a text that has none of these; most texts have none, and one look at the text tells.
-#: They stand by a sign that what they begin must have, too: most short texts have not even that.
+#: Hints: a text without any of them matches no pattern, and most texts have none. The hints are grouped by a character
+#: that each of them contains: most short texts do not even contain that character.
 _HINTS_OF_KINDS = (
     ("", ("authorization", "bearer", "akia", "asia", "aiza")),
     ("-", ("private key", "sk-", "pk-", "rk-", "glpat-", "xox", "pypi-")),
     ("_", ("sk_", "pk_", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "npm_", "hf_", "spar_")),
     (".", ("ya29.", "sg.", "eyj")),
 )
-#: Characters up to which a text is searched for one hint after the other. The search for all of them at once is quicker
-#: in a longer one, but lets another thread have the interpreter, which is dearer than the search itself.
+#: Most characters of a text that is searched for one hint after the other. A search for all hints at once is faster in
+#: a longer text, but it releases the interpreter to other threads, which costs more than the search itself.
 _SHORT = 1_000
 _HINTS = ("bearer", "basic", "://", "token", "secret", "passw", "key", "signature", "sig=", "auth=", "code=")
 _may_hold_kind = any_of(*[hint for _, hints in _HINTS_OF_KINDS for hint in hints])
 _may_hold_secret = any_of(*_HINTS, "sk-", "pk-", "rk-")
 
 
-#: Values that this process shows nowhere, in each of the forms that they are written in, the longest first.
+#: Values that this process shows nowhere, in each form in which they are written; the longest first.
 _known: tuple[str, ...] = ()
 
 
 def know(*values: str) -> None:
-    """Show these secrets nowhere in this process from now on. Values of fewer than six characters are ignored."""
+    """Hide these secrets everywhere in this process from now on. Values of fewer than six characters are ignored."""
     global _known
     _known = _with_forms(_known, values)
 
 
 def forget_known() -> None:
-    """Know no values any more, as at the start of the process: for tests."""
+    """Forget all declared values, as at the start of the process: for tests."""
     global _known
     _known = ()
 
 
 def _with_forms(known: tuple[str, ...], values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what is known and these values: as they are, for a URL, in base64, in JSON."""
+    """Return the known values and these, each as it is, in a URL, in base64 and in JSON."""
     from urllib.parse import quote  # not at the top: most programs hide no values
 
-    found = set(known)
+    forms = set(known)
     for value in values:
         if len(value) >= SHORTEST_HIDDEN:
             encoded = value.encode("utf-8", "replace")
-            found |= {value, quote(encoded, safe=""), base64.b64encode(encoded).decode().rstrip("=")}
-            found |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-    # The longest first: a value may be a part of another.
-    return tuple(sorted(found, key=lambda value: (-len(value), value)))
+            forms |= {value, quote(encoded, safe=""), base64.b64encode(encoded).decode().rstrip("=")}
+            forms |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    # The longest first: a value may be part of another.
+    return tuple(sorted(forms, key=lambda value: (-len(value), value)))
 
 
-def _without(text: str, known: tuple[str, ...]) -> str:
+def _remove_known(text: str, known: tuple[str, ...]) -> str:
     for value in known:
         if value in text:
             text = text.replace(value, MASK)
@@ -159,12 +160,12 @@ def _without(text: str, known: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
-    """Return whether a name is that of a secret: `API_KEY`, `accessToken`, `smtp-password`, not `max_tokens`."""
+    """Return whether this is the name of a secret: `API_KEY`, `accessToken`, `smtp-password`, not `max_tokens`."""
     return _SECRET_NAME.search(_HUMP.sub("_", name).replace("-", "_").lower()) is not None
 
 
 def may_hold(text: str) -> bool:
-    """Tell whether there may be a secret of a known kind in a text."""
+    """Return whether a text may contain a secret of a known kind."""
     if len(text) < SHORTEST_HIDDEN:
         return False
     if _known and any(value in text for value in _known):
@@ -172,8 +173,8 @@ def may_hold(text: str) -> bool:
     if len(text) > _SHORT:
         return _may_hold_kind(text)
     lowered = text.lower()
-    for sign, hints in _HINTS_OF_KINDS:
-        if sign in lowered:
+    for character, hints in _HINTS_OF_KINDS:
+        if character in lowered:
             for hint in hints:
                 if hint in lowered:
                     return True
@@ -183,44 +184,44 @@ def may_hold(text: str) -> bool:
 def mask(text: str) -> str:
     """Return the text with known kinds of secrets replaced by `***`.
 
-    Known are keys with a recognised prefix, private keys in PEM, JSON web tokens, and what follows `Authorization:` or
-    `Bearer`.
+    Known kinds are keys with a recognised prefix, private keys in PEM, JSON web tokens, and the text after
+    `Authorization:` or `Bearer`.
     """
     if may_hold(text):
-        text = _without(text, _known)
+        text = _remove_known(text, _known)
         for kind in (*_KINDS, *_WORDLIKE):
-            text = kind.sub(_masked, text)
+            text = kind.sub(_mask_match, text)
     return text
 
 
 def mask_json(text: str) -> str:
     """Return the JSON text as `mask` does, still JSON: no match begins with the letter of an escape."""
     if may_hold(text):
-        text = _without(text, _known)
+        text = _remove_known(text, _known)
         for kind in (*_KINDS, *_WORDLIKE):
-            text = kind.sub(_masked_in_json, text)
+            text = kind.sub(_mask_match_in_json, text)
     return text
 
 
-def _masked(found: re.Match[str]) -> str:
-    shown = found[1] if found.re.groups else ""
-    value = found[0][len(shown) :]
-    is_secret = found.re not in _WORDLIKE or len(value) >= _LONG or not _DIGITS.isdisjoint(value)
-    return f"{shown}{MASK}" if is_secret else found[0]
+def _mask_match(match: re.Match[str]) -> str:
+    shown = match[1] if match.re.groups else ""
+    value = match[0][len(shown) :]
+    is_secret = match.re not in _WORDLIKE or len(value) >= _LONG or not _DIGITS.isdisjoint(value)
+    return f"{shown}{MASK}" if is_secret else match[0]
 
 
-def _masked_in_json(found: re.Match[str]) -> str:
-    start = found.start()
+def _mask_match_in_json(match: re.Match[str]) -> str:
+    start = match.start()
     backslashes = 0
-    while backslashes < start and found.string[start - backslashes - 1] == "\\":
+    while backslashes < start and match.string[start - backslashes - 1] == "\\":
         backslashes += 1
-    if backslashes % 2 and found[0][0] in _ESCAPES:
-        return found[0][0] + found.re.sub(_masked, found[0][1:])
-    return _masked(found)
+    if backslashes % 2 and match[0][0] in _ESCAPES:
+        return match[0][0] + match.re.sub(_mask_match, match[0][1:])
+    return _mask_match(match)
 
 
 def masked(value: Any) -> Any:
-    """Return plain data with each text in it masked, keys left out; what is no plain data stays as it is."""
+    """Return plain data with each text in it masked, except keys; other values stay as they are."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, dict):
@@ -242,7 +243,7 @@ def scrub(text: str) -> str:
 
 
 class Scrubber:
-    """`scrub`, and values that are known to be secret, also where they stand encoded for a URL or in base64."""
+    """Function like `scrub` that also removes values known to be secret, also encoded for a URL or in base64."""
 
     __slots__ = ("_hidden",)
 
@@ -251,8 +252,8 @@ class Scrubber:
         self.hide(*values)
 
     def hide(self, *values: str) -> None:
-        """Never show these again. Values of fewer than six characters are ignored."""
+        """Hide these values from now on. Values of fewer than six characters are ignored."""
         self._hidden = _with_forms(self._hidden, values)
 
     def __call__(self, text: str) -> str:
-        return scrub(_without(text, self._hidden))
+        return scrub(_remove_known(text, self._hidden))

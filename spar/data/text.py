@@ -1,7 +1,7 @@
-"""Text and values drawn so that nothing in them hides, moves, reorders or imitates, and nothing is left out.
+"""Text and values drawn so that nothing in them hides, moves, reorders or imitates other text, and nothing is left out.
 
-Text that is invisible, moves the cursor or turns the direction of writing is shown as an escape (`\\u{202e}`), and a
-backslash as two, so that no escape can be imitated. A long run of blanks is shown as its number. Pure functions.
+Characters that are invisible, move the cursor or change the writing direction are shown as an escape (`\\u{202e}`), and
+a backslash as two, so that no text can imitate an escape. A long run of blanks is shown as its number. Pure functions.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-#: So many blanks in a row push text out of sight; longer runs are shown as a count.
+#: Blanks in a row that are drawn as they are; a longer run would push text out of sight and is shown as a count.
 LONGEST_BLANK = 40
-#: Deeper levels are not indented further.
+#: Levels that are indented; deeper ones are not indented further.
 _DEEPEST_INDENT = 12
 
-#: Categories that print nothing of their own: controls, formats (zero-width, bidi, tags), surrogates, private use,
-#: unassigned, line and paragraph separators. Zs is the blanks, of which only U+0020 is what it looks like.
+#: Unicode categories without a visible sign: controls, formats (zero-width, bidi, tags), surrogates, private use,
+#: unassigned, line and paragraph separators. Zs are the blanks, of which only U+0020 looks like a common blank.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 #: Letters, marks and symbols that are drawn as nothing: Default_Ignorable_Code_Point of Unicode's
 #: DerivedCoreProperties.txt outside the categories above, and the empty braille pattern.
@@ -32,9 +32,9 @@ _INVISIBLE = frozenset(
     for number in range(first, last + 1)
 )  # fmt: skip
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
-#: Control characters, which would move the cursor or retitle the window of a terminal, and what turns the direction of
-#: writing, ends lines or hides text: marks, embeddings, isolates, separators, tags. Joiners and variants stay: words of
-#: many languages and pictures are written with them.
+#: Control characters that would move the cursor or change the title of a terminal's window, and characters that change
+#: the writing direction, end lines or hide text: marks, embeddings, isolates, separators, tags. Joiners and variation
+#: selectors stay: words of many languages and pictures need them.
 _CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"} | {
     number: f"\\u{{{number:x}}}"
     for number in (
@@ -45,7 +45,7 @@ _CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 1
 BLANKS = re.compile(r"\s{%d,}" % (LONGEST_BLANK + 1))  # noqa: UP031 - a brace is part of it
 
 
-#: C0 and C1 controls, line separators, and the marks that reorder what a reader sees; tab and newline are harmless.
+#: C0 and C1 controls, line separators, and the marks that reorder text on the screen; tab and newline are harmless.
 _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
@@ -53,12 +53,12 @@ _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 
 
 def disarmed(text: str) -> str:
-    """Return the text with each character written out (`\\x1b`) that would act on a terminal, a log or a reader's eye.
+    """Return the text with each character escaped (`\\x1b`) that would act on a terminal, a log or a reader's eye.
 
-    What comes out holds no lone surrogate, so it can be written anywhere. Lines stay lines, for a model or a log reads
-    it; what people approve is escaped whole (`visible`).
+    The result contains no lone surrogate, so it can be written anywhere. Lines stay lines, because a model or a log
+    reads it; texts that people approve are escaped wholly (`visible`).
     """
-    return _ACTING.sub(lambda found: ascii(found.group())[1:-1], text.replace("\r\n", "\n"))
+    return _ACTING.sub(lambda match: ascii(match.group())[1:-1], text.replace("\r\n", "\n"))
 
 
 def visible(text: str) -> str:
@@ -67,26 +67,26 @@ def visible(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return the visible text between quotation marks, those inside it escaped."""
-    return f'"{"".join(map(_unquoted, _pieces(text)))}"'
+    """Return the visible text between quotation marks; quotation marks inside it are escaped."""
+    return f'"{"".join(map(_escape_quote, _pieces(text)))}"'
 
 
-def _unquoted(piece: str) -> str:
+def _escape_quote(piece: str) -> str:
     return '\\"' if piece == '"' else piece
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield what is drawn for each character, and for each long run of blanks."""
+    """Yield the drawing of each character, and of each long run of blanks."""
     end = 0
     for run in BLANKS.finditer(text):
-        yield from map(_shown, text[end : run.start()])
+        yield from map(_draw, text[end : run.start()])
         lengths = [(blank, sum(1 for _ in same)) for blank, same in groupby(run.group())]
         yield "".join(_escape(blank, number) for blank, number in lengths)
         end = run.end()
-    yield from map(_shown, text[end:])
+    yield from map(_draw, text[end:])
 
 
-def _shown(character: str) -> str:
+def _draw(character: str) -> str:
     return _escape(character) if character == "\\" or is_hidden(character) else character
 
 
@@ -97,41 +97,42 @@ def _escape(character: str, number: int = 1) -> str:
 
 
 def cut(text: str, room: int) -> str:
-    """Return at most `room` characters of a text, and how many more there are."""
+    """Return at most `room` characters of a text, and the number of the others."""
     return text if len(text) <= room else f"{text[:room]}… ({len(text) - room} characters more)"
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """Return a text with each run of blanks as one, cut to `limit` characters where one is given."""
+    """Return a text with each run of blanks as one blank, cut to `limit` characters if a limit is given."""
     line = " ".join(text.split())
     return line if limit is None or len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def safe_line(text: object, limit: int = 500) -> str:
-    """Return any text as one line of at most `limit` characters that a database, a log and a terminal take: no control
+    """Return any text as one line of at most `limit` characters that databases, logs and terminals accept: no control
     characters, no lone surrogates."""
     plain = str(text)[: 8 * limit]
-    if not plain.isprintable():  # as half of a sign is not
+    if not plain.isprintable():  # a lone surrogate is not printable
         plain = plain.encode("utf-8", "replace").decode("utf-8")
-        plain = "".join(sign if sign.isprintable() else " " for sign in plain)
-    line = " ".join(plain.split())  # as `one_line` does: each cycle is told in several such lines
+        plain = "".join(character if character.isprintable() else " " for character in plain)
+    line = " ".join(plain.split())  # as `one_line` does, without its call: each cycle logs several such lines
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def printable(text: str) -> str:
-    """Return a text for a terminal: all controls but line feeds and tabs are escaped, and what hides or turns text."""
+    """Return a text for a terminal: controls except line feeds and tabs are escaped, also characters that hide or turn
+    text."""
     return text if text.isascii() and text.isprintable() else text.translate(_CONTROLS)
 
 
 def escaped(text: str) -> str:
-    """Return a text for one line of a log: everything that cannot be printed is escaped as Python does."""
+    """Return a text for one line of a log: characters that cannot be printed are escaped as Python does."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def is_hidden(character: str) -> bool:
-    """Return whether a character is drawn as nothing, as a blank that it is not, or changes how others are drawn."""
+    """Return whether a character is invisible, is a blank other than U+0020, or changes how others are drawn."""
     if " " <= character <= "~":
         return False
     return unicodedata.category(character) in _HIDDEN or character in _INVISIBLE
@@ -141,9 +142,9 @@ def is_hidden(character: str) -> bool:
 
 
 def value_lines(value: Any, level: int = 0) -> list[str]:
-    """Return any JSON-able value, drawn like JSON; a text of several lines has each on a line of its own.
+    """Return any JSON-able value, drawn like JSON; each line of a text of several lines has a line of its own.
 
-    Nothing is left out, however deep or long it is.
+    Nothing is left out, however deep or long the value is.
     """
     lines: list[str] = []
     waiting: list[tuple[str, Any, str, int]] = [("", value, "", level)]
@@ -158,8 +159,8 @@ def value_lines(value: Any, level: int = 0) -> list[str]:
             lines.append(f"{pad}{head}[")
             members, closing = [("", member) for member in item], "]"
         else:
-            first, *rest = _leaf(item)
-            leaf = [head + first, *rest]
+            first, *other_lines = _leaf(item)
+            leaf = [head + first, *other_lines]
             lines += [pad + line for line in (*leaf[:-1], leaf[-1] + tail)]
             continue
         waiting.append(("", _Closing(closing), tail, level))
@@ -175,7 +176,7 @@ def value_line(value: Any) -> str:
 
 
 class _Closing(str):
-    """The end of an object or list, no text of theirs."""
+    """End of an object or list, as opposed to a text inside it."""
 
     __slots__ = ()
 
@@ -190,7 +191,7 @@ def _leaf(item: Any) -> list[str]:
         if line[-1] == _NAMED["\n"]:
             lines.append("".join(line))
             line = ["  "]
-        line.append(_unquoted(piece))
+        line.append(_escape_quote(piece))
     return [*lines, "".join(line) + '"']
 
 

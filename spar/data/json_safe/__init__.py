@@ -1,12 +1,12 @@
-"""Copies of what tools return, fit to keep: JSON values only, bounded. Pure.
+"""Copies of the values that tools return, fit to store: JSON values only, bounded. Pure.
 
-A result goes to state, to the store and to a model, so nothing that one of them chokes on may pass: lone
-surrogates become U+FFFD, nan and infinity null, unknown objects their text. `whole` copies a value that something
-is computed from: it copies all of it, or raises. `plain` and `shortened` copy a value that is shown: one that is too
-large keeps its head and tail with a mark between them; they never raise. What has been through one of these only
-needs `copied`.
+A result goes to the state, the store and a model, so a copy contains nothing that one of them fails on: lone
+surrogates become U+FFFD, nan and infinity null, unknown objects their text. `whole` copies a value that a program
+computes with: it copies all of it, or raises. `plain` and `shortened` copy a value for people to see: a part that is
+too large keeps its head and tail with a mark between them; they never raise. A value that one of these has made needs
+only `copied`.
 
-copies    copies a value: small values of JSON in a short way, others in the long one; says how large one is
+copies    copies a value: small JSON values by a fast way, all others by `copier`; computes how large a value is
 copier    copies a value of any kind, item by item
 bounds    judges whether a value is small or bounded, and replaces lone surrogates
 """

@@ -1,4 +1,4 @@
-"""Texts and bounds: whether a value is small, or bounded at all."""
+"""Bounds of values, and encodable text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 from spar.checks import SCALARS
 from spar.data.paths import MAX_DEPTH
 
-#: What is small enough that nothing has to be spent on bounding it.
+#: Sizes up to which a value is small, so that it needs no bounding.
 _FEW, SHORT = 16, 256  # entries of an object, characters of a key or bits of an integer
 
 
@@ -15,7 +15,7 @@ LARGE: Final = 1 << SHORT
 
 
 def text(value: str) -> str:
-    """The text with lone surrogates replaced, so that it can be encoded."""
+    """Return the text with lone surrogates replaced, so that it can be encoded."""
     if value.isascii():
         return value
     try:
@@ -26,28 +26,29 @@ def text(value: str) -> str:
 
 
 def is_flat(value: dict[Any, Any]) -> bool:
-    """Return whether this is a small object of small scalars, which is fit to keep as it is."""
+    """Return whether this is a small object of small scalars, which is stored as it is."""
     return len(value) <= _FEW and all(map(_is_name, value)) and all(map(_is_short, value.values()))
 
 
 def is_bounded(value: Any, cap: int) -> bool:
-    """Return whether it is made of JSON's own types, with as few values and levels as may be encoded."""
+    """Return whether a value consists of JSON's own types, with at most `cap` values and few enough levels to
+    encode."""
     level, count = [item for item in (value,) if type(item) not in SCALARS], 0
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
-        for each in level:
-            kind = type(each)
+        for container in level:
+            kind = type(container)
             if kind is dict:
-                if not _TEXT.issuperset(map(type, each)):
+                if not _TEXT.issuperset(map(type, container)):
                     return False
-                each = each.values()
+                container = container.values()
             elif kind is not list and kind is not tuple:
                 return False
-            count += 1 + len(each)  # none of them takes less than a character
+            count += 1 + len(container)  # each takes at least one character
             if count > cap:
                 return False
-            if not SCALARS.issuperset(map(type, each)):
-                below += [item for item in each if type(item) not in SCALARS]
+            if not SCALARS.issuperset(map(type, container)):
+                below += [item for item in container if type(item) not in SCALARS]
         if not below:
             return True
         level = below

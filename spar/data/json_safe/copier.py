@@ -1,4 +1,4 @@
-"""The long way of a copy, for any value: objects of any kind, endless ones, what holds itself."""
+"""Copier of any value, item by item: objects of any class, endless iterators, values that contain themselves."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from spar.data.json_safe.bounds import text
 from spar.data.media import medium_of
 from spar.data.paths import ValueTooLargeError
 
-_MOST: Final = 1 << 20  # items of a foreign container: its iterator may have no end
-_AGAIN: Final = 1 << 16  # items of containers met again: a value that holds itself many times has no end
-_PRINTED: Final = 14_000  # bits of an integer; one of more than 4300 digits is printed by no encoder
+_MOST: Final = 1 << 20  # items of a container of another type: its iterator may have no end
+_AGAIN: Final = 1 << 16  # items of containers that were copied before: a value may contain itself many times
+_PRINTED: Final = 14_000  # bits of an integer; no encoder prints one of more than 4300 digits
 
 
 class TooMuchError(Exception):
@@ -25,25 +25,27 @@ class TooMuchError(Exception):
 
 
 class NotJsonError(TypeError):
-    """An object is no value of JSON and cannot be read as one."""
+    """Error of an object that is not a JSON value and cannot be converted to one."""
 
 
 class Copier:
-    """One attempt at copying within `room` bytes: strings of at most `longest`, containers of at most `widest`, nested
-    at most `deepest` levels."""
+    """Attempt to copy a value within `room` bytes.
+
+    Strings have at most `longest` characters, containers at most `widest` items and at most `deepest` levels.
+    """
 
     __slots__ = ("again", "deepest", "is_cut", "longest", "met", "room", "widest")
 
     def __init__(self, room: int, longest: int, widest: int, deepest: int) -> None:
         self.is_cut = False
         self.room, self.longest, self.widest, self.deepest = room + 64, longest, widest, deepest
-        self.met: dict[int, Any] = {}  # the containers themselves, or another one could get the id
+        self.met: dict[int, Any] = {}  # holds the containers, so that no other object gets their id
         self.again = _AGAIN
 
-    def cut(self, found: str) -> str:
-        """Return the mark that stands in the place of what is left out, which says what was found there."""
+    def cut(self, description: str) -> str:
+        """Return the mark that replaces a part that is left out; the mark describes this part."""
         self.is_cut = True
-        return f"… {found} …"
+        return f"… {description} …"
 
     def spend(self, size: int) -> None:
         self.room -= size
@@ -117,26 +119,28 @@ class Copier:
     def other(self, value: Any, depth: int) -> Any:
         for known, convert in _CONVERSIONS:
             if isinstance(value, known):
-                found = convert(value)
-                if type(found) is list and len(found) > _MOST:
+                converted = convert(value)
+                if type(converted) is list and len(converted) > _MOST:
                     self.cut("a container without an end")
-                    del found[_MOST:]
-                return self.copy(found, depth + 1)
+                    del converted[_MOST:]
+                return self.copy(converted, depth + 1)
         try:
-            found = msgspec.to_builtins(value.model_dump() if hasattr(value, "model_dump") else value, str_keys=True)
+            converted = msgspec.to_builtins(
+                value.model_dump() if hasattr(value, "model_dump") else value, str_keys=True
+            )
         except Exception:
-            # The text of an object that has none of its own is its address, another one in each process.
+            # An object without a text of its own prints its address, which differs in each process.
             is_bare = (type(value).__str__, type(value).__repr__) == _NO_TEXT or isinstance(value, _NO_VALUES)
-            found = self.unreadable(f"a {type(value).__name__}") if is_bare else str(value)
-        return self.copy(found, depth + 1)
+            converted = self.unreadable(f"a {type(value).__name__}") if is_bare else str(value)
+        return self.copy(converted, depth + 1)
 
-    def unreadable(self, found: str) -> str:
-        """Return the mark that stands in the place of what is no value of JSON."""
-        return self.cut(found)
+    def unreadable(self, description: str) -> str:
+        """Return the mark that replaces a value that is not JSON."""
+        return self.cut(description)
 
 
 class ShowingCopier(Copier):
-    """One attempt at copying what is shown: media are named and left out."""
+    """Attempt to copy a value for people to see: media (images, sound, blobs) are replaced by their names."""
 
     __slots__ = ()
 
@@ -155,23 +159,23 @@ class ShowingCopier(Copier):
 
 
 class WholeCopier(Copier):
-    """Copy of all of a value. Raises: ValueTooLargeError or NotJsonError where others leave something out."""
+    """Copier of a whole value. Raises: ValueTooLargeError or NotJsonError where other copiers leave out a part."""
 
     __slots__ = ()
 
-    def cut(self, found: str) -> str:
-        raise ValueTooLargeError(found)
+    def cut(self, description: str) -> str:
+        raise ValueTooLargeError(description)
 
-    def unreadable(self, found: str) -> str:
-        raise NotJsonError(f"found {found}")
+    def unreadable(self, description: str) -> str:
+        raise NotJsonError(f"found {description}")
 
 
-#: What gives values when it is run, and is none.
+#: Objects that produce values when they run, and are not values themselves.
 _NO_VALUES: Final = (Iterator, AsyncIterator, Awaitable)
 _NO_TEXT: Final[Any] = (object.__str__, object.__repr__)
 
 
-# Subclasses of what JSON knows, and what is nearly a list; anything else is left to msgspec.
+# Subclasses of JSON's types, and types that are nearly lists; msgspec converts all others.
 _CONVERSIONS: tuple[tuple[Any, Any], ...] = (
     (Enum, lambda value: value.value),
     (bool, bool),
@@ -185,8 +189,8 @@ _CONVERSIONS: tuple[tuple[Any, Any], ...] = (
 
 
 def _ordered(values: Iterable[Any]) -> list[Any]:
-    found = list(islice(values, _MOST + 1))
+    items = list(islice(values, _MOST + 1))
     try:
-        return sorted(found)
+        return sorted(items)
     except TypeError:
-        return found
+        return items

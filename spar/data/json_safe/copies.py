@@ -1,4 +1,4 @@
-"""Copies of values: the short way for small values of JSON, the long one (`copier`) for all others."""
+"""Copies of values: a fast way for small JSON values, `copier` for all others."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from spar.data.media import medium_of
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
 
 MAX_OUTPUT: Final = 1 << 20
-UNBOUNDED: Final = 1 << 62  # what is the caller's own is not cut
-_ROOM: Final = 1 << 20  # characters that may have been copied in vain
+UNBOUNDED: Final = 1 << 62  # a caller's own values are not cut
+_ROOM: Final = 1 << 20  # characters that may be copied before the fast way gives up
 _LEAST: Final = (
-    32  # characters that an item takes besides its text and its key: a number is not longer, at four bytes each
+    32  # characters that an item takes besides its text and key: no number is longer at four bytes a character
 )
-_FEW, _WORD, _BRIEF = 16, 64, 4096  # entries of a brief object, characters of one, and bytes in which all have room
-_MANY: Final = 1 << 11  # items; of more than these the encoder makes a copy faster
+_FEW, _WORD, _BRIEF = 16, 64, 4096  # entries of a brief object, characters of an entry, bytes that hold them all
+_MANY: Final = 1 << 11  # items; for more items the encoder is faster
 _DEEPEST: Final = 16  # levels
 
 
 def plain(value: Any, cap: int = MAX_OUTPUT) -> Any:
-    """Return a JSON-able copy of `value` to show, of at most about `cap` bytes."""
-    found = _quick(value, cap)
-    return found if found is not _NOT_QUICK else _shortened(value, cap, Copier)[0]
+    """Return a JSON-able copy of `value` for people to see, of at most about `cap` bytes."""
+    copy = _quick(value, cap)
+    return copy if copy is not _NOT_QUICK else _shortened(value, cap, Copier)[0]
 
 
 def shortened(value: Any, cap: int = MAX_OUTPUT) -> tuple[Any, bool]:
     """Return a JSON-able copy of `value` of at most about `cap` bytes, and whether anything is left out."""
-    found = _quick(value, cap)
-    return (found, False) if found is not _NOT_QUICK else _shortened(value, cap, Copier)
+    copy = _quick(value, cap)
+    return (copy, False) if copy is not _NOT_QUICK else _shortened(value, cap, Copier)
 
 
 def shown(value: Any, cap: int) -> tuple[Any, bool]:
-    """Return `value` as people are shown it, as `shortened` does; images, sound and blobs are only named."""
+    """Return a copy of `value` for people to see, and whether anything is left out, as `shortened` does; images, sound
+    and blobs are replaced by their names."""
     if type(value) in SCALARS and (type(value) is not str or medium_of(value) is None):
         return shortened(value, cap)
     if type(value) is dict and cap >= _BRIEF and _is_brief(value):
@@ -46,7 +47,8 @@ def shown(value: Any, cap: int) -> tuple[Any, bool]:
 
 
 def _is_brief(value: dict[Any, Any]) -> bool:
-    """Return whether an object is a few short scalars and no image, sound or blob: it is shown as it is."""
+    """Return whether an object consists of a few short scalars without an image, sound or blob, so that it is shown as
+    it is."""
     if len(value) > _FEW or "data" in value or "blob" in value:
         return False
     for key, item in value.items():
@@ -75,7 +77,7 @@ def _shortened(value: Any, cap: int, copier_type: type[Copier]) -> tuple[Any, bo
             continue
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # an object that cannot even be looked at: its iterator raises
+        except BaseException as error:  # an object that cannot be read at all: its iterator raises
             return f"… a {kind.__name__} that cannot be read: {type(error).__name__} …", True
     return f"… a {kind.__name__} that is too large left out …", True
 
@@ -83,16 +85,16 @@ def _shortened(value: Any, cap: int, copier_type: type[Copier]) -> tuple[Any, bo
 def whole(value: Any, limit: int) -> Any:
     """Return a JSON-able copy of all of `value`, which takes at most about `limit` bytes as JSON.
 
-    Raises: ValueTooLargeError for what is larger, nested more than 128 levels deep or endless; NotJsonError for what
-        is no value of JSON and cannot be read as one (a generator, an object without a text of its own).
+    Raises: ValueTooLargeError for a value that is larger, nested more than 128 levels deep or endless; NotJsonError for
+        one that is not JSON and cannot be converted (a generator, an object without a text of its own).
     """
-    found = _quick(value, limit)
-    if found is not _NOT_QUICK:
-        return found
+    copy = _quick(value, limit)
+    if copy is not _NOT_QUICK:
+        return copy
     if type(value) in _CONTAINERS and is_bounded(value, min(limit, _MOST_QUICK)):
-        try:  # by the encoder: a tenth of the cost of walking it in Python
+        try:  # the encoder takes a tenth of the time of copying in Python
             encoded = msgspec.json.encode(value)
-        except Exception:  # a lone surrogate, a large integer: the long way knows what to do
+        except Exception:  # a lone surrogate, a large integer: `WholeCopier` handles them
             encoded = b""
         if encoded:
             if len(encoded) > limit:
@@ -108,13 +110,13 @@ def whole(value: Any, limit: int) -> Any:
         raise NotJsonError(f"a {type(value).__name__} that cannot be read: {type(error).__name__}") from error
 
 
-_MOST_QUICK: Final = 1 << 22  # values; more may be one that holds itself many times
+_MOST_QUICK: Final = 1 << 22  # values; a larger number may come from a value that contains itself many times
 _NOT_QUICK: Final[Any] = object()
 _CONTAINERS: Final = (dict, list, tuple)
 
 
 def _quick(value: Any, cap: int) -> Any:
-    """Return a copy of a small value of JSON; _NOT_QUICK for any other."""
+    """Return a copy of a small JSON value; _NOT_QUICK for any other."""
     kind = type(value)
     if value is None or kind is bool or (kind is int and -LARGE < value < LARGE):
         return value
@@ -132,23 +134,23 @@ def _quick(value: Any, cap: int) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """A copy of what is plain already; texts are shared. Nothing is judged: on anything else this may raise."""
-    # Measured: a fifth of the cost of walking it in Python, a half of marshal or of a round trip through JSON.
+    """Return a copy of a plain JSON value; texts are shared. Nothing is checked: any other value may raise."""
+    # Measured: a fifth of the time of copying in Python, half of marshal's or of a round trip through JSON.
     return value if type(value) in SCALARS else msgspec.to_builtins(value)
 
 
 def size_of(value: Any) -> int:
     """Return about how many bytes a plain value takes."""
-    size, rest = 0, [value]
-    for item in rest:  # which grows while containers are met
+    size, items = 0, [value]
+    for item in items:  # the list grows while its containers are read
         if isinstance(item, str):
             size += len(item) + 50
         elif isinstance(item, dict):
             size += 60 + sum(map(len, item))
-            rest += item.values()
+            items += item.values()
         elif isinstance(item, list):
             size += 60
-            rest += item
+            items += item
         else:
             size += 30
     return size
@@ -158,59 +160,59 @@ def sized(value: Any, cap: int) -> tuple[Any, int]:
     """Return a copy of `value` as `plain` does, and about how many bytes it takes."""
     room = cap // 4
     try:
-        found, left = _small(value, room, _LEAST)
+        copy, left_room = _small(value, room, _LEAST)
     except TooMuchError:
-        found = plain(value, cap)
-        return found, size_of(found)
-    return found, room - left
+        copy = plain(value, cap)
+        return copy, size_of(copy)
+    return copy, room - left_room
 
 
-def _small(value: Any, room: int, each: int, deepest: int = _DEEPEST) -> tuple[Any, int]:
-    """Return a plain copy of what has room in `room` characters, each item taking `each` besides, and what is left.
+def _small(value: Any, room: int, item_cost: int, deepest: int = _DEEPEST) -> tuple[Any, int]:
+    """Return a plain copy of a value that takes at most `room` characters, and the room that is left.
 
-    A child that may stay as it is does so without a call of its own, which would cost as much as all the rest.
-    Raises: TooMuchError for what has no room, or is no JSON.
+    Each item takes `item_cost` characters besides its text. Scalar items are handled without a recursive call, which
+    would cost as much as all the other work. Raises: TooMuchError for a value that is too large or not JSON.
     """
-    kind, found = type(value), value
+    kind, copy = type(value), value
     if kind is dict:
-        room -= each * (len(value) + 1)
+        room -= item_cost * (len(value) + 1)
         if room < 0 or not deepest:
             raise TooMuchError
-        found = {}
+        copy = {}
         for key, item in value.items():
             if type(key) is not str or len(key) > SHORT:
                 raise TooMuchError
             room -= len(key)
-            what = type(item)
-            if what is str and item.isascii():
+            item_kind = type(item)
+            if item_kind is str and item.isascii():
                 room -= len(item)
-            elif what is int:
+            elif item_kind is int:
                 if not -LARGE < item < LARGE:
                     raise TooMuchError
-            elif item is not None and what is not bool:
-                item, room = _small(item, room, each, deepest - 1)
-            found[key if key.isascii() else text(key)] = item
+            elif item is not None and item_kind is not bool:
+                item, room = _small(item, room, item_cost, deepest - 1)
+            copy[key if key.isascii() else text(key)] = item
     elif kind is list or kind is tuple:
-        room -= each * (len(value) + 1)
+        room -= item_cost * (len(value) + 1)
         if room < 0 or not deepest:
             raise TooMuchError
-        found = []
+        copy = []
         for item in value:
-            what = type(item)
-            if what is str and item.isascii():
+            item_kind = type(item)
+            if item_kind is str and item.isascii():
                 room -= len(item)
-            elif what is int:
+            elif item_kind is int:
                 if not -LARGE < item < LARGE:
                     raise TooMuchError
-            elif item is not None and what is not bool:
-                item, room = _small(item, room, each, deepest - 1)
-            found.append(item)
+            elif item is not None and item_kind is not bool:
+                item, room = _small(item, room, item_cost, deepest - 1)
+            copy.append(item)
     elif kind is float:
         return (value if isfinite(value) else None), room
     elif kind is str and len(value) <= room:
-        found, room = text(value), room - len(value)
+        copy, room = text(value), room - len(value)
     else:
         raise TooMuchError
     if room < 0:
         raise TooMuchError
-    return found, room
+    return copy, room
