@@ -1,7 +1,7 @@
-"""Examples of labels: from the configuration, from files beside it, and from people; their bounds.
+"""Examples of labels, from the configuration, from files beside it and from people, with their bounds.
 
 A file is JSON lines, `{"text": …, "intent": …}` or `{"text": …, "kind": …}`; the file of one label may also be plain
-text, an example a line. A file in the workspace is refused: what tools write there may be a stranger's words.
+text, with one example a line. A file in the workspace is refused, because tools may write untrusted text there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Share = Annotated[float, Meta(gt=0, le=1)]
 
 
 class Example(Struct, frozen=True):
-    """A text that has a label; `what` says of which sort the label is."""
+    """Text with a label; `what` is the sort of the label."""
 
     what: What
     text: str
@@ -34,15 +34,15 @@ class Example(Struct, frozen=True):
 
 
 class LabelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.intents.NAME]`, `[perception.kinds.NAME]`: texts that have this label, here and in a file."""
+    """Settings `[perception.intents.NAME]` and `[perception.kinds.NAME]`: texts with this label, here and in a file."""
 
     examples: tuple[str, ...] = ()
     file: str = ""
 
 
 class LearningSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception.learning]`: `files` of examples of any labels; `keep` is the share of texts like the examples that
-    is answered, the rest being out of scope."""
+    """Settings `[perception.learning]`: `files` of examples of any labels; `keep` is the share of texts like the
+    examples that is answered, while the others count as out of scope."""
 
     enabled: bool = True
     files: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class _Row(Struct, forbid_unknown_fields=True):
 
 
 def bounded(what: What, text: str, label: str) -> Example:
-    """Return an example. Raises: ValueError for an empty or endless text or label."""
+    """Return an example within the bounds. Raises: ValueError for an empty or too long text or label."""
     text, label = text.strip(), label.strip()
     if not text or not label:
         raise ValueError(f"an example needs a text and the {what} that it has; found {text!r:.60} and {label!r:.60}")
@@ -72,27 +72,27 @@ def written(
 ) -> list[Example]:
     """Return the examples of the configuration and of its files, in order.
 
-    Raises: ConfigError with the path of what cannot be used, the file and the line.
+    Raises: ConfigError with the path of the setting, the file and the line that cannot be used.
     """
-    found: list[Example] = []
+    examples: list[Example] = []
     for what, labels in tables.items():
         for label, settings in labels.items():
             path = ("perception", f"{what}s", label)
             try:
-                found += [bounded(what, text, label) for text in settings.examples]
+                examples += [bounded(what, text, label) for text in settings.examples]
             except ValueError as error:
                 raise ConfigError(str(error), path=(*path, "examples")) from None
             if settings.file:
-                found += _read(settings.file, home, (*path, "file"), (what, label))
+                examples += _read(settings.file, home, (*path, "file"), (what, label))
     for index, name in enumerate(files):
-        found += _read(name, home, ("perception", "learning", "files", index), None)
-    if len(found) > MOST:
-        raise ConfigError(f"at most {MOST} examples are learnt from, found {len(found)}", path=("perception",))
-    return found
+        examples += _read(name, home, ("perception", "learning", "files", index), None)
+    if len(examples) > MOST:
+        raise ConfigError(f"at most {MOST} examples are learnt from, found {len(examples)}", path=("perception",))
+    return examples
 
 
 def _read(name: str, home: Home | None, path: tuple[str | int, ...], of: tuple[What, str] | None) -> list[Example]:
-    """Read the examples in a file; `of` is the label of those that name none."""
+    """Read the examples in a file; `of` is the label of examples without one."""
     file = Path(home.config if home else ".", name).expanduser().resolve()
     if home and file.is_relative_to(Path(home.workspace).resolve()):
         raise ConfigError(

@@ -1,6 +1,7 @@
 """Features of a text: its words, pairs of words and pieces of words, lower case, in any script; pure.
 
-Numbers are all one, so that a line of a log is not known by its numbers. A text is read up to `LONGEST` characters.
+All numbers become one feature, so that a log line is not recognised by its numbers. A text is read up to `LONGEST`
+characters.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import re
 from collections.abc import Mapping
 from math import log, sqrt
 
-LONGEST = 2_000  # characters of a text that are looked at
-WORDS, PIECES = 0.8, 1.2  # what the words weigh, and what the pieces of words do: chosen on CLINC150's validation part
-SIZES = (3, 4)  # letters of a piece, the blanks around a word being letters
+LONGEST = 2_000  # characters of a text that are read
+WORDS, PIECES = 0.8, 1.2  # weights of the words and of the pieces of words, chosen on CLINC150's validation part
+SIZES = (3, 4)  # letters of a piece; the blanks around a word count as letters
 
 _TOKENS = re.compile(r"\w+|[^\w\s]")
 _DIGITS = re.compile(r"\d+")
@@ -26,12 +27,12 @@ def tokens(text: str) -> list[str]:
 
 
 def normal(text: str) -> str:
-    """Return what two texts have in common that differ in case and blanks alone."""
+    """Return a form of the text that is equal for texts which differ only in case and blanks."""
     return " ".join(text[:LONGEST].casefold().split())
 
 
 def counts(text: str) -> tuple[Counts, Counts]:
-    """Return how often each word or pair of words, and each piece of a word, stands in a text."""
+    """Return the counts of each word or pair of words, and of each piece of a word, in a text."""
     words, pieces, former = Counts(), Counts(), "^"
     for token in tokens(text):
         for word in (token, f"{former} {token}"):
@@ -49,20 +50,20 @@ def counts(text: str) -> tuple[Counts, Counts]:
 def rarities(documents: Mapping[str, int], total: int) -> dict[str, float]:
     """Return the inverse document frequency of each feature.
 
-    Args: documents: in how many texts each feature stands; total: how many texts there are.
+    Args: documents: the number of texts with each feature; total: the number of texts.
     """
     return {feature: log((1 + total) / (1 + number)) + 1 for feature, number in documents.items()}
 
 
 def vector(text: str, index: Mapping[str, int], rarity: Mapping[str, float], unseen: float) -> Vector:
-    """Return a text as numbers of features and their weights.
+    """Return a text as numbers of features with their weights.
 
-    Features that are not in the index are left out, but have their share of the whole: a text of which little is known
-    has small weights.
+    Features outside the index are left out, but they count in the norm: a text with few known features has small
+    weights.
 
-    Args: unseen: the rarity of a feature that is not in the index.
+    Args: unseen: the rarity of a feature outside the index.
     """
-    found: Vector = []
+    features: Vector = []
     for block, weight in zip(counts(text), (WORDS, PIECES), strict=True):
         known: Vector = []
         whole = 0.0
@@ -72,5 +73,5 @@ def vector(text: str, index: Mapping[str, int], rarity: Mapping[str, float], uns
             if (place := index.get(key)) is not None:
                 known.append((place, value))
         scale = weight / sqrt(whole) if whole else 0.0
-        found += [(place, value * scale) for place, value in known]
-    return found
+        features += [(place, value * scale) for place, value in known]
+    return features

@@ -1,6 +1,7 @@
-"""Learner: trains the classifiers of intents and kinds in a thread, and hands them to the pipeline when they are ready.
+"""Learner: trains the classifiers of intents and kinds in a thread, and gives them to the pipeline when they are
+ready.
 
-Two sets of the same examples are one training: a reload that changes none of them costs nothing.
+Equal sets of examples are trained only once, so a reload that changes no example costs nothing.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from spar.clock import Clock
 from spar.ports.embedder import Embedder
 from spar.threads import Threads
 
-#: Trained classifiers that are kept for the next time somebody has the same examples.
+#: Trained classifiers in the cache, by their examples.
 CACHED: Final = 4
-#: Labels below which there is nothing to tell apart: then only the examples themselves are known.
+#: Labels that a classifier needs; with fewer, only the texts of the examples are recognised.
 FEWEST: Final = 2
 WHATS: Final[tuple[What, ...]] = ("intent", "kind")
 _cache: OrderedDict[bytes, Classifier] = OrderedDict()
 
 
 class Labels:
-    """The labels of one sort, as far as they are learnt.
+    """Learnt labels of one sort.
 
-    Args: examples: what people said holds before what is written; classifier: None until it is trained.
+    Args: examples: examples of people go before examples of the configuration; classifier: None until it is trained.
     """
 
     def __init__(self, examples: Sequence[Example], classifier: Classifier | None) -> None:
@@ -46,7 +47,7 @@ class Labels:
         self._marked = {label: MarkedSlots(texts) for label, texts in by_label.items()}
 
     def read(self, text: str) -> Reading | None:
-        """Return what a text is read as; None while nothing is known yet. Raises nothing."""
+        """Return the reading of a text; None while nothing is known yet. Raises nothing."""
         if (label := self._by_heart.get(normal(text))) is not None:
             return Reading(label, 0.99, label, "an example says so")
         return None if self.classifier is None else self.classifier.read(text)
@@ -57,15 +58,15 @@ class Labels:
         return {**entities(text), **(marked.find(text) if marked else {})}
 
 
-#: What the pipeline reads by, by sort of label; what is not in it was not learnt. Read from any thread.
+#: Learnt labels that the pipeline uses, by their sort; a missing sort was not learnt. Any thread may read it.
 Learnt = dict[What, Labels]
 
 
 class Learner:
-    """Trains what the pipeline reads by.
+    """Trainer of the labels that the pipeline uses.
 
-    Args: learnt: where the result goes, by sort of label; written: the examples of the configuration; embedder: has it
-    learn what is meant, too, and not the words alone.
+    Args: learnt: receives the results, by sort of label; written: the examples of the configuration; embedder: embeds
+    texts, so that meaning is learnt besides words.
     """
 
     def __init__(
@@ -85,17 +86,18 @@ class Learner:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a training is under way."""
+        """Return whether a training is in progress."""
         return self._task is not None and not self._task.done()
 
     def examples(self, what: What) -> list[Example]:
-        """Return the examples of one sort: those that are written, then those that people taught."""
-        return [each for each in (*self._written, *self._taught) if each.what == what]
+        """Return the examples of one sort: those of the configuration, then those of people."""
+        return [example for example in (*self._written, *self._taught) if example.what == what]
 
     def begin(self, taught: Sequence[Example]) -> asyncio.Task[None] | None:
-        """Learn from these and what is written; call in the event loop. None when there is nothing to learn.
+        """Learn from these examples and those of the configuration; call it in the event loop. Return None when there
+        is nothing to learn.
 
-        The texts themselves are known by heart at once, texts like them when the task has ended.
+        Texts equal to an example are recognised at once, similar texts after the task has ended.
         """
         self._taught = taught
         if not self._settings.enabled:
@@ -114,7 +116,8 @@ class Learner:
         return self._task
 
     def learn_at_once(self) -> None:
-        """Learn from what is written, unless something was learnt; it takes its time, for a look without an agent."""
+        """Learn from the examples of the configuration, unless something was learnt already. It blocks until the
+        training has ended; it is for use without an agent."""
         for what in WHATS if self._settings.enabled and not self._learnt else ():
             if examples := self.examples(what):
                 self._learnt[what] = Labels(examples, trained(examples, self._settings.keep, self._embedder))
@@ -135,7 +138,7 @@ class Learner:
 
 
 def trained(examples: Sequence[Example], keep: float, embedder: Embedder | None = None) -> Classifier | None:
-    """Return the classifier of these examples, from the cache if they were learnt before; None for a single label."""
+    """Return the classifier of these examples, from the cache if possible; None for fewer than two labels."""
     digest = blake2b(
         msgspec.msgpack.encode((keep, embedder.fingerprint if embedder else "", examples)), digest_size=16
     ).digest()
@@ -145,7 +148,7 @@ def trained(examples: Sequence[Example], keep: float, embedder: Embedder | None 
     if len({example.label for example in examples}) < FEWEST:
         return None
     train = LinearModel if embedder is None else vector_training(embedder)
-    classifier = Classifier([(unmarked(each.text), each.label) for each in examples], keep=keep, train=train)
+    classifier = Classifier([(unmarked(example.text), example.label) for example in examples], keep=keep, train=train)
     _cache[digest] = classifier
     while len(_cache) > CACHED:
         _cache.popitem(last=False)

@@ -1,9 +1,10 @@
-"""Linear model over sparse features: softmax regression in plain Python, the same again from the same examples.
+"""Linear model over sparse features: softmax regression in plain Python, which gives the same model for the same
+examples.
 
-It begins at the mean of each class (Rocchio) and goes down the gradient, one example after the other; only classes that
-an example may still be mistaken for are corrected, and examples that are known for sure are left out of later rounds.
-So weights stay sparse, and the work grows with the examples and not with their number times that of the classes.
-Measured beside scikit-learn's on CLINC150 and Banking77: `benchmarks/perception/intents.py`.
+The weights begin at the mean of each class (Rocchio) and follow the gradient, one example after the other. Only
+classes that an example may still be mistaken for are corrected, and examples that are recognised surely are left out
+of later rounds. So the weights stay sparse, and the work grows with the number of examples, not with its product with
+the number of classes. `benchmarks/perception/intents.py` compares it with scikit-learn's on CLINC150 and Banking77.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from typing import Protocol
 from perception.learning.features import Vector, counts, rarities, vector
 
 ROUNDS = 5
-RATE = 3.0  # of the first round; it falls to 0 over the rounds
-BEGIN = 4.0  # what the mean of a class weighs at the beginning
-MISTAKABLE = 0.02  # probability from which on a wrong class is corrected
-SURE, KNOWN = 0.98, 0.9  # probability of the right class: nothing is corrected; it is left out of later rounds
-UNSEEN = 2.0  # times the rarity of a feature that is in no example: strange words count against all classes
-LEAST = 0.05  # weights below are given up at the end
+RATE = 3.0  # learning rate of the first round; it falls to 0 over the rounds
+BEGIN = 4.0  # weight of the mean of a class at the beginning
+MISTAKABLE = 0.02  # probability from which a wrong class is corrected
+SURE, KNOWN = 0.98, 0.9  # probability of the right class for: no correction; leaving the example out of later rounds
+UNSEEN = 2.0  # factor for the rarity of a feature in no example: unknown words count against all classes
+LEAST = 0.05  # smaller weights are removed at the end
 
 
 class Scorer(Protocol):
-    """A trained model: the scores of a text by class, in the order of `labels`."""
+    """Trained model: the scores of a text by class, in the order of `labels`."""
 
     labels: tuple[str, ...]
 
@@ -34,9 +35,9 @@ class Scorer(Protocol):
 
 
 class LinearModel:
-    """A trained model. `labels` are the classes in the order of the scores.
+    """Trained model. `labels` are the classes in the order of the scores.
 
-    Args: examples: texts with their labels; seed: of the order in which they are gone through.
+    Args: examples: texts with their labels; seed: seed of the order of the examples in training.
     """
 
     def __init__(self, examples: Sequence[tuple[str, str]], *, seed: int = 0) -> None:
@@ -56,7 +57,7 @@ class LinearModel:
         self._rows = [{c: weight for c, weight in row.items() if abs(weight) > LEAST} for row in self._rows]
 
     def scores(self, text: str) -> list[float]:
-        """Return how much speaks for each label; a text without a known feature has 0 everywhere."""
+        """Return the score of each label; a text without a known feature has 0 everywhere."""
         return self._scores(vector(text, self._index, self._rarity, self._unseen))
 
     def _scores(self, features: Vector) -> list[float]:
@@ -80,25 +81,25 @@ class LinearModel:
         for turn in range(ROUNDS):
             order.shuffle(live)
             rate = RATE * (1 - turn / ROUNDS)
-            live = [each for each in live if self._correct(*each, rate) < KNOWN or not turn]
+            live = [pair for pair in live if self._correct(*pair, rate) < KNOWN or not turn]
 
     def _correct(self, features: Vector, label: int, rate: float) -> float:
-        """Go one step down the gradient for an example; return how probable its label was before."""
+        """Go one step down the gradient for an example; return the probability of its label before that."""
         powers = softmax(self._scores(features))
         right = powers[label]
         if right < SURE:
             steps = [(c, rate * p) for c, p in enumerate(powers) if p > MISTAKABLE and c != label]
-            own = rate * (1 - right)
+            right_step = rate * (1 - right)
             for feature, value in features:
                 row = self._rows[feature]
-                row[label] = row.get(label, 0.0) + own * value
+                row[label] = row.get(label, 0.0) + right_step * value
                 for other, step in steps:
                     row[other] = row.get(other, 0.0) - step * value
         return right
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
-    """Return the probabilities that scores stand for."""
+    """Return the probabilities for scores."""
     most = max(scores)
     powers = [exp(score - most) for score in scores]
     total = sum(powers)

@@ -1,6 +1,6 @@
-"""Slots of a text: hosts, services, files, durations, numbers and quoted words, and what examples mark as `{slot}`.
+"""Slots of a text: hosts, services, files, durations, numbers and quoted words, and the marks `{slot}` of examples.
 
-All patterns are matched in time linear in the text (RE2), as far as `LONGEST` characters reach.
+All patterns are matched in time linear in the text (RE2), in its first `LONGEST` characters.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final
 from perception.learning.features import LONGEST
 from spar.data.patterns import Pattern
 
-#: Marked examples of which patterns are made; more of them find nothing new.
+#: Bound of the marked examples that become patterns; more would hardly find anything new.
 MOST_MARKED: Final = 500
 
-#: Each the first of its sort in the text. A mark's value is one word, or words in quotes.
+#: Patterns of the built-in slots; the first match in the text counts.
 _ENTITIES: Final = {
     "quoted": r"[\"“„«`](?P<quoted>[^\"“”„«»`]{1,200})[\"”“»`]",
     "file": r"(?:^|[\s\"'(=])(?P<file>(?:~|\.{1,2})?/[\w.@+-][\w./@+-]{0,200}|[\w-]{1,80}\.(?:log|conf|toml|ya?ml|json|"
@@ -36,52 +36,53 @@ def _entities() -> dict[str, Pattern]:
 
 
 def entities(text: str) -> dict[str, str]:
-    """Return the first of each sort of thing that a text names."""
-    found: dict[str, str] = {}
+    """Return the first match of each built-in slot in a text."""
+    slots: dict[str, str] = {}
     for slot, pattern in _entities().items():
         if groups := pattern.search(text[:LONGEST]):
-            found[slot] = next(iter(groups.values()))
-    return found
+            slots[slot] = next(iter(groups.values()))
+    return slots
 
 
 class MarkedSlots:
-    """The slots that examples of one label mark: "restart {service} on {host}".
+    """Slots that examples of one label mark: "restart {service} on {host}". The value of a mark is one word, or words
+    in quotes.
 
-    Args: examples: texts; those without a mark are passed over.
+    Args: examples: texts; those without a mark are ignored.
     """
 
     def __init__(self, examples: Iterable[str]) -> None:
         marked = [text for text in examples if "{" in text]
-        made = [_pattern(text) for text in marked[:MOST_MARKED]]
-        self._patterns = [pattern for pattern in made if pattern is not None]
+        patterns = [_pattern(text) for text in marked[:MOST_MARKED]]
+        self._patterns = [pattern for pattern in patterns if pattern is not None]
 
     def find(self, text: str) -> dict[str, str]:
         """Return the slots of the first marked example that fits a text."""
         for pattern in self._patterns:
-            if found := pattern.search(text[:LONGEST]):
-                return {slot: value.strip("\"'“”.,!?") for slot, value in found.items()}
+            if slots := pattern.search(text[:LONGEST]):
+                return {slot: value.strip("\"'“”.,!?") for slot, value in slots.items()}
         return {}
 
 
 def unmarked(text: str) -> str:
-    """Return an example as it is learnt from: a mark is a word of its own."""
+    """Return an example without the braces of its marks, for training."""
     return text.replace("{", " ").replace("}", " ") if "{" in text else text
 
 
 def _pattern(text: str) -> Pattern | None:
-    """Return the pattern of a marked example; None for one whose braces are no marks."""
-    parts, seen, rest = ["(?i)"], set[str](), text
+    """Return the pattern of a marked example; None when its braces are not marks."""
+    parts, slots, rest = ["(?i)"], set[str](), text
     while "{" in rest:
         before, _, rest = rest.partition("{")
         slot, _, rest = rest.partition("}")
-        if not slot.isascii() or not slot.isidentifier() or slot in seen:
+        if not slot.isascii() or not slot.isidentifier() or slot in slots:
             return None
-        seen.add(slot)
+        slots.add(slot)
         parts += [_plain(before), rf"(?P<{slot}>\"[^\"]{{1,200}}\"|'[^']{{1,200}}'|\S{{1,200}})"]
     return Pattern("".join([*parts, _plain(rest)]))
 
 
 def _plain(text: str) -> str:
-    """Return the pattern of words, whatever blanks stand between them."""
+    """Return the pattern of some words with any blanks between them."""
     words = r"\s+".join("".join(rf"\x{{{ord(c):x}}}" if not c.isalnum() else c for c in word) for word in text.split())
     return (r"\s+" if text[:1].isspace() else "") + words + (r"\s+" if words and text[-1:].isspace() else "")

@@ -1,6 +1,6 @@
-"""Table of what people taught: a durable row for each example, which says who taught it and when.
+"""Table of the examples that people taught: a durable row for each, with its author and time.
 
-Only the owner's doors lead here; no sensor, no message and no tool does.
+Only the owner's interfaces (CLI, HTTP, program) change it; no sensor, message or tool does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST: Final = 10_000  # examples of one agent
 
 
 class TaughtExample(Struct, frozen=True):
-    """An example that a person taught: `by` whom, and when."""
+    """Example that a person taught: `by` is the person, `at` the time."""
 
     id: str
     agent: str
@@ -41,9 +41,9 @@ class TaughtExample(Struct, frozen=True):
 
 
 class TaughtExamples:
-    """The examples that people taught one agent.
+    """Examples that people taught one agent.
 
-    Args: store: where they are kept; one without records keeps none; tell: is told what is wrong with which row.
+    Args: store: where the rows are stored; without `Records` nothing is stored; tell: reports a row and its problem.
     """
 
     def __init__(self, agent: str, store: Any, clock: Clock, tell: Callable[[str, str], None]) -> None:
@@ -51,7 +51,8 @@ class TaughtExamples:
         self._rows: dict[str, TaughtExample] = {}
 
     async def open(self) -> None:
-        """Read what was kept; a row that cannot be read is told, and left as it is. Raises: what the store raises."""
+        """Read the stored rows; a row that cannot be read is reported, and left as it is. Raises: the errors of the
+        store."""
         if not offers(self._store, Records):
             return
         for record in await self._store.records(KIND):
@@ -68,7 +69,7 @@ class TaughtExamples:
         return sorted(self._rows.values(), key=lambda row: (row.at, row.id))
 
     async def add(self, what: What, text: str, label: str, by: str) -> TaughtExample:
-        """Keep an example; the same text again takes the place of the former one. It is on disk when this returns.
+        """Store an example; it replaces one with the same text. It is on disk when this returns.
 
         Raises: ValueError for a text or label out of bounds, NoRoomError beyond `MOST`, NotReadyError without a store.
         """
@@ -85,11 +86,12 @@ class TaughtExamples:
         return row
 
     async def drop(self, row_id: str) -> TaughtExample:
-        """Forget an example, by its id or a unique beginning of it. Raises: LookupError for one that is not known."""
-        found = [row for known, row in self._rows.items() if row_id and known.startswith(row_id)]
-        if len(found) != 1:
-            known = f"{len(found)} examples begin so" if found else f"{len(self._rows)} are kept"
+        """Forget an example, by its id or a unique beginning of it. Raises: LookupError when no example, or more than
+        one, fits."""
+        matches = [row for known_id, row in self._rows.items() if row_id and known_id.startswith(row_id)]
+        if len(matches) != 1:
+            known = f"{len(matches)} examples begin so" if matches else f"{len(self._rows)} are kept"
             raise LookupError(f"no example {row_id!r:.60}: {known}; `spar learn list` shows their ids")
-        await self._store.drop(KIND, found[0].id)
-        del self._rows[found[0].id]
-        return found[0]
+        await self._store.drop(KIND, matches[0].id)
+        del self._rows[matches[0].id]
+        return matches[0]

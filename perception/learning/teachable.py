@@ -1,4 +1,4 @@
-"""The part of a sense module that its owner teaches. Implements `spar.ports.optional.Learns`."""
+"""Part of a sense module that its owner teaches. Implements `spar.ports.optional.Learns`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ PATIENCE: Final = 5.0
 
 
 class Teachable:
-    """Passes on to `_teaching` what the owner's doors ask; all methods belong to the event loop of the agent."""
+    """Mixin that passes the owner's requests to `_teaching`. Call all methods in the agent's event loop."""
 
     _teaching: Teaching
     _clock: Clock
 
     async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> dict[str, Any]:
-        """Keep an example of an intent or a kind, and wait a moment until texts like it count, too.
+        """Store an example of an intent or a kind, and wait up to `PATIENCE` seconds until similar texts are
+        recognised too.
 
         Raises: ValueError for a text, label or `what` out of bounds, ConflictError where learning is turned off,
-            NoRoomError, NotReadyError without a memory.
+        NoRoomError, NotReadyError without a memory.
         """
-        sort: What | None = next((each for each in WHATS if each == what), None)
+        sort: What | None = next((known for known in WHATS if known == what), None)
         if sort is None:
             raise ValueError(f"{what!r:.40} cannot be taught; known: {', '.join(WHATS)}")
         if (training := await self._teaching.teach(sort, text, label, by)) is not None:
@@ -37,14 +38,14 @@ class Teachable:
         return {**self._teaching.snapshot(), "what": sort, "label": label, "reading": self._teaching.read(text)[sort]}
 
     async def unteach(self, example: str, /, *, by: str = "") -> dict[str, Any]:
-        """Forget an example that was taught. Raises: LookupError for one that is not known."""
+        """Forget an example that was taught. Raises: LookupError for an unknown one."""
         row = await self._teaching.forget(example, by)
         return {**self._teaching.snapshot(), "what": row.what, "label": row.label, "text": row.text, "id": row.id}
 
     def taught(self) -> dict[str, Any]:
-        """Return the labels that are known, and the examples that people taught."""
+        """Return the known labels, and the examples that people taught."""
         return self._teaching.list()
 
     def read(self, text: str, /) -> dict[str, Any]:
-        """Return what a text would be read as, by what was learnt."""
+        """Return the readings of a text by what was learnt."""
         return self._teaching.read(text)

@@ -1,7 +1,7 @@
-"""Teaching: what an agent has learnt from examples, and what its owner teaches it while it runs.
+"""Teaching: the examples of an agent, and the changes that its owner makes while it runs.
 
-An example that is taught is on disk before it counts, counts at once for texts that are equal, and for texts like it
-when the training in the background has ended.
+A taught example is first written to disk. It counts at once for equal texts, and for similar texts when the training
+in the background has ended.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from spar.ports.embedder import Embedder
 from spar.protocols import Host
 from spar.types import Fault
 
-#: Characters of a text that is tried out.
+#: Bound of the characters of a text to be read.
 LONGEST_TRIED: Final = 10_000
 
 
 class Teaching:
-    """Learning of one agent; all methods belong to its event loop.
+    """Learning of one agent. Call all methods in its event loop.
 
-    Args: learnt: where the pipeline reads what was learnt; written: the examples of the configuration; embedder: embeds
+    Args: learnt: the labels that the pipeline uses; written: the examples of the configuration; embedder: embeds
     texts, where vectors are used.
     """
 
@@ -46,28 +46,29 @@ class Teaching:
         self._taught = TaughtExamples(host.agent, host.store, host.clock, tell)
 
     async def open(self) -> asyncio.Task[None] | None:
-        """Read what was taught, and begin to learn; None when there is nothing to learn.
+        """Read the taught examples, and begin to learn; return None when there is nothing to learn.
 
-        Raises nothing: what the store raises is told, and what is written is learnt.
+        Raises nothing: an error of the store is published, and the examples of the configuration are learnt.
         """
         if not self._settings.enabled:
             return None
         try:
             await self._taught.open()
-        except Exception as error:  # tried again with the next opening
+        except Exception as error:  # the next opening reads them again
             fault = Fault.of(error, part="learning", phase="sense")
             self._host.events.publish(ErrorOccurred(cycle_id="", phase="sense", error=fault, policy="skip"))
         return self._begin()
 
     def learn_at_once(self) -> None:
-        """Learn from what is written, unless something was learnt; it takes its time, for a look without an agent."""
+        """Learn from the examples of the configuration, unless something was learnt already. It blocks until the
+        training has ended; it is for use without an agent."""
         self._learner.learn_at_once()
 
     async def teach(self, what: What, text: str, label: str, by: str) -> asyncio.Task[None] | None:
-        """Keep an example and begin to learn from it; it is on disk when this returns.
+        """Store an example and begin to learn from it; it is on disk when this returns.
 
         Raises: ValueError for a text or label out of bounds, ConflictError where learning is turned off, NoRoomError,
-            NotReadyError without a store.
+        NotReadyError without a store.
         """
         if not self._settings.enabled:
             raise ConflictError("perception.learning.enabled = false: nothing is learnt")
@@ -76,7 +77,7 @@ class Teaching:
         return self._begin()
 
     async def forget(self, row_id: str, by: str) -> TaughtExample:
-        """Forget an example that was taught, and learn anew without it. Raises: LookupError."""
+        """Forget an example that was taught, and learn again without it. Raises: LookupError."""
         row = await self._taught.drop(row_id)
         self._host.events.publish(
             ExampleForgotten(example=row.id, what=row.what, label=row.label, text=row.text, by=by)
@@ -88,7 +89,7 @@ class Teaching:
         """Return the labels with their numbers of examples, and the examples that people taught, JSON-able."""
         rows = self._taught.list()
         taught = Counter((row.what, row.label) for row in rows)
-        written = Counter((each.what, each.label) for each in self._written)
+        written = Counter((example.what, example.label) for example in self._written)
         labels = [
             {"what": what, "label": label, "written": written[what, label], "taught": taught[what, label]}
             for what, label in sorted({*taught, *written})
@@ -96,7 +97,7 @@ class Teaching:
         return {"labels": labels, "taught": rows, **self.snapshot()}
 
     def read(self, text: str) -> dict[str, Any]:
-        """Return what a text would be read as, by what was learnt alone."""
+        """Return the readings of a text by what was learnt, without the rules."""
         answer: dict[str, Any] = {}
         for what in WHATS:
             labels = self._learnt.get(what)

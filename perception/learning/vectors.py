@@ -1,8 +1,10 @@
-"""Model over vectors of whole texts, beside the linear model over words: what is meant, where other words say it.
+"""Model over vectors of whole texts, which recognises the same meaning in other words; it is combined with the linear
+model over words.
 
-Softmax regression by full gradient steps, in numpy, which comes with the extra `vectors`. It begins at the mean of each
-class. The name of a label is an example, too, in words: "restart_service" says what is meant. Chosen on CLINC150's
-validation part, where 10 examples an intent give 0.921 (0.916 without the names, 0.82 by words alone).
+It is softmax regression by full gradient steps, in numpy, which comes with the extra `vectors`. The weights begin at
+the mean of each class. The name of a label counts as an example too: "restart_service" states a meaning in words. The
+numbers were chosen on CLINC150's validation part, where 10 examples an intent give 0.921 (0.916 without the names,
+0.82 by words alone).
 """
 
 from __future__ import annotations
@@ -18,17 +20,18 @@ from spar.ports.embedder import Embedder
 
 STEPS: Final = 100
 RATE, DECAY, MOMENTUM = 2.0, 0.005, 0.9
-BEGIN: Final = 20.0  # what the mean of a class weighs at the beginning
-WORDS: Final = 0.15  # what the scores by words count beside those by vectors
-NAME: Final = 2.0  # how many examples the name of a label counts for
+BEGIN: Final = 20.0  # weight of the mean of a class at the beginning
+WORDS: Final = 0.15  # weight of the scores by words; the scores by vectors have weight 1
+NAME: Final = 2.0  # number of examples that the name of a label counts for
 
 Embed: TypeAlias = "Callable[[Sequence[str]], Sequence[array[float]]]"
 
 
 class VectorModel:
-    """A trained model over words and vectors. Implements `perception.learning.linear.Scorer`.
+    """Trained model over words and vectors. Implements `perception.learning.linear.Scorer`.
 
-    Args: examples: texts with their labels; learn: embeds them, read: embeds texts later.
+    Args: examples: texts with their labels; learn: embeds the texts of the training; read: embeds texts that are read
+    later.
     """
 
     def __init__(self, examples: Sequence[tuple[str, str]], learn: Embed, read: Embed) -> None:
@@ -41,15 +44,15 @@ class VectorModel:
         self._weights, self._bias = self._trained(vectors, numbers)
 
     def scores(self, text: str) -> list[float]:
-        """Return how much speaks for each label."""
-        meant = self._weights @ self._stacked(self._read([text]))[0] + self._bias
-        return [a + WORDS * b for a, b in zip(meant.tolist(), self._words.scores(text), strict=True)]
+        """Return the score of each label."""
+        by_vectors = self._weights @ self._stacked(self._read([text]))[0] + self._bias
+        return [a + WORDS * b for a, b in zip(by_vectors.tolist(), self._words.scores(text), strict=True)]
 
     def _stacked(self, vectors: Sequence[array[float]]) -> Any:
         return self._np.stack([self._np.frombuffer(vector, dtype=self._np.float32) for vector in vectors])
 
     def _trained(self, vectors: Any, labels: list[int]) -> tuple[Any, Any]:
-        """Return weights and bias of each class. The last examples are the names of the labels."""
+        """Return the weights and the bias of each class. The last examples are the names of the labels."""
         np, classes = self._np, len(self.labels)
         aims = np.eye(classes, dtype=np.float32)[labels]
         counts = np.ones((len(labels), 1), np.float32)
@@ -69,12 +72,12 @@ class VectorModel:
 
 
 def in_words(label: str) -> str:
-    """Return the name of a label as people would say it: "restart_service", "restart service"."""
+    """Return the name of a label as words: "restart service" for "restart_service"."""
     return " ".join("".join(sign if sign.isalnum() else " " for sign in label).split())
 
 
 def vector_training(embedder: Embedder) -> Callable[[Sequence[tuple[str, str]]], VectorModel]:
-    """Return the function that trains by vectors; each example is embedded once for all models that it makes."""
+    """Return the function that trains by vectors; each example is embedded once for all models of that function."""
     return partial(VectorModel, learn=_remembering(embedder), read=embedder.embed)
 
 
