@@ -1,8 +1,9 @@
-"""The buffer of the perceptions of one sensor that no cycle has taken yet.
+"""Buffer of the perceptions of one sensor that no cycle has taken yet.
 
-Pushed from any thread or returned by a poll, checked, signed with the sensor's name and kept in one bounded buffer,
-together with the cursor that belongs to it. What a flood leaves of it is the sensor's declared policy; whatever is not
-kept is counted. It decides nothing else: `SensorSupervisor` opens and closes it, `Sense` empties it.
+A sensor pushes perceptions from any thread, or returns them by a poll. The buffer checks them, adds the sensor's name
+and stores a bounded number, together with the cursor that belongs to them. The sensor's policy decides which
+perceptions remain in a flood; all others are counted. `SensorSupervisor` opens and closes the buffer, `Sense` empties
+it.
 """
 
 from __future__ import annotations
@@ -25,34 +26,35 @@ from spar.types import Perception, replace
 
 _ENCODER = msgspec.json.Encoder()
 
-NOTHING: Any = object()  # a cursor may be anything, None too
-#: Bytes of text that may wait, whatever their number.
+NOTHING: Any = object()  # no cursor; a cursor may have any value, also None
+#: Bound of the bytes of text that may wait.
 MOST_BYTES = 64 * 1024 * 1024
-#: Values within a perception that is no JSON that are looked at one by one to tell its size; what one counts for.
+#: For the size of a perception that is not JSON-able: the values in it that are counted, and the bytes of each.
 MOST_VALUES, VALUE_BYTES = 10_000, 16
-#: How many times as much may wait if what comes is important: a flood of the ordinary leaves it room.
+#: Factor of the bounds for important perceptions, so that a flood of ordinary ones leaves room for them.
 RESERVE = 2
-#: Seconds after which who has not looked yet is told again that something waits.
+#: Seconds after which `arrived` is called again if nobody has called `best` since.
 TOLD_AGAIN = 0.1
-#: Why a perception was not kept: there was no room for it, a newer one of its key came, older ones made room for newer
-#: ones, a flood was thinned out, more important ones had the room.
+#: Reasons for dropping a perception: there was no room for it, a newer one of its key came, older ones made room for
+#: newer ones, a flood was sampled, more important ones took the room.
 REASONS = ("refused", "replaced", "oldest", "sampled", "outranked")
 
 
 class SensorBuffer:
-    """The buffer of one sensor; `buffer(perception)` is what the sensor knows as `push`.
+    """Buffer of one sensor; `buffer(perception)` is the sensor's `push`.
 
-    `when_full` says what becomes of a push into a full one. "refuse": it is refused, and the sensor told so. "latest":
-    it takes the place of the waiting one of its key, else of the oldest. "sample": of those that wait every second one
-    goes, so that what is kept is spread over the flood. `shed` counts what was not kept by `REASONS`. What probably
-    matters (`perception.stages.severity`) has room of its own, `RESERVE`, and is shed last.
+    `when_full` is the policy for a push into a full buffer. "refuse": the push is refused and returns False. "latest":
+    the new perception replaces the waiting one of its key, else the oldest. "sample": every second waiting perception
+    is dropped, so that the remaining ones are spread over the flood. `shed` counts the dropped perceptions by
+    `REASONS`. Perceptions that probably matter (`perception.stages.severity`) have additional room, `RESERVE`, and are
+    dropped last.
 
-    `waiting` tells the sensor how much of its own nobody has sensed yet. A cursor is held back until everything handed
-    over before it has been taken by a cycle or was shed; `release` lets it go.
+    `waiting` is the number of perceptions that no cycle has taken yet. A cursor is held back until everything handed
+    over before it was taken by a cycle or dropped; then `release` frees it.
 
-    Args: limit: how many perceptions may wait; arrived: called from the thread of the first push since `best`, and of a
-    later one after `TOLD_AGAIN` seconds; rejected: called with whatever was pushed that is no perception, from its
-    thread; now: monotonic seconds; rows: the sensor's, whose changes are held back as its cursor is.
+    Args: limit: how many perceptions may wait; arrived: called in the thread of the first push since `best`, and of a
+    later push after `TOLD_AGAIN` seconds; rejected: called in its thread with a pushed object that is not a
+    perception; now: monotonic seconds; rows: rows of the sensor, whose changes are held back like its cursor.
     """
 
     def __init__(
@@ -65,17 +67,17 @@ class SensorBuffer:
         rows: SensorRows | None = None,
     ) -> None:
         self._spec, self._limit, self._arrived, self._rejected, self._now = spec, limit, arrived, rejected, now
-        # By their number, the oldest first, with the time at which they came, their size and their level.
+        # Perceptions by their number, the oldest first, with the time of arrival, the size and the level.
         self._items: OrderedDict[int, tuple[float, int, Perception, int]] = OrderedDict()
         self._levels: dict[int, OrderedDict[int, None]] = {}  # the numbers of each level of severity
-        self._of_key: dict[str, int] = {}  # of those that wait, under "latest"
+        self._of_key: dict[str, int] = {}  # numbers of the waiting ones by their key, for the policy "latest"
         self._bytes = 0
         self._lock = threading.Lock()
-        self._cursors: deque[tuple[int, Any]] = deque()  # that wait until what came before this number is taken
-        self._of_poll: Any = NOTHING  # the cursor that the poll in hand has set
+        self._cursors: deque[tuple[int, Any]] = deque()  # held back until the perceptions before the number are taken
+        self._of_poll: Any = NOTHING  # the cursor that the current poll has set
         self._is_polling, self._told_at = False, -inf
-        self.cursor: Any = None  # the latest, for opening the sensor again
-        self.unsaved: Any = NOTHING  # the one whose perceptions a cycle has taken
+        self.cursor: Any = None  # the latest cursor, for opening the sensor again
+        self.unsaved: Any = NOTHING  # the cursor to save: a cycle has taken the perceptions before it
         self.rows = rows or SensorRows("", None)
         self.is_open = False
         self.handed_over = 0
@@ -93,7 +95,7 @@ class SensorBuffer:
             is_news = is_kept and self._now() - self._told_at >= TOLD_AGAIN
             if is_news:
                 self._told_at = self._now()
-        if is_news:  # to wake a loop from a thread costs more than all the rest
+        if is_news:  # not for each push, because waking a loop from a thread costs more than everything else here
             self._arrived()
         return is_kept
 
@@ -103,7 +105,7 @@ class SensorBuffer:
 
     @property
     def oldest_age(self) -> float | None:
-        """The seconds for which the oldest has waited; None when none does."""
+        """Return the seconds for which the oldest perception has waited; None when none waits."""
         with self._lock:
             since = next((at for at, *_ in self._items.values()), None)
         return None if since is None else max(self._now() - since, 0.0)
@@ -114,7 +116,7 @@ class SensorBuffer:
 
     @property
     def dropped(self) -> int:
-        """The number of perceptions that were not kept, for any reason."""
+        """Return the number of perceptions that were dropped, for any reason."""
         return sum(self.shed.values())
 
     def checkpoint(self, cursor: Any) -> None:
@@ -127,29 +129,31 @@ class SensorBuffer:
                 self._hold(cursor)
 
     def accept(self, product: object) -> None:
-        """Take what a poll returned; a cursor that the poll set comes after it.
+        """Take the result of a poll, and then the cursor that the poll has set.
 
-        Raises: ContractError for what is no perception, OverflowError for what was refused; the rest was taken.
+        Raises: ContractError for objects that are not perceptions, OverflowError for refused perceptions; the others
+        are taken.
         """
         items, wrong = _perceptions_of(product)
         with self._lock:
-            kept = sum([self._keep(item) for item in items])
+            count = sum([self._keep(item) for item in items])
             self._poll_ended()
         name = self._spec.name
         if wrong:
             raise ContractError(f"sensor {name!r} must return a list of Perception from poll, found {wrong}")
-        if kept < len(items):
+        if count < len(items):
             raise OverflowError(
-                f"sensor {name!r} returned {len(items)} perceptions, room was for {kept}; the rest is lost"
+                f"sensor {name!r} returned {len(items)} perceptions, room was for {count}; the rest is lost"
             )
 
     @property
     def is_full(self) -> bool:
-        """Return whether nothing more can be kept, so that what a poll returned would be lost."""
+        """Return whether no perception fits, so that the result of a poll would be lost."""
         return self._spec.when_full == "refuse" and self._is_full(0, 0)
 
     def best(self, at_most: int) -> list[tuple[int, int, int, int]]:
-        """Return the most important that wait, of equal ones the oldest first: level, rank within it, number, size."""
+        """Return the most important waiting perceptions, of equal ones the oldest first: level, rank within it,
+        number, size."""
         with self._lock:
             self._told_at = -inf
             offers: list[tuple[int, int, int, int]] = []
@@ -161,12 +165,14 @@ class SensorBuffer:
             return offers
 
     def take(self, numbers: Iterable[int]) -> list[Perception]:
-        """Take these, in the order in which they came; those that were shed meanwhile are left out."""
+        """Take the perceptions with these numbers, in the order of arrival; those that were dropped meanwhile are left
+        out."""
         with self._lock:
             return [self._pop(number) for number in sorted(numbers) if number in self._items]
 
     def release(self) -> None:
-        """Note that a cycle holds what was taken: a cursor that waited for it may be saved, and rows written."""
+        """Note that a cycle holds the taken perceptions: cursors and changes of rows that waited for them may be
+        written."""
         with self._lock:
             oldest = self._oldest
             while self._cursors and self._cursors[0][0] <= oldest:
@@ -174,7 +180,7 @@ class SensorBuffer:
             self.rows.release(oldest)
 
     def begin_poll(self) -> None:
-        """Note that a cursor set from here on, and changed rows, belong to what the poll will return."""
+        """Note that a cursor and changed rows from now on belong to the perceptions that the poll will return."""
         with self._lock:
             self._is_polling = True
             self.rows.begin_poll()
@@ -194,18 +200,18 @@ class SensorBuffer:
 
     @property
     def _oldest(self) -> int:
-        """The number of the first that waits, or of the next to come."""
+        """Return the number of the first waiting perception, or of the next one to come."""
         return next(iter(self._items), self.handed_over)
 
     def _hold(self, cursor: Any) -> None:
         while self._cursors and self._cursors[-1][0] == self.handed_over:
             self._cursors.pop()
-        while len(self._cursors) > 1 and self._cursors[1][0] <= self._oldest:  # so that there are no more than wait
+        while len(self._cursors) > 1 and self._cursors[1][0] <= self._oldest:  # never more cursors than perceptions
             self._cursors.popleft()
         self._cursors.append((self.handed_over, cursor))
 
     def _keep(self, perception: Perception) -> bool:
-        """Keep one more as the policy has it; False if it was refused."""
+        """Store a perception by the policy; return False if it was refused."""
         size = size_of(perception)
         policy, key = self._spec.when_full, perception.key
         level = round(severity(perception) * 100)
@@ -223,7 +229,7 @@ class SensorBuffer:
                 lowest = min(self._levels)
                 if lowest > level:
                     self.shed["outranked"] += 1
-                    return True  # as the policy has it
+                    return True  # dropped by the policy, but not refused
                 self._shed(next(iter(self._levels[lowest])), "oldest" if lowest == level else "outranked")
         self._items[self.handed_over] = self._now(), size, self.signed(perception), level
         self._levels.setdefault(level, OrderedDict())[self.handed_over] = None
@@ -254,7 +260,7 @@ class SensorBuffer:
         return perception
 
     def signed(self, perception: Perception) -> Perception:
-        """Return the perception with what the sensor left open: its name, its session."""
+        """Return the perception with the sensor's name and session, where it has none of its own."""
         changes: dict[str, str] = {}
         if perception.source in ("", "manual"):
             changes["source"] = self._spec.name
@@ -264,8 +270,8 @@ class SensorBuffer:
 
 
 def size_of(perception: Perception) -> int:
-    """Return about the bytes that its content and attributes take: of a text its length, of all else that of its
-    JSON."""
+    """Return approximately the bytes of content and attributes: of a text its length, of other values the length of
+    their JSON."""
     content = perception.content
     size = len(content) if isinstance(content, (str, bytes, bytearray)) else _size_of(content)
     return size + _size_of(perception.attributes) if perception.attributes else size
@@ -296,7 +302,7 @@ def _walked(content: object) -> int:
 
 
 def described(value: object) -> str:
-    """A value for an error message: its type and the beginning of its repr."""
+    """Return a value for an error message: its type and the beginning of its repr."""
     try:
         shown = f"{value!r:.60}"
     except Exception:  # a broken __repr__ must not hide the error
@@ -305,7 +311,7 @@ def described(value: object) -> str:
 
 
 def _perceptions_of(product: object) -> tuple[list[Perception], str]:
-    """Return the perceptions that a poll returned, and a description of what is none."""
+    """Return the perceptions that a poll returned, and a description of the first other object."""
     if product is None:
         return [], ""
     if isinstance(product, Perception):
@@ -313,5 +319,5 @@ def _perceptions_of(product: object) -> tuple[list[Perception], str]:
     if isinstance(product, (str, bytes, bytearray)) or not isinstance(product, Sequence):
         return [], described(product)
     items = [item for item in product if isinstance(item, Perception)]
-    strange = [item for item in product if not isinstance(item, Perception)]
-    return items, f"{described(strange[0])} in it" if strange else ""
+    others = [item for item in product if not isinstance(item, Perception)]
+    return items, f"{described(others[0])} in it" if others else ""

@@ -1,7 +1,7 @@
-"""The missed ticks of one trigger: counted by reason for as long as its service lives, the latest told one by one.
+"""Missed ticks of one trigger: counts by reason for as long as its service exists, and a list of the latest.
 
-It is one small row of the store, written together with the sensor's cursor. A tick that is told again, because a crash
-came between, is counted once.
+They are one small row of the store, written together with the sensor's cursor. A tick that is reported twice, because
+the process crashed in between, is counted once.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-#: Missed ticks that are kept one by one.
+#: Latest missed ticks in the list.
 KEPT = 100
-#: Of those, how many are shown in a status.
+#: Latest missed ticks in a status.
 SHOWN = 5
-#: Why a tick may not have run, by the first word of its reason; what else a sensor says is "other".
+#: Reasons for a missed tick, which are the first word of the sensor's text; other words count as "other".
 REASONS = ("late", "overlap", "refused", "many", "other")
 
 
 class MissedTicks:
-    """The account of one trigger. `is_unsaved`: something was added since `state` was last taken to be written."""
+    """Account of one trigger. `is_unsaved`: something was added since `state` was last called to be written."""
 
     __slots__ = ("_latest", "counts", "is_unsaved")
 
@@ -30,7 +30,7 @@ class MissedTicks:
         self.is_unsaved = False
 
     def add(self, due_at: datetime, reason: str) -> None:
-        """Count a tick that was missed, once."""
+        """Count a missed tick, once."""
         entry = (due_at.astimezone(UTC).isoformat(), reason)
         word = _word(reason)
         if any(at == entry[0] and _word(why) == word for at, why in self._latest):
@@ -40,11 +40,11 @@ class MissedTicks:
         self.is_unsaved = True
 
     def state(self) -> dict[str, Any]:
-        """Return the state to be written, JSON-able."""
+        """Return the JSON-able state for the store."""
         return {"counts": dict(self.counts), "latest": [list(entry) for entry in self._latest]}
 
     def restore(self, state: object) -> None:
-        """Go on from what was written, unless something was added already; what cannot be read is none."""
+        """Load a stored state, unless something was added already; an unreadable state is ignored."""
         if not isinstance(state, Mapping) or self.counts:
             return
         counts, latest = state.get("counts"), state.get("latest")
@@ -57,7 +57,8 @@ class MissedTicks:
     def snapshot(self) -> dict[str, Any]:
         """Return the counts of missed ticks by reason, and the latest, JSON-able; safe from any thread.
 
-        A reason that never came is there with 0: what a scrape first sees at 1 has not increased for Prometheus.
+        A reason that never occurred has the count 0: a counter that Prometheus first sees at 1 has not increased for
+        it.
         """
         latest = [{"due_at": at, "reason": reason} for at, reason in list(self._latest)[-SHOWN:]]
         return {"counts": {**dict.fromkeys(REASONS, 0), **self.counts}, "latest": latest}

@@ -1,4 +1,4 @@
-"""Calls of one sensor's methods, each in a task of the sensor's own: waited for up to its timeout, then left behind."""
+"""Calls of one sensor's methods, each in a task of the sensor: waited for up to the timeout, then left behind."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from spar.errors import PhaseTimeoutError
 from spar.protocols import SensorSpec
 from spar.threads import Threads
 
-#: Told of the outcome of a call that had been given up and has come to its end after all.
+#: Called with the outcome of a call that ended after it had been left behind.
 Late = Callable[[asyncio.Future[Any]], None]
 
 
 class SensorCalls:
-    """The calls of one sensor.
+    """Calls of one sensor.
 
-    Args: broke: told when the task in which the sensor is open was cancelled by its own background work.
+    Args: broke: called when the sensor's own background work cancelled the task in which the sensor is open.
     """
 
     __slots__ = ("_broke", "_clock", "_left", "_spec", "_task", "_threads")
@@ -33,11 +33,11 @@ class SensorCalls:
 
     @property
     def left_behind(self) -> int:
-        """Return how many calls were given up and still run."""
+        """Return the number of calls that were left behind and still run."""
         return len(self._left)
 
     def takes_context(self, method: str) -> bool:
-        """Return whether a method must be given an argument: it is the `Context`."""
+        """Return whether a method needs an argument, which is the `Context`."""
         try:
             parameters = inspect.signature(getattr(self._spec.sensor, method)).parameters.values()
         except (TypeError, ValueError):
@@ -45,20 +45,22 @@ class SensorCalls:
         return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)
 
     async def call(self, method: str, *args: Any, late: Late | None = None) -> Any:
-        """Return what a method returns; None if the sensor has none. Raises: as `make`."""
+        """Call a method and return its result; None if the sensor has no such method. Raises: as `make`."""
         work, can_cancel = self._work(method, *args)
         return await self.make(work, method, can_cancel=can_cancel, late=late)
 
     async def make(self, work: Work, what: str, *, can_cancel: bool = True, late: Late | None = None) -> Any:
-        """Return what some work for the sensor brings.
+        """Run some work for the sensor and return its result.
 
-        Args: what: its name in errors; can_cancel: cancelling ends it; late: told of what is left behind, once it ends.
-        Raises: PhaseTimeoutError when it took too long; what the work raises.
+        Args: what: the name of the work in errors; can_cancel: cancelling ends the work; late: called with the outcome
+        when work that was left behind ends.
+
+        Raises: PhaseTimeoutError when it took too long; the errors of the work.
         """
         task, name = self._task, self._spec.name
         if task is None or task.is_busy or task.is_gone:
             if task is not None:
-                task.end()  # its call hangs and ends when it ends
+                task.end()  # the task ends when its hanging call ends
             task = self._task = SensorTask(
                 f"sensor {name}", self._clock, on_cancelled=lambda: self._work("close")[0](), broke=self._broke
             )
@@ -76,7 +78,7 @@ class SensorCalls:
             raise named from None
 
     def _work(self, method: str, *args: Any) -> tuple[Work, bool]:
-        """A call of the sensor's method (nothing, if it has none), and whether cancelling can end it."""
+        """Return the call of a method (an empty one if there is none), and whether cancelling can end it."""
         function = getattr(self._spec.sensor, method, None)
         is_async = function is None or inspect.iscoroutinefunction(function)
 
@@ -89,7 +91,7 @@ class SensorCalls:
         return work, is_async
 
     async def settle(self) -> None:
-        """Wait a moment for the call in hand."""
+        """Wait a moment for the current call."""
         if self._task is not None and self._task.outcome is not None:
             await ended(self._task.outcome, GRACE, self._clock)
 

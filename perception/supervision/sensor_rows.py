@@ -1,4 +1,5 @@
-"""The small durable rows of one sensor: changed as its cursor is, when a cycle has taken what came before."""
+"""Small durable rows of one sensor: like its cursor, they are changed when a cycle has taken the perceptions before
+them."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from spar.ports.small_rows import changed
 from spar.protocols import Rows
 from spar.records.journal import RowChange
 
-#: Of a row, its key counted in.
+#: Bound of a row with its key.
 MOST_BYTES = 1 << 16
 
 
 class SensorRows:
-    """Rows of a sensor whose changes are held back until what was handed over before them has been taken.
+    """Rows of a sensor. A change is held back until a cycle has taken the perceptions that were handed over before it.
 
-    Implements `spar.protocols.SensorRows`. A change has the number of the perception that comes next; `release` lets
-    those go whose number has been reached, `unsaved` gives them to whoever writes them.
+    Implements `spar.protocols.SensorRows`. A change has the number of the next perception; `release` frees the changes
+    up to a number, and `unsaved` returns them to the caller that writes them.
 
-    Args: owner: whose the rows are in the store; store: where they are kept, None: nowhere.
+    Args: owner: the owner of the rows in the store; store: where they are stored, None: only in memory.
     """
 
     def __init__(self, owner: str, store: Rows | None) -> None:
@@ -31,14 +32,14 @@ class SensorRows:
         self._lock = threading.Lock()
         self._held: deque[tuple[int, RowChange]] = deque()
         self._released: list[RowChange] = []
-        self._passing: dict[str, Any] = {}  # where nobody keeps them
-        self._began: int | None = None  # the number at which the poll in hand began
-        self.next = 0  # how many perceptions have been handed over
+        self._passing: dict[str, Any] = {}  # the rows where there is no store
+        self._began: int | None = None  # the number at which the current poll began
+        self.next = 0  # the number of the next perception
 
     def keep(self, key: str, value: Any) -> None:
-        """Write a row. Callable from any thread.
+        """Write a row. It may be called from any thread.
 
-        Raises: TooLargeError for one of more than 64 KiB; TypeError, ValueError for a value that is not JSON-able.
+        Raises: TooLargeError for a row of more than 64 KiB; TypeError, ValueError for a value that is not JSON-able.
         """
         if len(key) + len(json.dumps(value)) > MOST_BYTES:
             raise TooLargeError(
@@ -47,11 +48,11 @@ class SensorRows:
         self._hold(RowChange(self._owner, key, value))
 
     def drop(self, key: str) -> None:
-        """Delete a row. Callable from any thread."""
+        """Delete a row. It may be called from any thread."""
         self._hold(RowChange(self._owner, key, is_dropped=True))
 
     async def list(self) -> Mapping[str, Any]:
-        """Return all rows by key, with the changes that are not written yet. Raises: what the store raises."""
+        """Return all rows by key, with the changes that are not written yet. Raises: the errors of the store."""
         with self._lock:
             pending = [*self._released, *(change for _, change in self._held)]
         rows = self._passing if self._store is None else await self._store.rows(self._owner)
@@ -63,26 +64,28 @@ class SensorRows:
         return bool(self._held or self._released)
 
     def begin_poll(self) -> None:
-        """Note that the changes from here on belong to what the poll will return."""
+        """Note that the following changes belong to the perceptions that the poll will return."""
         self._began = self.next
 
     def end_poll(self) -> None:
-        """Note that the result of the poll has been handed over."""
+        """Note that the perceptions of the poll have been handed over."""
         with self._lock:
             if (began := self._began) is not None:
                 self._held = deque((self.next if at >= began else at, change) for at, change in self._held)
             self._began = None
 
     def release(self, reached: int) -> None:
-        """Note that all perceptions before this number have been taken, or were shed."""
+        """Note that all perceptions before this number have been taken or shed."""
         with self._lock:
             if self._began is not None:
-                reached = min(reached, self._began - 1)  # of the rest, what the poll will return may not be here yet
+                reached = min(
+                    reached, self._began - 1
+                )  # later changes belong to perceptions that the poll has not returned yet
             while self._held and self._held[0][0] <= reached:
                 self._released.append(self._held.popleft()[1])
 
     def unsaved(self) -> Sequence[RowChange]:
-        """Return the changes to be written now, in order. The caller writes them: they are not given twice."""
+        """Return the changes to write now, in order, and forget them: the caller must write them."""
         with self._lock:
             changes = self._latest()
             self._released = []
@@ -92,7 +95,7 @@ class SensorRows:
         return changes
 
     async def save(self) -> None:
-        """Write what was released. Raises: what the store raises; the changes then stay to be written."""
+        """Write the released changes. Raises: the errors of the store; the changes are then written later."""
         if (changes := self.unsaved()) and self._store is not None:
             try:
                 await self._store.change(changes)
@@ -102,7 +105,8 @@ class SensorRows:
                 raise
 
     def _latest(self) -> Sequence[RowChange]:
-        """Return the last change of each row: a file's row moves with each of its lines, and is written once."""
+        """Return the last change of each row: the row of a followed file changes with each of its lines, and is
+        written once."""
         latest = {change.key: change for change in self._released}
         return tuple(latest.values())
 

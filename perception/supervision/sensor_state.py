@@ -1,4 +1,4 @@
-"""State of one sensor that outlives the process: its cursor, what it missed, its rows."""
+"""State of one sensor that outlives the process: its cursor, its missed ticks, its rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from spar.protocols import Host, SensorSpec
 
 
 def rows_key(agent: str, sensor: str) -> str:
-    """Return the name under which a store keeps the rows of a sensor."""
+    """Return the owner name under which a store holds the rows of a sensor."""
     return f"sensor:{agent}:{sensor}"
 
 
 class SensorState:
-    """The state of one sensor in its agent's store. Args: tell: publishes that saving has failed."""
+    """State of one sensor in its agent's store. Args: tell: publishes an error of saving."""
 
     __slots__ = ("_buffer", "_cursor_key", "_host", "_missed", "_missed_key", "_rows", "_rows_key", "_spec", "_tell")
 
@@ -33,23 +33,23 @@ class SensorState:
         self._rows_key = rows_key(host.agent, spec.name)
 
     async def load(self, calls: SensorCalls) -> None:
-        """Take up what was saved, unless the sensor has gone on since. Raises: what the store raises."""
+        """Load the saved state, unless the sensor has set a cursor since. Raises: the errors of the store."""
         store = self._host.store
         if self._buffer.cursor is None and store is not None:
             self._buffer.cursor = await calls.make(lambda: store.load(self._cursor_key), "loading the cursor")
             self._missed.restore(await calls.make(lambda: store.load(self._missed_key), "loading what was missed"))
 
     async def save(self) -> None:
-        """Save the cursor of what has been through a cycle, and what was missed before it.
+        """Save the cursor behind the perceptions that went through a cycle, and the ticks missed before it.
 
-        A failure is told, and tried again the next time.
+        A failure is published, and the next call tries again.
         """
         buffer, missed = self._buffer, self._missed
         if missed.is_unsaved:
             missed.is_unsaved = False
             if not await self._saved(self._missed_key, missed.state()):
                 missed.is_unsaved = True
-                return  # a cursor behind it would have it forgotten
+                return  # saving a later cursor now would lose the missed tick
         if self._rows.has_news and not await self._in_time(self._rows.save, self._rows_key):
             return
         cursor = buffer.unsaved
@@ -57,17 +57,18 @@ class SensorState:
             buffer.unsaved = NOTHING
 
     def unsaved(self) -> dict[str, Any]:
-        """Return the values to be saved now, by key: the cursor behind what cycles have taken, and missed ticks.
+        """Return the values to save now, by key: the cursor behind the perceptions that cycles have taken, and the
+        missed ticks.
 
-        Whoever asks keeps it: it is not given twice.
+        The caller must save them, because they are returned only once.
         """
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if self._missed.is_unsaved:
             self._missed.is_unsaved = False
-            found[self._missed_key] = self._missed.state()
+            values[self._missed_key] = self._missed.state()
         if self._buffer.unsaved is not NOTHING:
-            found[self._cursor_key], self._buffer.unsaved = self._buffer.unsaved, NOTHING
-        return found
+            values[self._cursor_key], self._buffer.unsaved = self._buffer.unsaved, NOTHING
+        return values
 
     async def _saved(self, key: str, value: Any) -> bool:
         store = self._host.store

@@ -1,12 +1,12 @@
-"""Supervises one sensor: its schedule, its timeout, its back-off and its quarantine.
+"""Supervisor of one sensor: its schedule, its timeout, its back-off and its quarantine.
 
-A sensor is written by anybody: it may fail, hang, block a thread or return nonsense, and none of that may reach
-another sensor or the loop. So its methods are called in a task of its own (`perception.supervision.sensor_calls`); what
-a late poll still returns is not lost. What outlives the process is `perception.supervision.sensor_state`.
+Anybody may have written the sensor: it may fail, hang, block a thread or return nonsense, and none of that may reach
+another sensor or the loop. So its methods are called in its own task (`perception.supervision.sensor_calls`), and the
+result of a late poll is not lost. `perception.supervision.sensor_state` holds the state that outlives the process.
 
-Opening, and the polls of a sensor with a rhythm of its own, are begun by a timer, whatever the agent does: noticing
-never waits for thinking. One without a rhythm is polled when `Sense` asks. A poll waits where nobody has room for it.
-A quarantined sensor is closed; the probe opens it again, and it is restored once it works.
+A timer begins the opening, and the polls of a sensor with its own rhythm, independently of the agent's work, so that
+sensing never waits for planning. A sensor without a rhythm is polled when `Sense` asks. While the buffer is full, no
+poll begins. A quarantined sensor is closed; a probe opens it again, and it is restored once it works.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.types import Fault, Perception
 
 NEVER = float("inf")
-NO_ROOM = 1.0  # seconds after which a sensor whose buffer was full is polled at the earliest
+NO_ROOM = 1.0  # least seconds until the next poll of a sensor whose buffer was full
 
 
 class SensorSupervisor:
-    """One supervised sensor. Nothing here raises an error; failures are published and seen in `snapshot`.
+    """One supervised sensor. No method raises an error, except `demand_open`; failures are published and appear in
+    `snapshot`.
 
     Args: limit: how many perceptions may wait; arrived: called after a push, from any thread; changed: called in the
-    loop with the supervisor when a turn of it has ended; report: what the sensor knows as `report`.
+    loop with the supervisor at the end of each turn; report: the sensor's `report`.
     """
 
     def __init__(
@@ -60,15 +61,15 @@ class SensorSupervisor:
         self.kept = SensorState(spec, host, self.buffer, self.missed, self.rows, self._tell)
         self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
         self.failures = self.polls = self.restarts = 0
-        self.due = NEVER  # when to poll, monotonic seconds
+        self.due = NEVER  # time of the next poll, monotonic seconds
         self.is_busy = False
-        self.began = 0.0  # when its last turn did, monotonic seconds
+        self.began = 0.0  # start of the last turn, monotonic seconds
         self._poll = getattr(spec.sensor, "poll", None)
         self._calls = SensorCalls(spec, host.clock, self._broke)
         self._wants_context = self._poll is not None and self._calls.takes_context("poll")
         self._every = spec.every if spec.every is not None else float(getattr(spec.sensor, "every", 0.0))
         self._backoff = Backoff()
-        # The failure that reaches the limit is the one too many.
+        # The failure that reaches `max_failures` puts the sensor into quarantine.
         self._intensity = Intensity(max(spec.max_failures - 1, 0), spec.within)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
@@ -83,11 +84,11 @@ class SensorSupervisor:
 
     @property
     def has_rhythm(self) -> bool:
-        """Return whether the sensor is due at times of its own; one without is polled whenever there is a cycle."""
+        """Return whether the sensor has due times of its own; one without is polled in each cycle."""
         return self._every > 0 or self.state != "ok"
 
     def demand_open(self) -> None:
-        """Raises: NotReadyError while the sensor is not open."""
+        """Check that the sensor is open. Raises: NotReadyError."""
         if not self._is_open:
             raise NotReadyError(f"sensor {self.name!r} is not open ({self.state}); try again later")
 
@@ -98,7 +99,7 @@ class SensorSupervisor:
         self.begin()
 
     def begin(self, context: Context | None = None) -> None:
-        """Begin the turn that is due: opening, or a poll."""
+        """Begin the turn that is due: the opening, or a poll."""
         self._disarm()
         if self._is_closing or self.is_busy:
             return
@@ -110,12 +111,12 @@ class SensorSupervisor:
         self._spawn(self._turn(context))
 
     def probe(self) -> None:
-        """Try a sensor that is in quarantine again now and not only when its time has come."""
+        """Try a quarantined sensor again now, without waiting for its time."""
         if self.state == "quarantined" and not self._is_closing:
             self.begin()
 
     async def close(self) -> None:
-        """End everything, within about the sensor's timeout."""
+        """End all work of the sensor, within about its timeout."""
         self._is_closing = True
         self._disarm()
         while self._tasks:
@@ -187,8 +188,10 @@ class SensorSupervisor:
         self.polls += 1
         self.buffer.begin_poll()
         try:
-            given = context or Context(agent=self._host.agent, cycle_id="", clock=self._clock)
-            product = await self._calls.call("poll", *((given,) if self._wants_context else ()), late=self._came_late)
+            poll_context = context or Context(agent=self._host.agent, cycle_id="", clock=self._clock)
+            product = await self._calls.call(
+                "poll", *((poll_context,) if self._wants_context else ()), late=self._came_late
+            )
         except PhaseTimeoutError as late:
             if not late.was_left_behind:
                 self.buffer.accept(late.product)
@@ -199,7 +202,7 @@ class SensorSupervisor:
         self.buffer.accept(product)
 
     def _came_late(self, outcome: asyncio.Future[Any]) -> None:
-        """Pass on what a poll noticed that had been given up and has returned after all."""
+        """Take the result of a poll that returned after it had been left behind."""
         self.buffer.end_poll()
         if self._is_closing or outcome.cancelled() or outcome.exception() is not None:
             return
@@ -210,7 +213,7 @@ class SensorSupervisor:
         self._changed(self)
 
     def _succeeded(self, began: float, was_open: bool) -> None:
-        if was_open or self._poll is None:  # opening alone restores nothing that is there to be polled
+        if was_open or self._poll is None:  # opening alone does not restore a polled sensor
             if self.state == "quarantined":
                 self._intensity.reset()
                 self._host.events.publish(SensorRestored(sensor=self.name))
@@ -231,8 +234,8 @@ class SensorSupervisor:
             self.state = "quarantined"
         elif self._poll is not None or not self._is_open:
             self.state = "backing_off"
-        asked = getattr(error, "retry_after", None) or 0.0
-        pause = spec.probe_after if is_quarantined else max(self._backoff.delay(self.failures), asked)
+        wait = getattr(error, "retry_after", None) or 0.0
+        pause = spec.probe_after if is_quarantined else max(self._backoff.delay(self.failures), wait)
         if is_quarantined or not self._is_open:
             await self._shut()
             self.restarts += 1
@@ -244,7 +247,7 @@ class SensorSupervisor:
     # -- when it is due
 
     def _arm(self, due: float) -> None:
-        """Have the sensor polled when it is due: by a timer, if it has a rhythm, else by whoever asks from then on."""
+        """Set the next poll: a timer begins it if the sensor has a rhythm, else the next cycle after that time."""
         self._cancel_timer()
         self.due = due
         if self.has_rhythm and not self._is_closing:
@@ -260,7 +263,7 @@ class SensorSupervisor:
             self._timer = None
 
     async def _shut(self) -> None:
-        """Close the sensor, also after a failed open; what it raises is told."""
+        """Close the sensor, also after a failed opening; its exceptions are published."""
         self.buffer.is_open = self._is_open = False
         if self._needs_close:
             try:
@@ -279,14 +282,14 @@ class SensorSupervisor:
         return await self._host.accept(self.buffer.signed(perception))
 
     def _reported(self, event_name: str, /, **fields: Any) -> None:
-        """Report an event (the sensor's `report`); a tick that was missed is kept as well."""
+        """Publish an event (the sensor's `report`); a missed tick is also counted."""
         self._report(event_name, **fields)
         if event_name == "TriggerMissed":
             self.missed.add(fields["due_at"], fields["reason"])
-            self._host.wake()  # the cycle that comes saves it
+            self._host.wake()  # the next cycle saves it
 
     def _broke(self, cause: BaseException | None) -> None:
-        """Fail the sensor whose task was cancelled: its background work has failed, and it is closed already."""
+        """Count a failure of the sensor whose background work cancelled its task; the sensor is closed already."""
         if self._is_closing or not self._is_open:
             return
         self._is_open = self._needs_close = False
@@ -294,12 +297,13 @@ class SensorSupervisor:
         error.__cause__ = cause
         self._spawn(self._failed(cause if isinstance(cause, Exception) else error))
 
-    def _rejected(self, found: object) -> None:
-        """Fail the sensor that pushed something else than a perception, from any thread; once at a time."""
+    def _rejected(self, value: object) -> None:
+        """Count a failure of the sensor that pushed an object which is not a perception. It may be called from any
+        thread; one such failure at a time."""
         if self._is_rejection_told or self._loop is None or not self.buffer.is_open:
             return
         self._is_rejection_told = True
-        error = ContractError(f"sensor {self.name!r} must push a Perception, found {described(found)}")
+        error = ContractError(f"sensor {self.name!r} must push a Perception, found {described(value)}")
         try:
             self._loop.call_soon_threadsafe(self._fail_for_rejected, error)
         except RuntimeError:  # the loop is closed

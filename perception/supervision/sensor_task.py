@@ -1,7 +1,8 @@
-"""The task of one sensor: makes its calls one at a time, each for a bounded time.
+"""Task of one sensor: makes its calls one at a time, each for a bounded time.
 
-One task, because what a sensor's `open` enters (a task group, a cancel scope) only the same task can leave in `close`.
-A call that ignores its cancellation, or blocks a thread, is left behind: `outcome` tells when it has ended after all.
+All calls run in one task, because only the task that entered a task group or cancel scope in a sensor's `open` can
+leave it in `close`. A call that ignores its cancellation, or blocks a thread, is left behind: `outcome` is set when it
+ends later.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ Work = Callable[[], Awaitable[Any]]
 
 
 class SensorTask:
-    """The task.
+    """Task of one sensor.
 
-    When somebody else cancels it while no call is made, as a sensor's own task group does whose background work
-    failed, `on_cancelled` is made in it and then `broke(error)` is called with what that raised, or None.
+    A sensor's own task group cancels this task when its background work fails. If that happens while no call is made,
+    the task runs `on_cancelled`, and then calls `broke(error)` with the exception of `on_cancelled`, or None.
     """
 
     def __init__(
@@ -44,13 +45,14 @@ class SensorTask:
         return self._is_over or self._task.done()
 
     async def make(self, work: Work, timeout: float, *, can_cancel: bool) -> Any:
-        """Do the work and return its result; cancelling this cancels the work, if that is possible.
+        """Do the work and return its result; cancelling this method cancels the work, if that is possible.
 
-        Raises: PhaseTimeoutError after `timeout` seconds; its `product` is what came within the grace.
+        Raises: PhaseTimeoutError after `timeout` seconds; its `product` is the result if it came within the grace
+        period.
         """
         outcome = self.outcome = asyncio.get_running_loop().create_future()
         self._work = work
-        self._stir()
+        self._wake()
         try:
             if await ended(outcome, timeout, self._clock):
                 return outcome.result()
@@ -69,17 +71,17 @@ class SensorTask:
         raise late
 
     def cut(self) -> None:
-        """Cancel the call that is being made."""
+        """Cancel the current call."""
         if self.is_busy:
             self._is_cut = True
             self._task.cancel()
 
     def end(self) -> None:
-        """Let the task end once its call has."""
+        """Let the task end after its current call."""
         self._is_over = True
-        self._stir()
+        self._wake()
 
-    def _stir(self) -> None:
+    def _wake(self) -> None:
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
@@ -150,7 +152,7 @@ async def ended(future: asyncio.Future[Any], timeout: float, clock: Clock) -> bo
 
 
 def _as_exception(error: BaseException) -> Exception:
-    # A group that holds a cancellation is no Exception, and no end of the process either.
+    # A group that holds a cancellation is not an Exception, but it must not end the process.
     stand_in = TransientError(f"it ended with {error!r:.200}")
     stand_in.__cause__ = error
     return stand_in
@@ -163,4 +165,4 @@ def _settle(outcome: asyncio.Future[Any], product: Any = None, error: BaseExcept
         outcome.set_result(product)
         return
     outcome.set_exception(error)
-    outcome.exception()  # retrieved here in case nobody waits any more
+    outcome.exception()  # read it here, in case no task waits for it any more
