@@ -1,4 +1,4 @@
-"""Common part of handlers: reply, and wait for the agent's event loop."""
+"""Common functions of the handlers: render an answer, and run work in the agent's event loop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from spar.agent.measured import Blockable
 from spar.errors import NotReadyError
 from spar.server.encoding import encode
 
-#: Seconds that the agent's loop may take to answer what should be immediate.
+#: Seconds that the agent's event loop may take for work that should be immediate.
 PATIENCE = 10.0
 
 
 async def on_loop(agent: Blockable, work: Coroutine[Any, Any, Any], patience: float) -> Any:
-    """Run work in the agent's event loop and wait for it.
+    """Run work in the agent's event loop and return its result.
 
-    Raises: TimeoutError that says what blocks the loop; NotReadyError when there is none, or it ends meanwhile.
+    Args: patience: seconds to wait.
+    Raises: TimeoutError that says what blocks the loop; NotReadyError if the loop does not run or ends meanwhile; any
+        error of the work.
     """
     loop = agent.event_loop
     if loop is None or loop.is_closed():
@@ -27,7 +29,7 @@ async def on_loop(agent: Blockable, work: Coroutine[Any, Any, Any], patience: fl
         raise NotReadyError(f"agent {agent.name!r} has not been started yet" if loop is None else _ended(agent))
     try:
         future = asyncio.run_coroutine_threadsafe(work, loop)
-    except RuntimeError:  # closed just now
+    except RuntimeError:  # the loop was closed just now
         work.close()
         raise NotReadyError(_ended(agent)) from None
     try:
@@ -39,12 +41,14 @@ async def on_loop(agent: Blockable, work: Coroutine[Any, Any, Any], patience: fl
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise NotReadyError(_ended(agent)) from None  # its loop cancels what it leaves
+        raise NotReadyError(_ended(agent)) from None  # the agent's loop ended and cancelled the work
 
 
 def _ended(agent: Blockable) -> str:
+    """Return the sentence for an agent that ended."""
     return f"agent {agent.name!r} ended before it could answer"
 
 
 def reply(value: Any, status: int = 200) -> Response:
+    """Return the response with a value as JSON."""
     return Response(encode(value), status, media_type="application/json")

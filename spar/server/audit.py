@@ -1,9 +1,8 @@
-"""Audit of the control API: each request that changes something leaves one entry, whichever handler takes it.
+"""Audit of the control API: each request that changes something leaves one entry, independent of its handler.
 
-One that ended with an error of the service, or took too long, may have changed something, and leaves one, too.
-
-The table says what each route is called and which row decides; a route that it does not know is called by its method
-and path, so none is without an entry. The peer of the socket, or the token, is the actor, never what a body says.
+A request that ended with an error of the service, or took too long, may have changed something, and leaves an entry,
+too. `ACTIONS` names the action of each route. The action of a route that is missing there is its method and path, so
+that no change is without an entry. The actor is the peer of the socket or the token, never a name from the body.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ log = get_logger("spar.audit")
 
 #: Methods that change nothing.
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-#: By method and path: the name of the action, the parameters that name its subject, the kinds of rows of which one
-#: decides: "" for the first that is written, none where the door writes the entry when it is done.
+#: By method and path: the name of the action, and the kinds of rows of the store with which the entry is written in one
+#: transaction ("": the first row of any kind; none: the middleware writes the entry when the request has succeeded).
 ACTIONS: Final[Mapping[tuple[str, str], tuple[str, tuple[str, ...]]]] = {
     ("POST", "/v1/agents/{target}"): ("agent", ("state.pause",)),
     ("POST", "/v1/sensors/{sensor}:restore"): ("sensor.restore", ()),
@@ -63,12 +62,12 @@ ACTIONS: Final[Mapping[tuple[str, str], tuple[str, tuple[str, ...]]]] = {
     ("POST", "/v1/examples:teach"): ("example.teach", ("",)),
     ("POST", "/v1/examples:forget"): ("example.forget", ("",)),
 }
-#: What leaves no entry though it is no reading: a message is work, kept with its origin, and a fact of the chain; an
-#: example that is tried is not kept.
+#: Requests other than reads that leave no entry: a message is stored with its origin, and the audit chain covers it; a
+#: tried example is not stored.
 NOT_AUDITED: Final = frozenset({("POST", "/v1/runs"), ("POST", "/v1/examples:try")})
-#: What is written before it is done: afterwards the memory may be closed.
+#: Actions whose entry is written before they are carried out: afterwards the memory may be closed.
 _FIRST: Final = frozenset({"agent.stop"})
-#: Answers of what had begun and may have been done: an error of the service, and one that took too long.
+#: Statuses of requests that may have been carried out or not: an error of the service, and a timeout.
 _UNCERTAIN: Final = frozenset({500, 504})
 
 
@@ -84,7 +83,7 @@ class AuditQuery(Struct, frozen=True):
 
 
 class AuditMiddleware:
-    """Middleware that opens an entry for each request that changes something, and writes those that no row took."""
+    """Middleware that opens an entry for each request that changes something, and writes those that no row wrote."""
 
     def __init__(self, app: ASGIApp, service: Service, routes: Sequence[ApiRoute]) -> None:
         self._app, self._service, self._routes = app, service, routes
@@ -96,7 +95,7 @@ class AuditMiddleware:
         if draft.action in _FIRST:
             await write(self._service, draft)
 
-        status = 500  # of a handler that raises
+        status = 500  # if the handler raises
 
         async def answering(message: Message) -> None:
             nonlocal status
@@ -110,13 +109,13 @@ class AuditMiddleware:
             with auditing(draft):
                 await self._app(scope, receive, answering)
         finally:
-            if status in _UNCERTAIN and not draft.is_written:  # nobody knows how far it came
+            if status in _UNCERTAIN and not draft.is_written:  # the change may have happened
                 draft.detail["answered"] = status
                 await write(self._service, draft)
-            draft.is_written = True  # what goes on in the background is not its affair
+            draft.is_written = True  # rows of later background work belong to no request
 
     def _draft(self, scope: Scope) -> AuditDraft | None:
-        """Return the entry of a request; None for one that is none of ours, or leaves none."""
+        """Return the entry of a request; None if the path is no route, or the request leaves no entry."""
         method = scope["method"]
         for route in self._routes:
             match, child = route.matches(scope)
@@ -127,19 +126,19 @@ class AuditMiddleware:
         if (method, route.path) in NOT_AUDITED:
             return None
         action, rows = ACTIONS.get((method, route.path), (f"{method} {route.path}", ("",)))
-        given = {name: str(value) for name, value in child["path_params"].items()}
-        subject = next(iter(given.values()), "")
-        if "target" in given:
+        params = {name: str(value) for name, value in child["path_params"].items()}
+        subject = next(iter(params.values()), "")
+        if "target" in params:
             subject, _, verb = subject.rpartition(":")
             action = f"{action}.{verb}"
-        elif "verb" in given:
-            action = f"{action}.{given['verb']}"
+        elif "verb" in params:
+            action = f"{action}.{params['verb']}"
         peer = scope.get("client") or (UNKNOWN_PEER, 0)
         return AuditDraft(str(peer[0]), "http", action, subject, agent=self._service.agent("").name, rows=rows)
 
 
 async def write(service: Service, draft: AuditDraft) -> None:
-    """Write an entry that no row was written with; what keeps it from being written is logged with all that it says."""
+    """Write an entry that no row of the store has written. If that fails, log the failure with the entry's content."""
     try:
         await on_loop(service.agent(""), service.audit(draft), PATIENCE)
     except (SparError, TimeoutError) as error:

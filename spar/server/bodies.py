@@ -1,4 +1,4 @@
-"""Limit for the size of a request's body: by what its head says, and while it is read."""
+"""Limit for the size of a request's body: checked in the head's `Content-Length`, and while the body is read."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from spar.server.problems import problem
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Bytes of a body.
+#: Largest body, in bytes.
 LARGEST_BODY: Final = 1024 * 1024
-#: Seconds for which what a peer sends too much is still taken, so that it comes to read the answer.
+#: Seconds for which the rest of a too large body is read and dropped, so that the peer can read the answer.
 _LINGER: Final = 2.0
 
 
 class _TooLargeError(Exception):
-    """The peer has sent more than it may."""
+    """Error for a body above the limit."""
 
 
 class BoundedBodies:
-    """An application that no body above `LARGEST_BODY` reaches: it is answered 413 and the connection ends."""
+    """Middleware that answers 413 to a request with a body above `LARGEST_BODY`, and ends its connection."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -56,16 +56,17 @@ class BoundedBodies:
                 raise
             await _refuse(scope, receive, send)
         except ClientDisconnect:
-            return  # it went before it had sent everything; nobody is there to be answered
+            return  # the client left before it had sent the whole body
 
 
 def _declared(scope: Scope) -> int:
-    """Return the length that the head gives; the protocol has seen to it that it is a number, if any."""
+    """Return the length of the body by `Content-Length`, 0 without one."""
     value = dict(scope["headers"]).get(b"content-length", b"0")
     return int(value) if value.isdigit() else 0
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer 413, and read on for `_LINGER` seconds so that the peer can read the answer."""
     answer = problem(413, f"the body is larger than {LARGEST_BODY} bytes, the most that is taken")
     answer.headers["connection"] = "close"
     await send({"type": "http.response.start", "status": 413, "headers": answer.raw_headers})

@@ -1,8 +1,8 @@
-"""Limits in time and number for connections, so that no peer shuts out the others.
+"""Limits for the time and the number of connections, so that no peer shuts out the others.
 
-A connection that has not sent a whole request within its time is ended. Where there is no room for a new one, the
-oldest that has not sent a whole request makes room: of the same peer, or of any. Only where all have, the new one is
-told to come again. Each listener has a room of its own.
+A connection that has not sent a whole request within its time is ended. If there is no room for a new connection, the
+oldest one without a whole request is ended: one of the same peer if that peer has too many, else one of any peer. If
+all have sent their requests, the new connection is answered 503. Each listener has its own limits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from uvicorn.server import ServerState
 from spar.server.peers import peer
 from spar.server.problems import problem
 
-#: Connections of one listener, and of one peer of it: an address, or a process on the Unix socket.
+#: Connections of one listener, and of one of its peers (an IP address, or a process on the Unix socket).
 MOST_CONNECTIONS, MOST_OF_A_PEER = 256, 64
-#: Seconds for a request's head, and for its body.
+#: Seconds in which a client must send the head, and the body, of a request.
 HEAD_WITHIN, BODY_WITHIN = 10.0, 30.0
 
 
 class Bounds(Struct, frozen=True):
-    """Limits of one listener."""
+    """Limits of one listener. Times are in seconds."""
 
     connections: int = MOST_CONNECTIONS
     of_a_peer: int = MOST_OF_A_PEER
@@ -37,37 +37,41 @@ class Bounds(Struct, frozen=True):
 
 
 class Room:
-    """The connections of one listener."""
+    """The open connections of one listener, within its limits."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
-        #: The oldest first, by who is at the other end.
+        #: The peer of each connection, the oldest connection first.
         self._connections: dict[BoundedProtocol, Hashable] = {}
-        self._of: dict[Hashable, int] = {}
-        #: Connections that were ended to make room, and those that were told to come again.
+        self._number_by_peer: dict[Hashable, int] = {}
+        #: Number of connections that were ended to make room, and of those that were answered 503.
         self.ended = self.refused = 0
 
     def enter(self, connection: BoundedProtocol, peer: Hashable) -> bool:
-        """Take a connection in; False when there is no room for its requests."""
-        has_room = self._of.get(peer, 0) < self.bounds.of_a_peer or self._end_oldest(peer)
+        """Add a connection; return False if its requests must be refused for want of room."""
+        has_room = self._number_by_peer.get(peer, 0) < self.bounds.of_a_peer or self._end_oldest(peer)
         if has_room and len(self._connections) >= self.bounds.connections:
             has_room = self._end_oldest()
         self._connections[connection] = peer
-        self._of[peer] = self._of.get(peer, 0) + 1
+        self._number_by_peer[peer] = self._number_by_peer.get(peer, 0) + 1
         self.refused += not has_room
         return has_room
 
     def leave(self, connection: BoundedProtocol) -> None:
+        """Remove a connection. Idempotent."""
         if connection in self._connections:
             peer = self._connections.pop(connection)
-            self._of[peer] -= 1
-            if not self._of[peer]:
-                del self._of[peer]
+            self._number_by_peer[peer] -= 1
+            if not self._number_by_peer[peer]:
+                del self._number_by_peer[peer]
 
     def _end_oldest(self, peer: Hashable = None) -> bool:
-        """End the oldest connection that owes us a request, of this peer or of any; False when there is none."""
-        for connection, its_peer in self._connections.items():
-            if (peer is None or its_peer == peer) and connection.is_owing:
+        """End the oldest connection without a whole request; return False if there is none.
+
+        Args: peer: only connections of this peer; None: of any.
+        """
+        for connection, owner in self._connections.items():
+            if (peer is None or owner == peer) and connection.is_owing:
                 self.ended += 1
                 self.leave(connection)
                 connection.transport.abort()
@@ -76,28 +80,28 @@ class Room:
 
 
 class BoundedConfig(Config):
-    """The configuration of a server, with the room that its connections share."""
+    """Configuration of a server, with the limits that its connections share."""
 
     def __init__(self, app: Any, bounds: Bounds, **more: Any) -> None:
-        # Whoever connects is the peer, whatever a header, or FORWARDED_ALLOW_IPS of the environment, says.
+        # The peer is always the other end of the connection: neither a header nor FORWARDED_ALLOW_IPS changes that.
         super().__init__(app, http=BoundedProtocol, proxy_headers=False, **more)
         self.room = Room(bounds)
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP within bounds; on a Unix socket its `client` is the name of the user and the process that connected."""
+    """HTTP connection within limits. On a Unix socket, `client` is the user and the process that connected."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any],
                  _loop: asyncio.AbstractEventLoop | None = None) -> None:  # fmt: skip
         super().__init__(config, server_state, app_state, _loop)
         assert isinstance(config, BoundedConfig)
         self._room = config.room
-        self._owes = ""  # what the peer has to send in time: a request's "head" or "body", or nothing
+        self._owes = ""  # the part of a request that the peer must send in time: "head", "body" or ""
         self._deadline: asyncio.TimerHandle | None = None
 
     @property
     def is_owing(self) -> bool:
-        """Return whether no whole request of the peer waits for its answer."""
+        """Return whether the peer has sent no whole request that waits for its answer."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -105,10 +109,10 @@ class BoundedProtocol(H11Protocol):
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family == socket.AF_UNIX:
             self.client = peer(connection)
-            whose: Hashable = self.client
+            owner: Hashable = self.client
         else:
-            whose = self.client[0] if self.client is not None else ""
-        if not self._room.enter(self, whose):
+            owner = self.client[0] if self.client is not None else ""
+        if not self._room.enter(self, owner):
             self.app = no_room
         self._expect("head")
 
@@ -123,24 +127,24 @@ class BoundedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.conn.their_state is h11.IDLE:  # nothing of another request: it is kept for a few seconds
+        if self.conn.their_state is h11.IDLE:  # without another request uvicorn closes it after a few seconds
             self._expect("head" if self.conn.trailing_data[0] else "")
 
-    def _expect(self, what: str) -> None:
-        """Give the peer its time for this, once."""
-        if what == self._owes:
+    def _expect(self, part: str) -> None:
+        """Start the timer for a part of a request, once; "" stops it."""
+        if part == self._owes:
             return
-        self._owes = what
+        self._owes = part
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        if what:
+        if part:
             bounds = self._room.bounds
-            within = bounds.head_within if what == "head" else bounds.body_within
+            within = bounds.head_within if part == "head" else bounds.body_within
             self._deadline = self.loop.call_later(within, self._late)
 
     def _late(self) -> None:
-        """The peer took too long: say so where nothing has been answered yet, and end the connection."""
+        """End the connection of a peer that took too long; answer 408 if no answer has begun."""
         if self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
@@ -156,7 +160,7 @@ class BoundedProtocol(H11Protocol):
 
 
 async def no_room(scope: Any, receive: Any, send: Any) -> None:
-    """Answer a request for which there is no room."""
+    """Answer 503 to a request for which there is no room."""
     answer = problem(503, "too many connections wait for an answer; try again later", retry_after=1.0)
     answer.headers["connection"] = "close"
     await answer(scope, receive, send)

@@ -1,4 +1,4 @@
-"""JSON of answers: of whatever the agent returns, also of values that have no JSON form."""
+"""JSON encoding of answers, also for values that have no JSON form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 def encode(value: Any) -> bytes:
-    """Return JSON of anything the agent returns; a value without a JSON form becomes its text."""
+    """Return any value as JSON; a value without a JSON form becomes its repr()."""
     try:
         return msgspec.json.encode(value, enc_hook=repr)
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
@@ -16,7 +16,7 @@ def encode(value: Any) -> bytes:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value with lone surrogates, odd keys and endless depth made harmless."""
+    """Return a copy that can be encoded: lone surrogates escaped, keys as text, depth limited to 64."""
     if depth > 64:
         return "…"
     if isinstance(value, str):

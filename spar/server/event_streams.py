@@ -1,8 +1,8 @@
-"""Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), whatever they are about.
+"""Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) of any source.
 
-Each event has its `seq` as its id, so that a client whose connection broke goes on with `Last-Event-ID` (or `?after=`)
-where it was. The server asks the agent's event loop for the next events only when the client has taken the last, so
-nothing gathers here: what the agent keeps is the buffer.
+The id of each event is its `seq`: a client whose connection broke continues with `Last-Event-ID` (or `?after=`). The
+server asks the agent's event loop for the next events only after the client has taken the last ones. So nothing is
+buffered here; the source has the buffer.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from spar.server.encoding import encode
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-#: Seconds without an event after which a comment says that the connection lives.
+#: Seconds without an event after which a comment is sent as a heartbeat.
 HEARTBEAT = 15.0
-#: The parameter of a stream that says where a client was.
+#: The parameter of a stream with the position of the client.
 After = Annotated[str | None, Meta(description="The number of the last event that was seen; 0: from the beginning.")]
 
 
 class Source(Protocol):
-    """Source of a stream: gives the next events, as soon as there are any, and none at its end."""
+    """Source of a stream: `some` waits for the next events and returns them, or none at the end."""
 
     async def some(self) -> Sequence[Any]: ...
 
 
 class EventsAnswer(StreamingResponse):
-    """A stream of events that is closed, and no longer counted, whatever ends it."""
+    """Response that streams events. At its end, `left` is called and `frames` is closed."""
 
     def __init__(self, frames: AsyncGenerator[bytes], left: Callable[[], None]) -> None:
         super().__init__(frames, media_type="text/event-stream",
@@ -52,41 +52,44 @@ class EventsAnswer(StreamingResponse):
 
 async def frames(agent: Blockable, source: Source, frame: Callable[[Any], bytes],
                  position: Callable[[], int | None] = lambda: None) -> AsyncGenerator[bytes]:  # fmt: skip
-    """Yield events as they come, and signs of life between them.
+    """Yield events as they come, and heartbeats between them.
 
-    Args: frame: one event as it is sent; position: the number up to which the client has seen everything, told with
-        each sign of life: what is filtered out need not be looked through again.
+    Args:
+        frame: Returns an event as it is sent.
+        position: Returns the number up to which the client has received all events. Heartbeats send it, so that a
+            client that reconnects skips the events that its filter left out.
     """
     yield b"retry: 1000\n" + _place(position()) + b"\n"
     while (loop := agent.event_loop) is not None and not loop.is_closed():
-        asked = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(source.some(), loop))
+        pending = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(source.some(), loop))
         try:
-            while not (await asyncio.wait([asked], timeout=HEARTBEAT))[0]:
+            while not (await asyncio.wait([pending], timeout=HEARTBEAT))[0]:
                 if loop.is_closed():
                     return
                 yield b": still going on\n" + _place(position()) + b"\n"
-            if asked.cancelled() or not (events := asked.result()):
+            if pending.cancelled() or not (events := pending.result()):
                 return
         finally:
             with suppress(RuntimeError):  # the agent's loop has been closed
-                asked.cancel()
+                pending.cancel()
         yield b"".join(map(frame, events))
 
 
 def _place(seq: int | None) -> bytes:
+    """Return the line with the id of a position, nothing for None."""
     return b"" if seq is None else b"id: %d\n" % seq
 
 
 def framed(event: Any, name: str) -> bytes:
-    """One event as it is sent: JSON has no line ends, so it is one line."""
+    """Return an event as it is sent. Its JSON contains no line ends, so one `data` line is enough."""
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, name.encode(), encode(event))
 
 
 def after_of(request: Request, parameter: str | None) -> int | None:
-    """Return the number of the last event that the client has seen; None where it says none. Raises: ValueError."""
-    given = request.headers.get("last-event-id") or parameter
-    if not given:
+    """Return the number of the last event that the client has seen, None without one. Raises: ValueError."""
+    text = request.headers.get("last-event-id") or parameter
+    if not text:
         return None
-    if not (given.isascii() and given.isdigit() and len(given) <= 19):
-        raise ValueError(f"after = {given[:40]!r}: must be the seq of an event, or 0 for all")
-    return int(given)
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise ValueError(f"after = {text[:40]!r}: must be the seq of an event, or 0 for all")
+    return int(text)

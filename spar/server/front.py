@@ -1,7 +1,7 @@
-"""The thread that serves the doors of a service: HTTP on a Unix socket, and on a port if it is wanted.
+"""The thread that serves HTTP on the Unix socket of a service, and on its port if probes are enabled.
 
-Its event loop is its own. Sockets are bound before the thread starts, so that a port in use is an error of the
-start and not of a log line.
+The thread has its own event loop. Sockets are bound before it starts, so that a port in use is an error of the start
+instead of a log line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 
 class Front:
-    """Serves from `open` to `close`. `port` is its port, 0 without one."""
+    """The HTTP servers of a service, from `open` to `close`. `port` is the number of the port, 0 without one.
+
+    Args: with_probes: whether the port is served at all.
+    """
 
     def __init__(self, service: Service, state_dir: Path, host: str, port: int, *, with_probes: bool,
                  bounds: Bounds | None = None) -> None:  # fmt: skip
@@ -45,11 +48,11 @@ class Front:
 
     @property
     def address(self) -> str:
-        """The URL of the probes; "" without them."""
+        """Return the URL of the probes, "" without them."""
         return f"http://{url_host(self._host)}:{self.port}" if self.port else ""
 
     def open(self) -> None:
-        """Bind and serve. Raises: ConfigError when an address cannot be had."""
+        """Bind the sockets and start the thread. Raises: ConfigError if an address cannot be bound."""
         pairs: list[tuple[ASGIApp, socket.socket]] = [(control(self._service), self._bind_unix())]
         if self._with_probes:
             pairs.append((port(self._service, self._host), self._bind_tcp()))
@@ -64,14 +67,14 @@ class Front:
                 timeout_graceful_shutdown=1,
                 server_header=False,
             )
-            listener.listen(config.backlog)  # whoever connects before the thread serves waits
+            listener.listen(config.backlog)  # clients that connect before the thread serves have to wait
             self._servers.append(uvicorn.Server(config))
             self._sockets.append(listener)
         self._thread = threading.Thread(target=self._serve, name="spar front", daemon=True)
         self._thread.start()
 
     def close(self, timeout: float = 3.0) -> None:
-        """Stop serving and take the socket away; waits at most `timeout` seconds. Idempotent."""
+        """Stop serving and remove the Unix socket; wait at most `timeout` seconds. Idempotent."""
         for server in self._servers:
             server.should_exit = True
         if self._thread is not None:
@@ -96,7 +99,7 @@ class Front:
 
     def _bind_unix(self) -> socket.socket:
         path = self._state_dir / SOCKET_NAME
-        path.unlink(missing_ok=True)  # the lock on the directory says that nobody listens there any more
+        path.unlink(missing_ok=True)  # this process holds the lock on the directory, so no other one listens there
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         old = os.umask(0o177)
         try:
@@ -128,7 +131,7 @@ class Front:
 
 
 def front_of(service: Service) -> Front:
-    """Return the front of a service as its settings want it, not yet open."""
+    """Return the HTTP servers of a service by its settings, not yet open."""
     settings = service.loaded.settings.service
     folder = Path(home_of(service.loaded).state)
     return Front(service, folder, settings.host, settings.port, with_probes=settings.probes)

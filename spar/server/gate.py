@@ -1,8 +1,8 @@
-"""Requests that the control API takes while its agent starts and stops.
+"""Availability of the control API while the agent starts and stops.
 
-While it starts, nothing of what it knows is there: everything but its status and its end waits. While it stops, no
-work and no decision is taken; what it has in hand can still be read. A request that the end overtakes is refused, too:
-it is no error of the server.
+While the agent starts, its memory and its journal are not open: only the status and the stop are served. While it
+stops, it accepts no work and no decisions; runs, cycles and the memory can still be read. A request that fails because
+the agent ended meanwhile is answered 503, since that is no error of the server.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from spar.service.app import Service
 
-#: What is answered at any time: methods, the beginning of the path, its end.
+#: Requests that are served at any time: methods, beginning and end of the path.
 ALWAYS = ((("GET", "HEAD"), "/v1/status", ""), (("POST",), "/v1/agents/", ":stop"))
-#: What is answered while the agent stops, besides.
+#: Requests that are also served while the agent stops.
 WHILE_STOPPING = (
     (("GET", "HEAD"), "/v1/runs/", ""),
     (("POST",), "/v1/runs/", ":abort"),
@@ -60,11 +60,12 @@ class AvailabilityMiddleware:
             await refuse(NotReadyError(f"agent {agent.name!r} is {agent.core.state}: it ended before it could answer"))
 
     def _is_answered_now(self, scope: Scope) -> bool:
+        """Return whether a request is served in the present state of the agent."""
         if scope["type"] != "http":
             return True
         is_stopping = self._service.agent("").core.state in ("stopping", "stopped")
-        open_ = (*ALWAYS, *WHILE_STOPPING) if is_stopping else ALWAYS
+        patterns = (*ALWAYS, *WHILE_STOPPING) if is_stopping else ALWAYS
         method, path = scope["method"], scope["path"]
         return any(
-            method in methods and path.startswith(first) and path.endswith(last) for methods, first, last in open_
+            method in methods and path.startswith(first) and path.endswith(last) for methods, first, last in patterns
         )

@@ -1,6 +1,6 @@
-"""Identity of the peer on the Unix socket: the kernel tells it, so that nobody can claim another.
+"""Identity of the peer on the Unix socket, read from the kernel, so that no client can claim another identity.
 
-See SO_PEERCRED in unix(7): the user of the process that connected, as it was then.
+See SO_PEERCRED in unix(7): the user of the process at the time when it connected.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from starlette.requests import Request
 
 from spar.records.session import Origin
 
-#: Name of a peer where the kernel tells none.
+#: Name of a peer whose identity the kernel does not give.
 UNKNOWN_PEER = "local"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 def peer(connection: socket.socket) -> tuple[str, int]:
-    """Return the user's name and the process at the other end."""
+    """Return the user's name and the process id of the other end of a Unix socket."""
     try:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except (OSError, AttributeError):
@@ -29,17 +29,17 @@ def peer(connection: socket.socket) -> tuple[str, int]:
 
 
 def peer_of(request: Request) -> str:
-    """Return the name of the peer of a request, as the server has found it out: nothing that a request says of it."""
+    """Return the name of the peer of a request, as the server has determined it; the request's content has no part."""
     return request.client.host if request.client is not None else UNKNOWN_PEER
 
 
 def origin_of(request: Request) -> Origin:
-    """Return the origin of what a request says: the token is its sender, where it has one."""
+    """Return the origin of a message that a request brings: its sender is the token, if the request has one."""
     return Origin("http", sender=peer_of(request)) if "token" in request.scope else Origin("http")
 
 
 def name_of(user: int) -> str:
-    """Return a user's name."""
+    """Return the name of a user by its number."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:  # a user without an entry, as in a container

@@ -1,4 +1,4 @@
-"""The application of the port: probes, metrics and hooks, and the control API for those who have a token."""
+"""The application of the port: probes, metrics and hooks, and the control API for clients with a token."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def port(service: Service, listens_to: str) -> ASGIApp:
-    """Return the application that a port serves. Args: listens_to: the address that it listens on."""
+    """Return the application that the port serves. Args: listens_to: the address that it listens on."""
     hosts = HostNames(listens_to, service.loaded.settings.service.hosts)
     access = Access(service)
     inside = control(service)
     routes = [route for route in inside.routes if isinstance(route, ApiRoute)]
-    api, rest = TokenDoor(inside, service, routes, hosts, access), probes(service, hosts, access)
+    api, others = TokenDoor(inside, service, routes, hosts, access), probes(service, hosts, access)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         is_api = scope["type"] == "http" and (scope["path"] == "/v1" or scope["path"].startswith("/v1/"))
-        await (api if is_api else rest)(scope, receive, send)
+        await (api if is_api else others)(scope, receive, send)
 
     return SafeHeaders(application)

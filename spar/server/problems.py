@@ -15,13 +15,13 @@ from starlette.responses import Response
 from spar.errors import ConfigError, ConflictError, InboxFullError, LifecycleError, NoRoomError, TransientError
 from spar.records.approvals import DigestMismatchError
 
-#: What an exception of the agent means to whoever called over HTTP.
+#: The HTTP status for each class of exceptions; the first class that fits counts.
 STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (LifecycleError, 409),
     (DigestMismatchError, 409),
     (ConflictError, 409),
     (TransientError, 503),
-    (ConfigError, 400),  # and nothing else is: the command line tells a bad configuration by it
+    (ConfigError, 400),  # used for nothing else: the command line recognizes a bad configuration by 400
     (NoRoomError, 507),
     (InboxFullError, 429),
     (PermissionError, 403),
@@ -32,12 +32,12 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-#: States in which a service is not open yet, or not any more: what is refused then may be asked of it again later.
+#: States in which a service is not yet, or no longer, open; a client may repeat a request that was refused for that.
 CLOSED = ("created", "stopping", "stopped")
 
 
 class ProblemBody(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Body of a refusal; `scope` is the right that a token needs for what was asked, where it has not got it."""
+    """Body of a refusal. `scope` is the scope that the request's token lacks, "" for other refusals."""
 
     type: Literal["about:blank"]
     title: str
@@ -47,9 +47,9 @@ class ProblemBody(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def problem(status: int, detail: str, *, retry_after: float | None = None, scope: str = "") -> Response:
-    """An error as problem+json.
+    """Return an error as problem+json.
 
-    Args: retry_after: seconds after which the same may be asked again; scope: the right that is needed.
+    Args: retry_after: seconds after which the client may repeat the request; scope: the scope that a token needs.
     """
     headers = None if retry_after is None else {"retry-after": str(max(1, ceil(retry_after)))}
     body = ProblemBody(type="about:blank", title=HTTPStatus(status).phrase, status=status, detail=detail, scope=scope)
@@ -57,16 +57,18 @@ def problem(status: int, detail: str, *, retry_after: float | None = None, scope
 
 
 def status_of(error: Exception) -> int:
+    """Return the HTTP status for an exception: 500 if `STATUS_OF` has none."""
     if isinstance(error, LifecycleError) and error.state in CLOSED:
         return 503
     return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
 
 
 async def on_error(request: Request, error: Exception) -> Response:
+    """Return the answer for an exception of a handler."""
     detail = str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
     retry_after = error.retry_after if isinstance(error, TransientError) else None
     return problem(status_of(error), detail or type(error).__name__, retry_after=retry_after)
 
 
-#: The handlers of what a caller did wrong: answered, and no error of the server, which would log it with its stack.
+#: Exception handlers for errors of the caller. Without one the server would log the error as its own, with a stack.
 REFUSALS: Mapping[Any, Any] = {kind: on_error for kind, _ in STATUS_OF}

@@ -1,4 +1,4 @@
-"""The Unix socket in the state directory: its name, and how to reach it when its path is long."""
+"""The Unix socket in the state directory: its name, and a short path to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOCKET_NAME = "control.sock"
 
 @contextlib.contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """A path to a socket that fits into the 108 bytes that the kernel allows, through the folder's descriptor."""
+    """Yield a path to a socket within the kernel's limit of 108 bytes: a long one through the folder's descriptor."""
     if len(os.fsencode(path)) < 100:
         yield str(path)
         return

@@ -24,7 +24,7 @@ from spar.cli.main import COMMANDS, cli
 from spar.server.access.access import Access
 from spar.server.access.browsers import HostNames
 from spar.server.api.openapi import summary_of
-from spar.server.api.query import meaning, taken
+from spar.server.api.query import accepted_values, meaning
 from spar.server.api.route import PATH_PARAMETERS, ApiRoute
 from spar.server.problems import STATUS_OF
 from spar.server.routes.control import control_routes
@@ -181,7 +181,7 @@ def http() -> str:
     in_paths = sorted({name for route in routes for name in route.param_convertors})
     rows = [(code(name), PATH_PARAMETERS[name]) for name in in_paths]
     lines += ["## Parameters of the path", "", *table(("parameter", "meaning"), rows), ""]
-    rows = [(code(_request(route)), code(field.name), taken(field), _default(field), meaning(field))
+    rows = [(code(_request(route)), code(field.name), accepted_values(field), _default(field), meaning(field))
             for route in routes for field in msgspec.structs.fields(route.query)]  # fmt: skip
     lines += [
         "## Parameters of the query",

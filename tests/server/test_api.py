@@ -19,7 +19,7 @@ from spar import Agent, Perception, tool
 from spar.config.load import load
 from spar.errors import SparError
 from spar.records.perceived.incidents import Incident
-from spar.server.api.query import NoQuery, meaning, taken
+from spar.server.api.query import NoQuery, accepted_values, meaning
 from spar.server.api.route import PATH_PARAMETERS, ApiRoute
 from spar.server.routes.control import control, control_routes, described
 from spar.service.app import Service
@@ -167,7 +167,9 @@ def test_every_parameter_and_body_has_a_meaning() -> None:
     for route in ROUTES:
         assert set(route.param_convertors) <= set(PATH_PARAMETERS), route.path
         assert [
-            field.name for field in msgspec.structs.fields(route.query) if not (meaning(field) and taken(field))
+            field.name
+            for field in msgspec.structs.fields(route.query)
+            if not (meaning(field) and accepted_values(field))
         ] == []
     assert set(PATH_PARAMETERS) >= {name for route in ROUTES for name in route.param_convertors}
 

@@ -309,7 +309,7 @@ async def test_the_log_has_one_line_a_minute_about_refusals_with_their_number(ag
     class Telling(Access):
         """Access that remembers its lines."""
 
-        def tell(self, reasons: dict[str, int]) -> None:
+        def log_refusals(self, reasons: dict[str, int]) -> None:
             lines.append(reasons)
 
     access = Telling(agent.service, now)

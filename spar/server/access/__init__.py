@@ -1,7 +1,7 @@
-"""Access over the network: who may ask the port for what.
+"""Access control of the port: tokens, hosts and origins of requests.
 
-token_door    lets a request to the API in whose token has the right, before its body is read
-access        finds the token of a request, counts and tells of those that are refused
-browsers      refuses what web pages of other origins send, and hosts that this machine is not
-safe_headers  adds the headers that keep an answer from being used otherwise
+token_door    admits requests to the API whose token has the needed scope, before their body is read
+access        finds the token of a request, counts and logs refusals
+browsers      recognizes requests of web pages of other origins, and names of other hosts
+safe_headers  adds security headers to each answer
 """

@@ -1,7 +1,7 @@
-"""Access by tokens: which token a request has, and whether it has the right that is needed.
+"""Access by tokens: finds the token of a request and checks its scope.
 
-A refusal costs a digest and a look into a table. It is counted by its reason alone, so that nothing grows with the
-number of those who try, and the log has one line a minute.
+A refusal costs one digest and one look-up. Refusals are counted by reason only, so that memory does not grow with the
+number of clients, and logged at most once a minute.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 log = get_logger("spar.access")
 
-#: Seconds between two lines of the log about refusals.
+#: Seconds between two log lines about refusals.
 TELL_EVERY: Final = 60.0
 _REALM: Final = 'Bearer realm="spar"'
 _HINT: Final = "spar tokens create NAME --scopes read makes one"
 
 
 class AccessRefusedError(Exception):
-    """A request that is not let in; `reason` is how it is counted."""
+    """Refusal of a request; `reason` is the label under which it is counted."""
 
     def __init__(self, status: int, reason: str, detail: str, *, challenge: str = "", scope: str = "") -> None:
         super().__init__(detail)
         self.status, self.reason, self.detail, self.challenge, self.scope = status, reason, detail, challenge, scope
 
     def answer(self) -> Response:
-        """Return the refusal as it is sent."""
+        """Return the HTTP response of the refusal."""
         answer = problem(self.status, self.detail, scope=self.scope)
         if self.challenge:
             answer.headers["www-authenticate"] = self.challenge
@@ -48,22 +48,22 @@ class AccessRefusedError(Exception):
 
 
 class Access:
-    """Access to the port of one service. `monotonic` is the clock of the log's pace, in seconds."""
+    """Access control of the port of one service. Args: monotonic: the clock for `TELL_EVERY`, in seconds."""
 
     def __init__(self, service: Service, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._service, self._monotonic = service, monotonic
-        self._told_at: float | None = None
-        self._untold: Counter[str] = Counter()
-        #: Digests of tokens whose use is being noted: one note at a time, however busy the agent's loop is.
+        self._logged_at: float | None = None
+        self._unlogged: Counter[str] = Counter()
+        #: Digests of tokens whose use is being stored: at most one write of a token at a time.
         self._noting: set[str] = set()
 
     async def token(self, headers: Headers) -> TokenRow:
-        """Return the token of a request, which may not have the right for it.
+        """Return the token of a request; its scopes are not checked.
 
-        Raises: AccessRefusedError; NotReadyError while the tokens cannot be read.
+        Raises: AccessRefusedError for a missing or unknown token; NotReadyError while the tokens cannot be read.
         """
-        given = headers.getlist("authorization")
-        scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        values = headers.getlist("authorization")
+        scheme, _, text = values[0].partition(" ") if len(values) == 1 else ("", "", "")
         if scheme.casefold() != "bearer":
             raise AccessRefusedError(401, "missing", f"a token is needed; {_HINT}", challenge=_REALM)
         await self._ready()
@@ -76,7 +76,7 @@ class Access:
         return row
 
     def demand(self, token: TokenRow, scope: Scope) -> None:
-        """Raises: AccessRefusedError for a token that has not this right; it names the right."""
+        """Check that a token has a scope. Raises: AccessRefusedError that names the scope."""
         if not token.allows(scope):
             sentence = f"the token {token.name!r} has the scopes {', '.join(token.scopes)}; this needs {scope!r}"
             raise AccessRefusedError(403, "scope", sentence,
@@ -86,19 +86,20 @@ class Access:
     def refuse(self, refusal: AccessRefusedError) -> Response:
         """Count a refusal and return its answer."""
         self._service.refused[refusal.reason] += 1
-        self._untold[refusal.reason] += 1
+        self._unlogged[refusal.reason] += 1
         now = self._monotonic()
-        if self._told_at is None or now - self._told_at >= TELL_EVERY:
-            self._told_at = now
-            self.tell(dict(self._untold))
-            self._untold.clear()
+        if self._logged_at is None or now - self._logged_at >= TELL_EVERY:
+            self._logged_at = now
+            self.log_refusals(dict(self._unlogged))
+            self._unlogged.clear()
         return refusal.answer()
 
-    def tell(self, reasons: dict[str, int]) -> None:
-        """Write a line of the log. Args: reasons: how many were refused since the last one, by reason."""
+    def log_refusals(self, reasons: dict[str, int]) -> None:
+        """Write a log line. Args: reasons: the number of refusals since the last line, by reason."""
         log.warning("requests refused at the port", reasons=reasons)
 
     async def _ready(self) -> None:
+        """Read the tokens from the store if that was not done yet. Raises: NotReadyError."""
         tokens, agent = self._service.tokens, self._service.agent("")
         if tokens.is_open:
             return
@@ -109,14 +110,14 @@ class Access:
             raise NotReadyError(f"the tokens cannot be read now: {error}") from error
 
     def _note_use(self, row: TokenRow) -> None:
-        """Have the use noted; nobody waits for the disk."""
+        """Store the use of a token in the agent's event loop, without waiting for the disk."""
         loop = self._service.agent("").event_loop
         if loop is None or loop.is_closed() or row.digest in self._noting:
             return
         work = self._service.tokens.note_use(row)
         try:
             noting = asyncio.run_coroutine_threadsafe(work, loop)
-        except RuntimeError:  # it was closed just now
+        except RuntimeError:  # the loop was closed just now
             work.close()
             return
         self._noting.add(row.digest)

@@ -1,8 +1,8 @@
-"""Requests of web pages: a browser sends them for any page, with whatever it may reach.
+"""Recognition of requests that a browser sends for a web page: any page can make it send some to this machine.
 
-A page of another origin is refused by what the browser adds (`Origin`, `Sec-Fetch-Site`,
-https://www.w3.org/TR/fetch-metadata/). A page that has had its own name lead to this machine (DNS rebinding) is refused
-by that name, which stands in `Host`.
+A page of another origin is recognized by the headers that the browser adds (`Origin`, `Sec-Fetch-Site`,
+https://www.w3.org/TR/fetch-metadata/). A page whose own host name resolves to this machine (DNS rebinding) is
+recognized by that name in `Host`.
 """
 
 from __future__ import annotations
@@ -17,56 +17,59 @@ from starlette.datastructures import Headers
 #: A `Host` header of this machine, with or without a port.
 _LOCAL: Final = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.ASCII | re.IGNORECASE)
 _PORT: Final = re.compile(r":\d{1,5}\Z", re.ASCII)
-#: Relations of a page to this origin that are no page of another one: its own, and what a person typed.
+#: Values of `Sec-Fetch-Site` that name no other origin: a page of this origin, and an address that a person typed.
 _OWN: Final = ("same-origin", "none")
 
 
 class HostNames:
-    """The names under which a port may be asked.
+    """The host names under which the port is served.
 
-    Args: listens_to: the address that it listens on; names: names of a proxy before it, and the like.
+    Args: listens_to: the address that the port listens on; names: more names, such as that of a reverse proxy.
     """
 
     def __init__(self, listens_to: str, names: Iterable[str] = ()) -> None:
         self._names = frozenset(name.casefold() for name in names)
-        #: Whether it listens to other machines.
+        #: Whether other machines can reach the port.
         self.is_open = not is_local(url_host(listens_to))
 
     def is_known(self, host: str) -> bool:
-        """Return whether a `Host` header names this machine or one of the names; where it listens to other machines
-        any address will do: rebinding needs a name."""
+        """Return whether a `Host` header names this machine or one of the names.
+
+        If other machines can reach the port, any IP address is known, too: DNS rebinding needs a name.
+        """
         name = _PORT.sub("", host).casefold()
         return is_local(host) or name in self._names or (self.is_open and _is_address(name))
 
     def is_foreign(self, headers: Headers) -> bool:
-        """Return whether a page of another origin has a browser ask."""
+        """Return whether a browser sends the request for a page of another origin."""
         if headers.get("sec-fetch-site", _OWN[0]).casefold() not in _OWN:
             return True
         origins, host = headers.getlist("origin"), headers.get("host", "").casefold()
-        return any(each.casefold() not in (f"http://{host}", f"https://{host}") for each in origins)
+        return any(origin.casefold() not in (f"http://{host}", f"https://{host}") for origin in origins)
 
 
 def is_local(host: str) -> bool:
-    """Return whether a `Host` header names this machine, as seen from itself."""
+    """Return whether a `Host` header is a loopback name or address."""
     return _LOCAL.fullmatch(host) is not None
 
 
 def is_local_peer(address: str) -> bool:
-    """Return whether a peer is a program of this machine, by its address."""
+    """Return whether the address of a peer is a loopback address."""
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return False
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return found.is_loopback or (mapped is not None and mapped.is_loopback)
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return parsed.is_loopback or (mapped is not None and mapped.is_loopback)
 
 
 def url_host(host: str) -> str:
-    """An address as it stands in a URL: a colon means IPv6, which goes into brackets."""
+    """Return an address in the form of a URL: IPv6, recognized by its colon, in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def _is_address(name: str) -> bool:
+    """Return whether a name is an IP address, with or without brackets."""
     try:
         ip_address(name.removeprefix("[").removesuffix("]"))
     except ValueError:

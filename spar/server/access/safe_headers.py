@@ -1,4 +1,4 @@
-"""Headers of every answer of the port: no page is made of it, no browser keeps it or guesses what it is."""
+"""Security headers of all answers of the port: browsers neither render, store nor sniff them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAFE: Final = (
 
 
 class SafeHeaders:
-    """An application whose answers have the headers of `SAFE`, unless they bring their own."""
+    """Middleware that adds the headers of `SAFE` to each answer that does not have them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -26,8 +26,8 @@ class SafeHeaders:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message.get("headers", ())]
-                has = {name.lower() for name, _ in headers}
-                message = {**message, "headers": [*headers, *(each for each in SAFE if each[0] not in has)]}
+                names = {name.lower() for name, _ in headers}
+                message = {**message, "headers": [*headers, *(header for header in SAFE if header[0] not in names)]}
             await send(message)
 
         await self._app(scope, receive, sending)

@@ -1,8 +1,7 @@
-"""Door of the API at the port: whoever comes in has a token, and the right that the route needs.
+"""Access check before the API at the port: a request needs a token with the scope of its route.
 
-The head alone decides; of the body of a request that is refused nothing is read. To those inside, the peer of the
-request is the token: `token NAME` is who did it, never the owner of the process. An answer that goes on, as a stream of
-events, ends with its token.
+Only the head is checked; the body of a refused request is not read. The peer of an admitted request is `token NAME`,
+never the owner of the process. A long answer, such as a stream of events, ends when its token becomes invalid.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ if TYPE_CHECKING:
 
     from spar.service.app import Service
 
-#: Methods whose answers tell something and change nothing.
+#: Methods that change nothing.
 READS: Final = frozenset({"GET", "HEAD"})
 
 
 class _EndedError(OSError):
-    """The token of an answer that goes on is not good any more."""
+    """Error that ends an answer whose token has become invalid."""
 
 
 class TokenDoor:
-    """An application behind tokens.
+    """Middleware that admits only requests with a valid token.
 
-    Args: routes: those of the application, with the right that each needs; hosts: the names that it may be asked under.
+    Args: routes: the routes of the application, with their scopes; hosts: the host names that are served.
     """
 
     def __init__(self, app: ASGIApp, service: Service, routes: Sequence[ApiRoute], hosts: HostNames,
@@ -47,7 +46,7 @@ class TokenDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            token = await self._admitted(scope)
+            token = await self._check(scope)
         except AccessRefusedError as refusal:
             await self._access.refuse(refusal)(scope, receive, send)
         except NotReadyError as error:
@@ -56,11 +55,11 @@ class TokenDoor:
             inside = {**scope, "client": (f"token {token.name}", 0), "token": token.name}
             await self._serve(token, inside, receive, send)
 
-    async def _admitted(self, scope: Scope) -> TokenRow:
-        """Return the token of a request that may come in. Raises: AccessRefusedError, NotReadyError."""
+    async def _check(self, scope: Scope) -> TokenRow:
+        """Return the token of a request that is admitted. Raises: AccessRefusedError, NotReadyError."""
         headers = Headers(scope=scope)
         host = headers.get("host")
-        if host is None:  # as HTTP/1.0 allows it: nothing says that it is not a web page's request
+        if host is None:  # allowed by HTTP/1.0; without it a request of a web page cannot be recognized
             raise AccessRefusedError(400, "host", "a request must say which host it is for")
         if not self._hosts.is_known(host):
             raise AccessRefusedError(421, "host", f"host {host[:100]!r} is not served here; service.hosts names others")
@@ -74,6 +73,7 @@ class TokenDoor:
         return token
 
     async def _serve(self, token: TokenRow, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve an admitted request; end the answer to a read as soon as its token is invalid."""
         is_read, has_begun, has_ended = scope["method"] in READS, False, False
 
         async def sending(message: Message) -> None:

@@ -1,7 +1,6 @@
-"""OpenAPI document of the control API (https://spec.openapis.org/oas/v3.1.0), made of its routes.
+"""OpenAPI document of the control API (https://spec.openapis.org/oas/v3.1.0), built from its routes.
 
-Nothing is written here that a route does not say: paths and their parameters, bodies and answers by their types, the
-right that each needs.
+The routes are the only source: paths and their parameters, types of bodies and answers, and the needed scopes.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ _PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": _REF.format(n
 def document(routes: Iterable[ApiRoute]) -> dict[str, Any]:
     """Return the OpenAPI document of these routes, as JSON values."""
     routes = list(routes)
-    types = [ProblemBody, *(each for route in routes for each in (route.body, route.answer) if _has_schema(each))]
+    types = [ProblemBody, *(kind for route in routes for kind in (route.body, route.answer) if _has_schema(kind))]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = list(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.plain_path, {})[route.method.lower()] = _operation(route, by_type)
-    found: dict[str, Any] = {
+    openapi: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
             "title": "spar",
@@ -64,19 +63,20 @@ def document(routes: Iterable[ApiRoute]) -> dict[str, Any]:
             },
         },
     }
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(openapi))
     return plain
 
 
 def summary_of(route: ApiRoute) -> str:
-    """Return the sentences in which a route says what it does."""
+    """Return the docstring of a route's handler as one line."""
     return re.sub(r"\s+", " ", inspect.cleandoc(route.handler.__doc__ or "")).strip()
 
 
 def _operation(route: ApiRoute, by_type: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
-    does = summary_of(route)
-    first, point, _ = does.partition(". ")
-    found: dict[str, Any] = {
+    """Return the operation object of a route."""
+    summary = summary_of(route)
+    first, point, _ = summary.partition(". ")
+    operation: dict[str, Any] = {
         "operationId": _id(route),
         "tags": [route.plain_path.split("/")[2].partition(":")[0].partition(".")[0]],
         "summary": first + point.strip(),
@@ -91,21 +91,22 @@ def _operation(route: ApiRoute, by_type: list[tuple[Any, dict[str, Any]]]) -> di
             "default": {"$ref": "#/components/responses/refusal"},
         },
     }
-    if first != does:
-        found["description"] = does
+    if first != summary:
+        operation["description"] = summary
     if route.body is not None:
         is_free = route.body is bytes
         schema: Mapping[str, Any] = {} if is_free else _schema(route.body, by_type)
-        found["requestBody"] = {"required": not is_free, "content": {"application/json": {"schema": schema}}}
-    return found
+        operation["requestBody"] = {"required": not is_free, "content": {"application/json": {"schema": schema}}}
+    return operation
 
 
 def _id(route: ApiRoute) -> str:
-    """Return a name that no other operation has: the method and the words of the path."""
+    """Return the unique id of an operation: the method and the words of the path."""
     return "_".join([route.method.lower(), *re.findall(r"[a-z]+", route.plain_path.removeprefix("/v1/"))])
 
 
 def _path_parameter(name: str, route: ApiRoute) -> dict[str, Any]:
+    """Return the parameter object of a parameter in the path."""
     schema: dict[str, Any] = {"type": "string"}
     if name == "verb":
         schema["enum"] = list(route.verbs)
@@ -115,19 +116,21 @@ def _path_parameter(name: str, route: ApiRoute) -> dict[str, Any]:
 
 
 def _parameter(field: FieldInfo) -> dict[str, Any]:
+    """Return the parameter object of a query parameter."""
     more = {"style": "form", "explode": True} if is_list(field) else {}
     return {"name": field.encode_name, "in": "query", "required": False, "description": meaning(field),
             "schema": schema_of(field), **more}  # fmt: skip
 
 
 def _answer(route: ApiRoute, by_type: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
+    """Return the content object of a route's answer."""
     if route.answer is None:
         return {"text/event-stream": {"schema": {"type": "string"}}}
     return {"application/json": {"schema": _schema(route.answer, by_type) if _has_schema(route.answer) else {}}}
 
 
 def _schema(kind: Any, by_type: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
-    return next(schema for each, schema in by_type if each is kind or each == kind)
+    return next(schema for candidate, schema in by_type if candidate is kind or candidate == kind)
 
 
 def _has_schema(kind: Any) -> bool:
@@ -135,5 +138,6 @@ def _has_schema(kind: Any) -> bool:
 
 
 def _statuses() -> str:
+    """Return the sentence that lists the statuses of refusals."""
     numbers = sorted({status for _, status in STATUS_OF} | {500})
-    return f"A refusal, as RFC 9457 has it: {', '.join(f'{each} {HTTPStatus(each).phrase}' for each in numbers)}."
+    return f"A refusal, as RFC 9457 has it: {', '.join(f'{number} {HTTPStatus(number).phrase}' for number in numbers)}."

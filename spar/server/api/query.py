@@ -1,7 +1,8 @@
-"""Query of a request, read into the fields of a structure: typed, bounded, and no other parameter.
+"""Query of a request, read into the fields of a structure: typed, bounded, and without unknown parameters.
 
-A field is a parameter: its type says what is taken, its default what holds without it, its `Meta` what it means. The
-types are `str`, `int`, `float`, `bool`, `datetime` and `Literal`; a `list[str]` may be given several times.
+Each field is a parameter: its type defines the accepted values, its default holds without the parameter, its `Meta`
+has the description. The types are `str`, `int`, `float`, `bool`, `datetime` and `Literal`; a parameter of the type
+`list[str]` may be repeated.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ class NoQuery(Struct, frozen=True):
 
 
 Q = TypeVar("Q", bound=Struct)
-#: Parameters that several routes have.
+#: A parameter that several routes have.
 Session = Annotated[str | None, Meta(description="Only of this session.")]
-#: Characters of a refused value that its refusal shows.
+#: Characters of a wrong value that the error shows.
 _SHOWN = 60
 
 
-def read_query(given: QueryParams, kind: type[Q]) -> Q:
-    """Return the query of a request. Raises: ValueError that names the parameter and says what is taken."""
+def read_query(params: QueryParams, kind: type[Q]) -> Q:
+    """Return the query of a request as a structure. Raises: ValueError that names the parameter and accepted values."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     values: dict[str, Any] = {}
-    for name in given:
+    for name in params:
         field = fields.get(name)
         if field is None:
             raise ValueError(f"no parameter {name[:40]!r}; known: {', '.join(fields) or 'none'}")
-        texts = given.getlist(name)
+        texts = params.getlist(name)
         if is_list(field):
             values[field.name] = texts
         elif len(texts) > 1:
@@ -46,17 +47,17 @@ def read_query(given: QueryParams, kind: type[Q]) -> Q:
 
 
 def is_list(field: FieldInfo) -> bool:
-    """Return whether a parameter may be given several times."""
+    """Return whether a parameter may be repeated."""
     return get_origin(_plain(field.type)[0]) is list
 
 
 def meaning(field: FieldInfo) -> str:
-    """Return the meaning of a parameter."""
+    """Return the description of a parameter."""
     return next((meta.description for meta in _metas(field.type) if meta.description), "")
 
 
-def taken(field: FieldInfo) -> str:
-    """Return what a parameter takes, in words: `1 to 1000`, `one of open, closed`."""
+def accepted_values(field: FieldInfo) -> str:
+    """Return the accepted values of a parameter in words, such as `1 to 1000` or `one of open, closed`."""
     plain, metas = _plain(field.type)
     if get_origin(plain) is Literal:
         return f"one of {', '.join(map(str, get_args(plain)))}"
@@ -92,6 +93,7 @@ def schema_of(field: FieldInfo) -> dict[str, Any]:
 
 
 def _value(name: str, text: str, field: FieldInfo) -> Any:
+    """Return the text of a parameter as a value of its type. Raises: ValueError."""
     plain, _ = _plain(field.type)
     try:
         if plain is datetime:
@@ -99,19 +101,19 @@ def _value(name: str, text: str, field: FieldInfo) -> Any:
             return at if at.tzinfo is not None else at.astimezone()
         return msgspec.convert(text, _bounded(field.type), strict=False)
     except (msgspec.ValidationError, ValueError):
-        found = f"{name} has {len(text)} characters" if len(text) > 1_000 else f"{name} = {text[:_SHOWN]!r}"
-        raise ValueError(f"{found}: must be {taken(field)}") from None
+        wrong = f"{name} has {len(text)} characters" if len(text) > 1_000 else f"{name} = {text[:_SHOWN]!r}"
+        raise ValueError(f"{wrong}: must be {accepted_values(field)}") from None
 
 
 def _plain(annotation: Any) -> tuple[Any, list[Meta]]:
-    """Return a type without what it is annotated with and without None, and the annotations."""
+    """Return a type without its annotations and without None, and the `Meta` annotations."""
     metas: list[Meta] = []
     while True:
         if get_origin(annotation) is Annotated:
             annotation, *more = get_args(annotation)
             metas += [meta for meta in more if isinstance(meta, Meta)]
         elif get_origin(annotation) in (Union, UnionType):
-            (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
+            (annotation,) = (member for member in get_args(annotation) if member is not NoneType)
         else:
             return annotation, metas
 
@@ -121,7 +123,7 @@ def _metas(annotation: Any) -> list[Meta]:
 
 
 def _bounded(annotation: Any) -> Any:
-    """Return the type with its bounds, without None: a text `null` is a text."""
+    """Return a type with its bounds but without None, so that the text `null` stays a text."""
     plain, metas = _plain(annotation)
     for meta in metas:
         plain = Annotated[plain, meta]

@@ -1,7 +1,7 @@
-"""Route of the control API: a path and its handler, with all that is told of it and asked before it is called.
+"""Route of the control API: a path and its handler, with the needed scope and the types of query, body and answer.
 
-The handler's signature says what it takes: `query`, a structure that the query is read into, and `body`, a structure
-that the body is decoded into (`bytes`: the handler reads it itself). Nobody reads a query or a body in another way.
+The signature of the handler defines its input: `query` is a structure into which the query is read, `body` one into
+which the body is decoded (`bytes`: the handler decodes it itself). No handler reads query or body in another way.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from spar.server.api.query import NoQuery, read_query
 from spar.service.token_rows import Scope
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
-#: Parameters in paths, and what each is.
+#: The description of each parameter in paths.
 PATH_PARAMETERS: Final = {
-    "target": "The name of what is meant, a colon, and what is to be done with it.",
+    "target": "The name or id of the object, a colon, and the verb.",
     "run_id": "The id of a run.",
     "cycle_id": "The id of a cycle.",
     "session": "The key of a session; a slash in it may stand as `%2F`.",
@@ -36,13 +36,13 @@ PATH_PARAMETERS: Final = {
 
 
 class ApiRoute(Route):
-    """One route.
+    """Route of the control API.
 
     Args:
-        scope: The right that a token needs for it.
-        status: The status of its answer when all went well.
-        answer: The type of its answer, `Any` where that is no type of ours; None for a stream of events.
-        verbs: The words that `target` may end with behind its colon, or that `verb` may be.
+        scope: The scope that a token needs for it.
+        status: The HTTP status of a successful answer.
+        answer: The type of its answer; `Any`: no fixed type; None: a stream of events.
+        verbs: The accepted verbs after the colon of `target`, or of the parameter `verb`.
     """
 
     def __init__(self, method: Method, path: str, handler: Callable[..., Awaitable[Response]], scope: Scope, *,
@@ -55,25 +55,25 @@ class ApiRoute(Route):
 
         @wraps(handler)
         async def endpoint(request: Request) -> Response:
-            given: dict[str, Any] = {}
+            arguments: dict[str, Any] = {}
             query = read_query(request.query_params, self.query)
             if self.query is not NoQuery:
-                given["query"] = query
+                arguments["query"] = query
             if self.body is not None:
                 body = await request.body()
-                given["body"] = body if self.body is bytes else decoded(body, self.body)
-            return await handler(request, **given)
+                arguments["body"] = body if self.body is bytes else decoded(body, self.body)
+            return await handler(request, **arguments)
 
         super().__init__(path, endpoint, methods=[method])
 
     @property
     def plain_path(self) -> str:
-        """The path without the types of its parameters."""
+        """Return the path without the types of its parameters."""
         return re.sub(r"\{(\w+):\w+\}", r"{\1}", self.path)
 
 
 def decoded(body: bytes, kind: Any) -> Any:
-    """Return a body as a value of a type. Raises: ValueError."""
+    """Decode a body into a value of a type. Raises: ValueError."""
     try:
         return msgspec.json.decode(body, type=kind)
     except RecursionError:

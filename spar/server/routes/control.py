@@ -1,7 +1,7 @@
-"""The control API under `/v1`: thin handlers over the agent.
+"""The control API under `/v1`: its application, and the handlers of the status, the agent's verbs and cycles.
 
-It runs in the server's thread. What only reads is answered from snapshots; what acts is handed to the agent's event
-loop and waited for, with a bound: when that loop is blocked, the answer says so and by what.
+The handlers run in the server's thread. Reads are answered from snapshots. Changes run in the agent's event loop, and
+the handler waits for them with a time limit; if that loop is blocked, the answer says by what.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from spar.types import PHASES
 if TYPE_CHECKING:
     from spar.service.app import Service
 
-#: Seconds that a step, a pause or a stop may take before the caller is told to look again.
+#: Seconds that a step, a pause or a stop may take before the request is answered with a timeout.
 LONG_PATIENCE = 900.0
 #: The verbs of an agent.
 AGENT_VERBS = ("pause", "resume", "reload", "stop", *(f"step_{phase}" for phase in PHASES))
@@ -56,7 +56,7 @@ AGENT_VERBS = ("pause", "resume", "reload", "stop", *(f"step_{phase}" for phase 
 class StatusQuery(Struct, frozen=True):
     """Query of the status."""
 
-    lanes: Annotated[bool, Meta(description="With the sessions that have something to do, which may be many.")] = True
+    lanes: Annotated[bool, Meta(description="Whether the open sessions are included, which may be many.")] = True
 
 
 class CyclesQuery(Struct, frozen=True):
@@ -66,11 +66,11 @@ class CyclesQuery(Struct, frozen=True):
     before: Annotated[str | None, Meta(description="Only before this time, or this cycle's id.")] = None
     outcome: Annotated[str | None, Meta(description="Only with this outcome.")] = None
     session: Session = None
-    failed: Annotated[bool, Meta(description="Only those that failed, or of whose calls one did.")] = False
+    failed: Annotated[bool, Meta(description="Only those that failed or had a failed call.")] = False
 
 
 def control(service: Service) -> Starlette:
-    """The application that controls a service."""
+    """Return the application of the control API of a service."""
     routes = control_routes(service)
     return Starlette(
         routes=routes,
@@ -84,12 +84,12 @@ def control(service: Service) -> Starlette:
 
 
 def described() -> dict[str, Any]:
-    """Return the OpenAPI document of the control API; no service is needed."""
+    """Return the OpenAPI document of the control API; it needs no service."""
     return document(control_routes(cast("Service", None)))
 
 
 def control_routes(service: Service) -> Sequence[ApiRoute]:
-    """Return the routes of the control API of a service; its handlers ask it only when they are called."""
+    """Return the routes of the control API. The handlers use the service only when they are called."""
 
     async def status(request: Request, query: StatusQuery) -> Response:
         """Return the status of the service."""
@@ -97,7 +97,7 @@ def control_routes(service: Service) -> Sequence[ApiRoute]:
         return Response(mask_json(encode(status).decode()), media_type="application/json")
 
     async def act_on(request: Request, body: bytes) -> Response:
-        """`NAME:pause`, `:resume`, `:reload`, `:stop`, or `:step_PHASE` with an input as body."""
+        """Carry out a verb: `NAME:pause`, `:resume`, `:reload`, `:stop`, or `:step_PHASE` with its input as body."""
         name, _, verb = request.path_params["target"].rpartition(":")
         agent = service.agent(name)
         if verb.startswith("step_"):
@@ -122,15 +122,16 @@ def control_routes(service: Service) -> Sequence[ApiRoute]:
         if phase not in PHASES:
             raise LookupError(f"no phase {phase!r}; known: {', '.join(PHASES)}")
         method = getattr(agent, f"step_{phase}")
-        given: list[Any] = []
+        """Run one phase, with the body as its input."""
+        arguments: list[Any] = []
         if body and phase == "sense":
             raise ValueError("sense takes nothing: it looks for itself")
         if body:
-            given = [step_input(phase, decoded(body, Any))]
-        return reply(await on_loop(agent, method(*given), LONG_PATIENCE))
+            arguments = [step_input(phase, decoded(body, Any))]
+        return reply(await on_loop(agent, method(*arguments), LONG_PATIENCE))
 
     async def restore(request: Request) -> Response:
-        """Try a sensor that is in quarantine again now."""
+        """Restore a sensor from quarantine, so that it is polled again now."""
         agent, sensor = service.agent(""), request.path_params["sensor"]
         sense = agent.setup.modules["sense"].part
         if not offers(sense, RestoresSensors):

@@ -1,7 +1,7 @@
-"""Live events under `/v1`: what the agent does, as server-sent events, for a terminal or a console that watches it.
+"""Live events of the agent under `/v1`, as server-sent events, for terminals and consoles.
 
-A client that wants the whole picture opens the stream first and asks for `/v1/status` then: what is in both is the same
-fact twice, and nothing falls between.
+A client that needs the complete state opens the stream first and requests `/v1/status` then. So it misses nothing; some
+facts come twice.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from spar.service.live.told import LiveEvent, kinds_of
 if TYPE_CHECKING:
     from spar.service.app import Service
 
-#: Who may watch at once: a tenth of all connections that the server takes.
+#: Clients that may read the stream at once: a tenth of all connections of the server.
 WATCHERS = 25
 
 
 class EventsQuery(Struct, frozen=True):
     """Query of live events."""
 
-    type: Annotated[list[str], Meta(description="Only these: names of events with commas, bases too.")] = field(
-        default_factory=list
-    )
-    session: Annotated[str | None, Meta(description="Only of this session; empty: what belongs to none.")] = None
+    type: Annotated[
+        list[str],
+        Meta(description="Only events of these classes, separated by commas; a base class includes its subclasses."),
+    ] = field(default_factory=list)
+    session: Annotated[str | None, Meta(description="Only of this session; empty: only events of no session.")] = None
     after: After = None
 
 
@@ -43,8 +44,8 @@ def event_routes(service: Service) -> list[ApiRoute]:
     watching = 0
 
     async def live(request: Request, query: EventsQuery) -> Response:
-        """Stream what happens from now on as server-sent events, until the client goes; after `after` or
-        `Last-Event-ID` (0: all that is kept) first what came since."""
+        """Stream the events of the agent as server-sent events, until the client disconnects. With `after` or
+        `Last-Event-ID`, the stream begins with the buffered events after that number (0: all)."""
         nonlocal watching
         agent = service.agent("")
         names = frozenset(filter(None, ",".join(query.type).split(",")))

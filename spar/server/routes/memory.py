@@ -1,4 +1,4 @@
-"""The memory under `/v1/memory`: search it and say why, show one experience, forget, import, count."""
+"""The memory under `/v1/memory`: search experiences and transcripts, show, explain, count, forget, import."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from spar.server.api.route import ApiRoute
 if TYPE_CHECKING:
     from spar.service.app import Service
 
-#: Parameters of a search that select.
+#: Parameters of a search that filter the experiences.
 _FILTERS = ("session", "task", "key", "success", "trust", "since", "before", "as_of")
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
-    """Query of a search in what is remembered."""
+    """Query of a search in the experiences."""
 
-    q: Annotated[str, Meta(description="The text that they are to fit.")] = ""
+    q: Annotated[str, Meta(description="The text that the experiences should fit.")] = ""
     k: Annotated[int, Meta(ge=1, le=10_000, description="How many.")] = 5
     session: Session = None
     task: Annotated[str | None, Meta(description="Only of this kind of task.")] = None
     key: Annotated[str | None, Meta(description="Only of the situation with this key.")] = None
-    success: Annotated[bool | None, Meta(description="Only those that worked, or those that did not.")] = None
+    success: Annotated[bool | None, Meta(description="Only successes (1), or only failures (0).")] = None
     trust: Annotated[str | None, Meta(description="Only `trusted` or `untrusted` ones.")] = None
     since: Annotated[datetime | None, Meta(description="Only from this time on.")] = None
     before: Annotated[datetime | None, Meta(description="Only from before this time.")] = None
-    as_of: Annotated[datetime | None, Meta(description="As it would have been found at this time.")] = None
-    reasons: Annotated[bool, Meta(description="With the score of each, and why it was found.")] = False
+    as_of: Annotated[datetime | None, Meta(description="The result that the search had at this time.")] = None
+    reasons: Annotated[bool, Meta(description="Whether each has its score and the reasons why it fits.")] = False
 
 
 class TranscriptsQuery(msgspec.Struct, frozen=True):
     """Query of a search in transcripts."""
 
-    q: Annotated[str, Meta(description="The words that each entry holds.")] = ""
+    q: Annotated[str, Meta(description="The words that each entry contains.")] = ""
     session: Session = None
     limit: Annotated[int, Meta(ge=1, le=10_000, description="How many.")] = 20
 
 
 class ImportBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of an import: experiences as JSON lines, and whether what they claim of themselves is believed."""
+    """Body of an import: experiences as JSON lines, and whether the trust that they claim is accepted."""
 
     lines: str
     trust: bool = False
 
 
 class SelectionBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body that says what to forget: all experiences for which every field that is given holds."""
+    """Body that selects the experiences to delete: those for which every given field holds."""
 
     session: str | None = None
     task: str | None = None
@@ -67,71 +67,72 @@ class SelectionBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def memory_routes(service: Service) -> list[ApiRoute]:
-    """Return the routes of what is remembered."""
+    """Return the routes of the memory."""
 
     def store() -> InspectsExperiences:
         if not offers(service.memory, InspectsExperiences):
             raise LookupError("this store cannot be looked into")
         return service.memory
 
-    async def answered(work: Coroutine[Any, Any, Any]) -> Any:
+    async def in_agent(work: Coroutine[Any, Any, Any]) -> Any:
         return await on_loop(service.agent(""), work, PATIENCE)
 
     async def search(request: Request, query: SearchQuery) -> Response:
         """Return the experiences that fit a text best."""
-        if not offers(service.memory, InspectsExperiences):  # it only recalls
+        if not offers(service.memory, InspectsExperiences):  # a store that can only recall
             return reply(await service.memory.recall(query.q, query.k))
         filters = {name: getattr(query, name) for name in _FILTERS}
-        given = {name: value for name, value in filters.items() if value not in (None, "")}
-        found = await service.memory.search(query.q, query.k, **given)
-        return reply(found if query.reasons else [each.experience for each in found])
+        filters_in_use = {name: value for name, value in filters.items() if value not in (None, "")}
+        hits = await service.memory.search(query.q, query.k, **filters_in_use)
+        return reply(hits if query.reasons else [hit.experience for hit in hits])
 
     async def detail(request: Request) -> Response:
-        """Return one experience in full: its calls, counts, the last example, where it came from."""
+        """Return one experience in full: its calls, counts, last example and origin."""
         id = request.path_params["id"]
-        found = await store().detail(id)
-        if found is None:
+        experience = await store().detail(id)
+        if experience is None:
             raise LookupError(f"no experience {id!r}")
-        return reply(found)
+        return reply(experience)
 
     async def why(request: Request) -> Response:
-        """Return the decisions of a cycle that memory changed, with the experiences that they went by."""
+        """Return the decisions of a cycle that experiences changed, with these experiences."""
         cycle_id = request.path_params["cycle_id"]
-        found = await store().why(cycle_id)
-        if found is None:
+        decisions = await store().why(cycle_id)
+        if decisions is None:
             raise LookupError(f"no cycle {cycle_id!r} on the tape")
-        return reply(found)
+        return reply(decisions)
 
     async def figures(request: Request) -> Response:
-        """Return how many experiences there are, and how many were merged, used, are useless or of strangers."""
+        """Return how many experiences there are, and how many of them are merged, used, useless or untrusted."""
         return reply(await store().figures())
 
     async def transcripts(request: Request, query: TranscriptsQuery) -> Response:
-        """Return the newest entries of transcripts that hold all words of a text."""
+        """Return the newest entries of transcripts that contain all words of a text."""
         if not offers(service.memory, KeepsTranscripts) or not offers(service.memory.transcripts, SearchesTranscripts):
             raise LookupError("this store has no transcripts that can be searched")
-        searched: SearchesTranscripts = service.memory.transcripts
+        archive: SearchesTranscripts = service.memory.transcripts
         name, session = service.agent("").name, query.session or None
-        return reply(await searched.search(name, query.q, query.limit, session=session))
+        return reply(await archive.search(name, query.q, query.limit, session=session))
 
     async def forget(request: Request) -> Response:
-        """Delete one experience for good."""
+        """Delete one experience permanently."""
         id = request.path_params["id"]
         service.demand_open()
-        found = await store().detail(id)
-        if found is None:
+        detail_ = await store().detail(id)
+        if detail_ is None:
             raise LookupError(f"no experience {id!r}")
-        return reply({"forgotten": await answered(store().forget(found.experience.id))})
+        return reply({"forgotten": await in_agent(store().forget(detail_.experience.id))})
 
     async def forget_some(request: Request, body: SelectionBody) -> Response:
-        """Delete all experiences for which everything holds that the body gives."""
+        """Delete all experiences for which every given field of the body holds."""
         service.demand_open()
-        return reply({"forgotten": await answered(store().forget(**msgspec.structs.asdict(body)))})
+        return reply({"forgotten": await in_agent(store().forget(**msgspec.structs.asdict(body)))})
 
     async def import_(request: Request, body: ImportBody) -> Response:
-        """Keep experiences of JSON lines, all or none, untrusted unless `trust` is given; what is here stays."""
+        """Import experiences from JSON lines, all or none; they are untrusted unless `trust` is true. Existing
+        experiences stay."""
         service.demand_open()
-        return reply({"imported": await answered(store().import_(io.StringIO(body.lines), trust=body.trust))})
+        return reply({"imported": await in_agent(store().import_(io.StringIO(body.lines), trust=body.trust))})
 
     return [
         ApiRoute("GET", "/v1/memory/search", search, "read"),

@@ -1,9 +1,10 @@
-"""`/livez`, `/startupz`, `/readyz`, `/metrics`: no I/O; the probes need no token; beside them the hooks.
+"""Probes and metrics: `/livez`, `/startupz`, `/readyz`, `/metrics`; the application has the hooks, too.
 
-Alive means that the event loop answers; ready means that cycles complete, or that a person paused them. A probe is
-answered from timestamps that the work leaves behind, never by asking the work. Where only this machine is listened to,
-requests that do not name it as their host are refused, so that no web page can read them through a browser (DNS
-rebinding). Other machines read the metrics with a token, unless `service.metrics` says otherwise.
+The probes need no token and do no I/O. Alive means that the event loop answers; ready means that cycles complete, or
+that a person paused them. Probes are answered from timestamps that the agent writes, so they never wait for it. If the
+port listens on a loopback address only, requests with another `Host` are refused, so that no web page can read the
+answers through a browser (DNS rebinding). Other machines need a token for the metrics, unless `service.metrics` allows
+them without one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def probes(service: Service, hosts: HostNames, access: Access) -> Starlette:
-    """The application that answers probes and scrapes and takes what is posted to hooks."""
+    """Return the application of probes, metrics and hooks."""
 
     async def metrics(request: Request) -> Response:
         """Return the metrics as Prometheus text, or as OpenMetrics if the client asks for it."""
@@ -60,10 +61,12 @@ def probes(service: Service, hosts: HostNames, access: Access) -> Starlette:
         return _answer(*service.ready())
 
     def at(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
+        """Return the route of an endpoint that checks the host first."""
+
         @wraps(endpoint)
         async def guarded(request: Request) -> Response:
             host = request.headers.get("host")
-            if host is None:  # as HTTP/1.0 allows it: nothing says that it is not a web page's request
+            if host is None:  # allowed by HTTP/1.0; without it a request of a web page cannot be recognized
                 return problem(400, "a request must say which host it is for")
             if hosts.is_open or hosts.is_known(host):
                 return await endpoint(request)

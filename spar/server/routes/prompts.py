@@ -1,4 +1,4 @@
-"""Prompt of a session under `/v1`: what stands in its next request to a model."""
+"""Prompt of a session under `/v1`: the parts of its next request to a model."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from spar.session.preview import prompt_of
 if TYPE_CHECKING:
     from spar.service.app import Service
 
-#: Characters of a message that a prompt is shown for.
+#: Longest message for which a prompt is shown, in characters.
 LONGEST_MESSAGE = 100_000
 
 
 class PromptQuery(Struct, frozen=True):
     """Query of a prompt."""
 
-    message: Annotated[str, Meta(max_length=LONGEST_MESSAGE, description="The message that it would be about.")] = ""
-    full: Annotated[bool, Meta(description="With the texts.")] = False
+    message: Annotated[
+        str, Meta(max_length=LONGEST_MESSAGE, description="The message that the request would be about.")
+    ] = ""
+    full: Annotated[bool, Meta(description="Whether the texts are included.")] = False
 
 
 def prompt_routes(service: Service) -> list[ApiRoute]:
@@ -36,7 +38,7 @@ def prompt_routes(service: Service) -> list[ApiRoute]:
         service.demand_open()
         agent = service.agent("")
         work = prompt_of(agent, request.path_params["session"], query.message, with_text=query.full)
-        found = await on_loop(agent, work, PATIENCE)
-        return Response(mask_json(encode(found).decode()), media_type="application/json")
+        prompt = await on_loop(agent, work, PATIENCE)
+        return Response(mask_json(encode(prompt).decode()), media_type="application/json")
 
     return [ApiRoute("GET", "/v1/sessions/{session:path}/prompt", shown, "read")]

@@ -1,8 +1,9 @@
 """Records that wait for people, under `/v1`: approvals, calls in doubt and dead letters, and the answers to them.
 
-Each kind is listed and shown in one way. An answer names its record by id and carries nothing that is run: the call
-that runs is the one that is kept. The connection says who answered, never the body; on whose word may be said besides.
-An id of a call in doubt has a slash in it and is one segment when that is escaped (`cycle%2Fcall`), but need not be.
+All kinds are listed and shown in the same way. An answer names its record by id; the call that runs is the stored one,
+or the one that an edit replaces it with. The answering person is known from the connection, never from the body; `by`
+may name the person on whose word it was. The id of a call in doubt contains a slash, which may be escaped
+(`cycle%2Fcall`).
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ if TYPE_CHECKING:
 log = get_logger("spar.recovery")
 
 LONGEST_REASON, LONGEST_NAME = 2000, 200
-#: The decisions that a field of a body goes with; a field that does not fit is refused rather than ignored.
+#: The decisions with which a field of a body is allowed; with others it is an error.
 GOES_WITH: dict[str, tuple[str, ...]] = {
     "params": ("edit",),
     "call": ("replace",),
     "grant_for": ("approve",),
     "grant_session": ("approve",),
 }
-#: States in which it is too late for an answer, though nobody gave one; what is pending still is just expiring.
+#: States of an approval that ended without an answer: answered 410. A pending one is about to expire.
 GONE: tuple[ApprovalStatus, ...] = ("pending", "expired", "void")
-#: What can be done about a dead letter, and what the log says then.
+#: The verbs for a dead letter, with the log message of each.
 VERBS = {"retry": "dead letter retried", "drop": "dead letter dropped"}
 
 
 class DecisionBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of a decision on an approval; `digest` is that of the call that was shown."""
+    """Body of a decision on an approval; `digest` is that of the call which was shown to the person."""
 
     digest: str
     decision: Decision
@@ -63,7 +64,7 @@ class DecisionBody(msgspec.Struct, forbid_unknown_fields=True):
     grant_session: bool | None = None
 
     def check(self) -> None:
-        """Raises: ValueError for a field that does not go with the decision, or one that is missing."""
+        """Check the fields. Raises: ValueError for a field that the decision does not allow, or that is missing."""
         for name, decisions in GOES_WITH.items():
             if getattr(self, name) is not None and self.decision not in decisions:
                 raise ValueError(f"{name!r} goes with {decisions[0]!r} only, the decision is {self.decision!r}")
@@ -76,7 +77,7 @@ class DecisionBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AnswerBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of an answer about a call in doubt; `output` is what the call returned, `by` on whose word."""
+    """Body of an answer about a call in doubt; `output` is the call's value, `by` the person on whose word it is."""
 
     answer: Answer
     output: Any | UnsetType = UNSET
@@ -84,7 +85,7 @@ class AnswerBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
     def check(self) -> None:
-        """Raises: ValueError for a field that does not go with the answer, or is too long."""
+        """Check the fields. Raises: ValueError for one that the answer does not allow, or that is too long."""
         if self.output is not UNSET and self.answer != "done":
             raise ValueError(f"'output' goes with 'done' only, the answer is {self.answer!r}")
         _check_length("by", self.by, LONGEST_NAME)
@@ -105,21 +106,21 @@ class ApprovalsQuery(msgspec.Struct, frozen=True):
 class DoubtsQuery(msgspec.Struct, frozen=True):
     """Query of a list of calls in doubt."""
 
-    status: Annotated[Literal["open", "all"], Meta(description="`all`: also those that are answered.")] = "open"
+    status: Annotated[Literal["open", "all"], Meta(description="`all`: also the answered ones.")] = "open"
 
 
 class Shown:
-    """One record of a kind, with `text` for people.
+    """Handler that shows one record of a kind, with `text` for people.
 
     Args:
-        find: Returns the record with an id or a unique beginning of one. Raises: LookupError that says which there are.
+        find: Returns the record of an id or a unique beginning of one. Raises: LookupError that names the known ids.
     """
 
     def __init__(self, kind: ReviewKind, find: Callable[[str], Awaitable[Any]]) -> None:
         self._kind, self._find = kind, find
 
     def route(self, ids: str = "id") -> ApiRoute:
-        """Return the route of one record. Args: ids: the path parameter that takes an id."""
+        """Return the route of one record. Args: ids: the path parameter of the id, with its type."""
         return ApiRoute("GET", f"{self._kind.path}/{{{ids}}}", self.one, "read")
 
     async def one(self, request: Request) -> Response:
@@ -127,9 +128,9 @@ class Shown:
         return await self.shown(await self._find(request.path_params["id"]))
 
     async def shown(self, record: Any) -> Response:
-        """Return a record with `text`, the text to show to a person, rendered here from what is kept.
+        """Return a record with `text`, its rendering for a person.
 
-        It may be megabytes long: rendering it must not keep the probes waiting.
+        The text may be megabytes long, so a thread renders it: the probes must not wait.
         """
         text = await to_thread.run_sync(self._kind.full, record, datetime.now(UTC))
         return reply({**asdict(record), "text": text})
@@ -146,25 +147,25 @@ def approval_routes(service: Service) -> list[ApiRoute]:
         return await on_loop(agent, question(approver), PATIENCE)
 
     async def listed(request: Request, query: ApprovalsQuery) -> Response:
-        """List the records of a status; without one, those that wait for an answer."""
+        """List the records of a status; default: those that wait for an answer."""
         return reply(await ask(lambda approver: approver.list(None if query.status == "all" else query.status)))
 
     async def decide(request: Request, body: DecisionBody) -> Response:
-        """Decide on a call that waits for approval."""
+        """Decide about a call that waits for approval."""
         body.check()
-        asked = await ask(lambda approver: approver.get(request.path_params["id"]))
-        told = {"tool": asked.call.tool, "digest": body.digest, "reason": body.reason, "grant_for": body.grant_for}
-        refine(action=f"approval.{body.decision}", subject=asked.id,
-               detail={name: value for name, value in told.items() if value})  # fmt: skip
+        record = await ask(lambda approver: approver.get(request.path_params["id"]))
+        detail = {"tool": record.call.tool, "digest": body.digest, "reason": body.reason, "grant_for": body.grant_for}
+        refine(action=f"approval.{body.decision}", subject=record.id,
+               detail={name: value for name, value in detail.items() if value})  # fmt: skip
         more = {} if body.grant_session is None else {"grant_session": body.grant_session}
         try:
             return await approvals.shown(await ask(lambda approver: approver.decide(
-                asked.id, body.digest, body.decision, by=peer_of(request), reason=body.reason, params=body.params,
+                record.id, body.digest, body.decision, by=peer_of(request), reason=body.reason, params=body.params,
                 call=body.call, grant_for=body.grant_for, **more,
             )))  # fmt: skip
         except DecidedError as error:
-            now = await ask(lambda approver: approver.get(asked.id))
-            return problem(410 if now.status in GONE else 409, str(error))
+            latest = await ask(lambda approver: approver.get(record.id))
+            return problem(410 if latest.status in GONE else 409, str(error))
 
     async def grants(request: Request) -> Response:
         """List the grants in force."""
@@ -211,7 +212,7 @@ def recovery_routes(service: Service) -> list[ApiRoute]:
         return await ask(lambda agent, journal: agent.recovery.letters.list())
 
     async def listed_doubts(request: Request, query: DoubtsQuery) -> Response:
-        """List the records of a status; without one, those that wait for an answer."""
+        """List the records of a status; default: those that wait for an answer."""
         return reply(await ask(lambda agent, journal: journal.doubts(agent.name, is_open=query.status == "open")))
 
     async def listed_letters(request: Request) -> Response:
@@ -219,13 +220,13 @@ def recovery_routes(service: Service) -> list[ApiRoute]:
         return reply(await list_letters())
 
     async def resolve(request: Request, body: AnswerBody) -> Response:
-        """Say what became of a call; a header `Idempotency-Key` makes a repeated answer safe."""
+        """Answer what became of a call in doubt. With a header `Idempotency-Key` the same answer may be repeated."""
         body.check()
         doubt = await find_doubt(request.path_params["id"])
         output = None if body.output is UNSET else body.output
         by = f"{peer_of(request)} for {body.by}" if body.by else peer_of(request)
-        told = {"answer": body.answer, "by": body.by, "reason": body.reason, "repeated": doubt.answer is not None}
-        refine(subject=doubt.id, detail={name: value for name, value in told.items() if value})
+        detail = {"answer": body.answer, "by": body.by, "reason": body.reason, "repeated": doubt.answer is not None}
+        refine(subject=doubt.id, detail={name: value for name, value in detail.items() if value})
         try:
             if doubt.answer is None:
                 await ask(lambda agent, journal: agent.recovery.doubts.resolve(
@@ -234,15 +235,17 @@ def recovery_routes(service: Service) -> list[ApiRoute]:
                 log.info("call in doubt answered", agent=service.agent("").name, id=doubt.id, tool=doubt.call.tool,
                          answer=body.answer, by=by, reason=body.reason)  # fmt: skip
                 return await doubts.shown(await find_doubt(doubt.id))
-        except ConflictError:  # somebody was faster
+        except ConflictError:  # another answer was faster
             doubt = await find_doubt(doubt.id)
         is_same = (doubt.answer, doubt.answered_by, doubt.output) == (body.answer, by, output)
-        if is_same and "idempotency-key" in request.headers:  # sent again, because its answer did not arrive
+        if (
+            is_same and "idempotency-key" in request.headers
+        ):  # repeated by a client that did not receive the first response
             return await doubts.shown(doubt)
         return problem(409, answered(doubt))
 
     async def settle_letter(request: Request) -> Response:
-        """Try a dead letter again (`retry`), or end it for good (`drop`)."""
+        """Try a dead letter again (`retry`), or end it permanently (`drop`)."""
         id, verb = request.path_params["id"], request.path_params["verb"]
         if verb not in VERBS:
             raise LookupError(f"no verb {verb!r}; known: {', '.join(VERBS)}")

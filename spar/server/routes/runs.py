@@ -1,7 +1,7 @@
-"""Runs under `/v1`: give one, ask after it, wait for it, follow it, call it off.
+"""Runs under `/v1`: submit, list, show, wait, follow, abort, give feedback.
 
-A run is followed as server-sent events (`spar.server.event_streams`); the stream ends after the terminal event. The
-run's own record is the buffer.
+The events of a run are streamed as server-sent events (`spar.server.event_streams`). The stream ends after the terminal
+event; the record of the run is its buffer.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from spar.runs.run_events import RunEvent
     from spar.service.app import Service
 
-#: Who may follow runs at once: a fifth of all connections that the server takes.
+#: Clients that may follow runs at once: a fifth of all connections of the server.
 FOLLOWERS = 50
-#: Runs of one list.
+#: Runs in one list.
 LONGEST_LIST = 1_000
-#: Seconds that calling a run off may take: its phase ends, or is left behind.
+#: Seconds that an abort may take: the running phase ends first, or is abandoned.
 ABORT_WITHIN = 120.0
-#: States in which the agent knows also the runs of earlier processes.
+#: States in which the agent also knows the runs of earlier processes.
 KNOWING = ("running", "pausing", "paused")
 
 
@@ -56,9 +56,10 @@ class RunEventsQuery(msgspec.Struct, frozen=True):
 
 
 class RunBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of a submission; `mode` says what becomes of it while its session is busy.
+    """Body of a submission.
 
-    `output` is a JSON schema of the answer, `options` are its `model instructions thinking timeout verbose`.
+    `mode` is the queue mode while the session is busy, `output` a JSON schema of the answer, and `options` may have
+    `model`, `instructions`, `thinking`, `timeout` and `verbose`.
     """
 
     message: str
@@ -83,7 +84,7 @@ def run_routes(service: Service) -> list[ApiRoute]:
     async def submit(request: Request, body: RunBody) -> Response:
         """Accept a message and return its receipt.
 
-        A header `traceparent` is linked to the traces of the run.
+        The traces of the run link to a header `traceparent`.
         """
         agent = service.agent("")
         origin = origin_of(request)
@@ -94,7 +95,7 @@ def run_routes(service: Service) -> list[ApiRoute]:
                 body.message, session=body.session, mode=body.mode, idempotency_key=body.idempotency_key,
                 output=body.output, options=body.options, origin=origin,
             )  # fmt: skip
-            if tracer is not None and parent:  # before its first cycle can end: nothing was awaited in between
+            if tracer is not None and parent:  # no await since submit, so the first cycle of the run cannot have ended
                 tracer.linked(receipt.run_id, parent)
             return receipt
 
@@ -112,12 +113,12 @@ def run_routes(service: Service) -> list[ApiRoute]:
     async def wait(request: Request, query: WaitQuery) -> Response:
         """Wait for a run and return its status."""
         agent = service.agent("")
-        return reply(await known(agent, agent.wait(_run_of(request), query.timeout), query.timeout + PATIENCE))
+        return reply(await about_run(agent, agent.wait(_run_of(request), query.timeout), query.timeout + PATIENCE))
 
     async def status(request: Request) -> Response:
         """Return the status of a run."""
         agent = service.agent("")
-        return reply(await known(agent, agent.wait(_run_of(request), 0), PATIENCE))
+        return reply(await about_run(agent, agent.wait(_run_of(request), 0), PATIENCE))
 
     async def abort(request: Request) -> Response:
         """End a run and return its status."""
@@ -128,12 +129,12 @@ def run_routes(service: Service) -> list[ApiRoute]:
                 await agent.abort(run_id)
             return await agent.wait(run_id, 0)
 
-        return reply(await known(agent, work(), ABORT_WITHIN))
+        return reply(await about_run(agent, work(), ABORT_WITHIN))
 
     async def feedback(request: Request, body: FeedbackBody) -> Response:
-        """Take a word on a run, or a cycle, that has ended; it is on disk when this answers."""
+        """Store feedback on a run, or a cycle, that has ended; it is on disk when this answers."""
         agent, run_id = service.agent(""), _run_of(request)
-        await known(agent, agent.feedback(run_id, body.good, body.why), PATIENCE)
+        await about_run(agent, agent.feedback(run_id, body.good, body.why), PATIENCE)
         return reply({"run_id": run_id, "good": body.good})
 
     async def events(request: Request, query: RunEventsQuery) -> Response:
@@ -141,7 +142,7 @@ def run_routes(service: Service) -> list[ApiRoute]:
         nonlocal following
         agent, run_id = service.agent(""), _run_of(request)
         stream = agent.core.events.run(run_id, after=after_of(request, query.after) or 0)
-        await known(agent, agent.wait(run_id, 0), PATIENCE)  # says at once that there is no such run
+        await about_run(agent, agent.wait(run_id, 0), PATIENCE)  # raises at once for an unknown run
         if following >= FOLLOWERS:
             raise TransientError(f"{following} clients follow runs already; try again later")
         following += 1
@@ -163,10 +164,10 @@ def run_routes(service: Service) -> list[ApiRoute]:
     ]
 
 
-async def known(agent: Blockable, work: Coroutine[Any, Any, Any], patience: float) -> Any:
-    """Return the answer to a question about a run.
+async def about_run(agent: Blockable, work: Coroutine[Any, Any, Any], patience: float) -> Any:
+    """Return the result of work on a run.
 
-    Raises: TransientError where only an agent that runs could know it; LookupError.
+    Raises: LookupError for an unknown run; TransientError instead, while the agent does not know all its runs.
     """
     try:
         return await on_loop(agent, work, patience)

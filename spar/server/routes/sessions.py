@@ -1,6 +1,6 @@
-"""Sessions under `/v1`: list and show them, set their titles and defaults, begin them anew, forget them.
+"""Sessions under `/v1`: list, show, change titles and defaults, reset, forget.
 
-A key with a slash in it is one segment when that is escaped, but need not be.
+A slash in the key of a session may be escaped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spar.session.control.session_control import LARGEST_PAGE, USUAL_PAGE, Sessi
 if TYPE_CHECKING:
     from spar.service.app import Service
 
-#: Seconds that a reset or a forgetting may take: a run in hand ends first.
+#: Seconds that resetting or forgetting may take: a running run ends first.
 LONG_WITHIN = 120.0
 
 
@@ -29,11 +29,11 @@ class SessionsQuery(msgspec.Struct, frozen=True):
     """Query of a list of sessions."""
 
     limit: Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="How many.")] = USUAL_PAGE
-    after: Annotated[str, Meta(description="Those behind this place: the `next` of the page before.")] = ""
+    after: Annotated[str, Meta(description="The place where the page begins: `next` of the page before.")] = ""
 
 
 class SessionBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of a change: a title, and options of the session's runs by name; null takes an option back."""
+    """Body of a change: a title, and default options of the session's runs by name; null removes an option."""
 
     title: str | UnsetType = UNSET
     defaults: dict[str, Any] | UnsetType = UNSET
@@ -43,7 +43,7 @@ def session_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of sessions."""
 
     async def sessions(request: Request, query: SessionsQuery) -> Response:
-        """List the sessions, the one that was used last first; `next` is the place where the next page begins."""
+        """List the sessions, the last used one first; `next` is the place where the next page begins."""
         agent = service.agent("")
         return reply(await on_loop(agent, agent.session_control.list(query.limit, query.after), PATIENCE))
 
@@ -53,7 +53,7 @@ def session_routes(service: Service) -> list[ApiRoute]:
         return reply(await on_loop(agent, agent.session_control.show(_key(request)), PATIENCE))
 
     async def change(request: Request, body: SessionBody) -> Response:
-        """Set the title or defaults of a session and return it; a default that is null is taken back."""
+        """Set the title or the defaults of a session and return it; null removes a default."""
         agent = service.agent("")
         title = None if body.title is UNSET else body.title
         defaults = None if body.defaults is UNSET else body.defaults
@@ -68,7 +68,7 @@ def session_routes(service: Service) -> list[ApiRoute]:
         return reply(await on_loop(agent, work, LONG_WITHIN))
 
     async def forget(request: Request) -> Response:
-        """Delete what is kept of a session: transcript, cycles, runs, workspace, and the session itself."""
+        """Delete a session with its transcript, cycles, runs and workspace."""
         agent = service.agent("")
         work = agent.session_control.forget(_key(request), peer_of(request))
         return reply({"deleted": await on_loop(agent, work, LONG_WITHIN)})

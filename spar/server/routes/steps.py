@@ -1,4 +1,4 @@
-"""Input of a step as JSON: the output of the step before, or calls as models and documents write them."""
+"""Input of a step as JSON: the output of the step before, or calls in the form that models write."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import msgspec
 
 from spar.types import Action, ActionResult, Call, Perception, replace
 
-#: What each phase takes.
+#: The type of each phase's input.
 KINDS: Mapping[str, Any] = {"plan": list[Perception], "act": Action, "reflect": ActionResult}
 
 
 def step_input(phase: str, value: Any) -> Any:
-    """Return what a phase is to work on.
+    """Return the input of a phase.
 
-    Args: value: JSON; for act an action, a list of calls or one call; each call in its fields or on the wire
-        (`{"_tool": …}`).
-    Raises: ValueError that says where and what does not fit.
+    Args: value: JSON value; for act an action, a list of calls or one call; each call with its fields or in the form
+        of models (`{"_tool": …}`).
+    Raises: ValueError that names the wrong place.
     """
     try:
         return _action(value) if phase == "act" else msgspec.convert(value, KINDS[phase])

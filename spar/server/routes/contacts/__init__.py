@@ -1,6 +1,6 @@
-"""Handlers about those who talk with the agent, and programs that ask it.
+"""Handlers about channels, people and programs that communicate with the agent.
 
-channels   channels below `/v1`, and the messages that they could not deliver
-senders    senders of messages below `/v1`: list, pair, allow, deny, forget
-tokens     tokens of programs below `/v1`: make, list, revoke
+channels   channels, the messages that they could not deliver, and notifiers
+senders    senders of messages: list, pair, allow, deny, forget
+tokens     access tokens of programs: create, list, revoke
 """

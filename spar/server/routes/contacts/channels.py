@@ -1,4 +1,4 @@
-"""Channels under `/v1`: how each is doing, the messages that it could not deliver, and what becomes of those."""
+"""Channels and notifiers under `/v1`: their states, undelivered messages and what to do with them, test notices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spar.service.app import Service
 
 
-#: Seconds that a test of a notifier may take.
+#: Longest duration of a test of a notifier, in seconds.
 LONGEST_TEST = 120.0
 
 
@@ -22,15 +22,15 @@ def channel_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of channels."""
 
     async def channels(request: Request) -> Response:
-        """List the channels by name, each with how it receives and sends."""
+        """List the channels by name, each with the state of receiving and sending."""
         return reply(service.agent("").channels.snapshot())
 
     async def undelivered(request: Request) -> Response:
-        """List messages that could not be delivered: `failed` ones were put aside, `waiting` ones are tried again."""
+        """List messages that could not be delivered: `failed` ones are not tried again, `waiting` ones are."""
         return reply(service.agent("").channels.undelivered())
 
     async def act_on(request: Request) -> Response:
-        """Have a message that was put aside tried again (`ID:retry`), or forget it (`ID:drop`)."""
+        """Try a failed message again (`ID:retry`), or delete it (`ID:drop`)."""
         id, _, verb = request.path_params["target"].rpartition(":")
         agent = service.agent("")
         verbs = {"retry": agent.channels.retry, "drop": agent.channels.drop}
@@ -43,11 +43,11 @@ def channel_routes(service: Service) -> list[ApiRoute]:
         return reply(await on_loop(agent, work(), PATIENCE))
 
     async def notifiers(request: Request) -> Response:
-        """List the notifiers of alerts: how many notices each has sent, and how many wait."""
+        """List the notifiers of alerts, with the numbers of notices that each has sent and that wait."""
         return reply(service.notices.snapshot() if service.notices is not None else [])
 
     async def try_notifier(request: Request) -> Response:
-        """Send a test through a notifier (`NAME:test`), now; `error` says what was wrong, "" for nothing."""
+        """Send a test notice through a notifier now (`NAME:test`); `error` is "" if it was sent."""
         name, _, verb = request.path_params["target"].rpartition(":")
         if verb != "test" or service.notices is None:
             raise LookupError(f"no verb {verb!r}; known: test" if verb != "test" else "no notifiers are configured")

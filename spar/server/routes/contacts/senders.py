@@ -1,4 +1,4 @@
-"""Senders of messages under `/v1`: list them, pair one by its code, allow, deny and forget them by name."""
+"""Senders of messages under `/v1`: list them, pair one by its code; allow, deny and forget one by name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SendersQuery(msgspec.Struct, frozen=True):
 
 
 class PairBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of a pairing: the code that the sender was told, who it is, and how far its text is trusted."""
+    """Body of a pairing: the code that the sender received, the person's name, and the trust in its text."""
 
     code: str
     person: str = ""
@@ -38,7 +38,7 @@ class PairBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AllowBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body that lets a sender in by name."""
+    """Body that allows a sender by name."""
 
     sender: str
     person: str = ""
@@ -59,7 +59,7 @@ def sender_routes(service: Service) -> list[ApiRoute]:
         return reply(await on_loop(agent, question(agent.senders), PATIENCE))
 
     async def senders(request: Request, query: SendersQuery) -> Response:
-        """List the senders that settings name or that were met."""
+        """List the senders that the settings name or that have written."""
 
         async def work(known: Senders) -> Any:
             return known.list(query.status)
@@ -67,25 +67,25 @@ def sender_routes(service: Service) -> list[ApiRoute]:
         return await ask(work)
 
     async def pair(request: Request, body: PairBody) -> Response:
-        """Let the sender in that was told a code."""
+        """Allow the sender that received a code."""
         refine(subject=body.person, detail={"trust": body.trust})
         by = peer_of(request)
         return await ask(lambda known: known.pair(body.code, person=body.person, trust=body.trust, by=by))
 
     async def allow(request: Request, body: AllowBody) -> Response:
-        """Let a sender in, without a code."""
+        """Allow a sender by name, without a code."""
         refine(subject=body.sender, detail={"trust": body.trust, "person": body.person})
         by = peer_of(request)
         return await ask(lambda known: known.allow(body.sender, person=body.person, trust=body.trust, by=by))
 
     async def deny(request: Request, body: SenderBody) -> Response:
-        """Never listen to a sender, nor answer it."""
+        """Ignore all messages of a sender."""
         refine(subject=body.sender)
         by = peer_of(request)
         return await ask(lambda known: known.deny(body.sender, by=by))
 
     async def forget(request: Request, body: SenderBody) -> Response:
-        """Forget what was decided about a sender."""
+        """Delete the decision about a sender."""
         refine(subject=body.sender)
         return await ask(lambda known: known.forget(body.sender))
 

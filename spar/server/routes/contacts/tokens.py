@@ -1,4 +1,4 @@
-"""Tokens of programs under `/v1`: make one, list them, revoke one."""
+"""Access tokens of programs under `/v1`: create, list, revoke."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body that makes a token: its name, its rights, and for how many days it is good; without `days` until it is
-    revoked."""
+    """Body that creates a token: its name, its scopes, and its validity in days (null: until it is revoked)."""
 
     name: str
     scopes: Annotated[list[Scope], Meta(min_length=1, max_length=20)]
@@ -33,17 +32,17 @@ def token_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of tokens."""
 
     async def tokens(request: Request) -> Response:
-        """List the tokens: all but themselves."""
+        """List the tokens, without their secret texts."""
         return reply(await on_loop(service.agent(""), service.tokens.list(), PATIENCE))
 
     async def create(request: Request, body: TokenBody) -> Response:
-        """Make a token and return it; it is told to nobody again."""
+        """Create a token and return its text, which cannot be read again."""
         refine(subject=body.name, detail={"scopes": body.scopes, "days": body.days})
         work = service.tokens.create(body.name, body.scopes, days=body.days, by=peer_of(request))
         return reply(await on_loop(service.agent(""), work, PATIENCE), 201)
 
     async def revoke(request: Request) -> Response:
-        """Revoke a token: it is good for nothing any more, and streams that it has opened end."""
+        """Revoke a token: it becomes invalid, and the streams that it has opened end."""
         work = service.tokens.revoke(request.path_params["name"])
         return reply(await on_loop(service.agent(""), work, PATIENCE))
 

@@ -1,5 +1,5 @@
 """Handlers about perception.
 
-incidents  incidents below `/v1`: list, show, close
-learning   examples that the pipeline learns from, below `/v1`
+incidents  incidents: list, show, close
+learning   examples that the sense pipeline learns from: list, teach, forget, try
 """

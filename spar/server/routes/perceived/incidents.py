@@ -1,4 +1,4 @@
-"""Incidents under `/v1`: those that are known, one whole, and closing one on the word of a person."""
+"""Incidents under `/v1`: list them, show one in full, close one for a person."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = get_logger("spar.incidents")
 
-#: Incidents of one answer.
+#: Incidents in one answer.
 MOST = 1_000
 
 
@@ -35,7 +35,7 @@ class IncidentsQuery(Struct, frozen=True):
 def incident_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of incidents."""
 
-    def kept() -> IncidentsKept:
+    def store() -> IncidentsKept:
         agent = service.agent("")
         sense = agent.setup.modules["sense"].part
         if not offers(sense, KeepsIncidents):
@@ -43,27 +43,27 @@ def incident_routes(service: Service) -> list[ApiRoute]:
         return sense.incidents
 
     def named(id: str) -> Incident:
-        for incident in kept().list():
+        for incident in store().list():
             if incident.id.casefold() == id.casefold():
                 return incident
-        known = ", ".join(incident.id for incident in kept().list()[-5:]) or "none"
+        known = ", ".join(incident.id for incident in store().list()[-5:]) or "none"
         raise LookupError(f"no incident {id[:100]!r}; the last are: {known}")
 
     async def listed(request: Request, query: IncidentsQuery) -> Response:
-        """List incidents, newest first, in short."""
-        found = [incident for incident in kept().list() if query.state in ("all", incident.state)]
-        return reply([summary_of(incident) for incident in found[::-1][: query.limit]])
+        """List incidents in short form, newest first."""
+        selected = [incident for incident in store().list() if query.state in ("all", incident.state)]
+        return reply([summary_of(incident) for incident in selected[::-1][: query.limit]])
 
     async def one(request: Request) -> Response:
-        """Return one incident whole: what belongs to it, what happened to it and why, which cycles dealt with it."""
+        """Return one incident in full: its perceptions, its history with reasons, and the cycles that handled it."""
         return reply(to_builtins(named(request.path_params["id"])))
 
     async def close(request: Request) -> Response:
-        """Have an incident closed with the next cycle; 409 when it is closed already."""
+        """Close an incident in the next cycle; 409 if it is closed already."""
         incident, by = named(request.path_params["id"]), peer_of(request)
 
         async def work() -> Any:
-            return kept().ask_closing(incident.id, by)
+            return store().ask_closing(incident.id, by)
 
         try:
             closing = await on_loop(service.agent(""), work(), PATIENCE)

@@ -1,4 +1,4 @@
-"""Examples of intents and kinds under `/v1`: list it, try it, teach an example, forget one."""
+"""Examples of intents and kinds under `/v1`: list, teach and forget examples, try a text."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class ForgetBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TryBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body with a text to be read."""
+    """Body with a text to classify."""
 
     text: str
 
 
 def learning_routes(service: Service) -> list[ApiRoute]:
-    """Return the routes of what is learnt from examples."""
+    """Return the routes of learning from examples."""
 
     async def ask(question: Callable[[Learns], Coroutine[Any, Any, Any]]) -> Response:
         agent = service.agent("")
@@ -51,7 +51,7 @@ def learning_routes(service: Service) -> list[ApiRoute]:
         return reply(await on_loop(agent, question(sense), PATIENCE))
 
     async def examples(request: Request) -> Response:
-        """List the labels that are known, and the examples that people taught."""
+        """List the known labels, and the examples that people taught."""
 
         async def work(sense: Learns) -> Any:
             return sense.taught()
@@ -59,7 +59,7 @@ def learning_routes(service: Service) -> list[ApiRoute]:
         return await ask(work)
 
     async def teach(request: Request, body: TeachBody) -> Response:
-        """Teach an example: from now on such a text has this intent, or this kind."""
+        """Teach an example: from now on similar texts have this intent, or this kind."""
         refine(subject=body.label, detail={"what": body.what})
         by = peer_of(request)
         return await ask(lambda sense: sense.teach(body.what, body.text, body.label, by=by))
@@ -71,7 +71,7 @@ def learning_routes(service: Service) -> list[ApiRoute]:
         return await ask(lambda sense: sense.unteach(body.id, by=by))
 
     async def attempt(request: Request, body: TryBody) -> Response:
-        """Return what a text would be read as; nothing is kept."""
+        """Return how a text would be classified; nothing is stored."""
 
         async def work(sense: Learns) -> Any:
             return sense.read(body.text)
