@@ -252,7 +252,7 @@ class Lifespan:
             await opening.close(CLOSE_WITHIN)
             await self._open_in_time(opening, self._setup.modules)
         finally:
-            self._holding.let_go()
+            self._holding.resume()
 
     async def exchange(self, parts: Mapping[str, Any]) -> None:
         """Put other modules in the place of today's. Raises what opening raises; all is then as before."""

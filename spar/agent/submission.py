@@ -112,12 +112,12 @@ class Submission:
             if (receipt := self._accepted(key)) is not None:  # time has passed
                 return receipt
         origin = origin or _UNKNOWN  # never what attributes say: anybody may have written them
-        perception = await self._commands.taken(perception, origin)
+        perception = await self._commands.marked(perception, origin)
         if is_command(perception):
             return await self._take_command(perception, key)
         await check_message(self._setup, options, perception)
         self._demand_room(perception.session)
-        with self._records.forgetting.coming(perception.session):
+        with self._records.forgetting.accepting(perception.session):
             return await self._take(perception, mode, key, options, origin)
 
     async def _take(self, perception: Perception, mode: QueueMode, key: str | None, options: RunOptions,
@@ -204,7 +204,7 @@ class Submission:
             for gone in session.inbox.make_room(cap, is_summed_up=is_summed_up):
                 self._drop(gone, cap, "what it said is summed up for the next run" if is_summed_up else "it went")
             if not session.is_busy:
-                session.rehouse()
+                session.requeue_steers()
         if mode == "interrupt" and (superseded := session.inbox.take_superseded()) is not None:
             self._runs.end(superseded, End("error", "superseded"))
         is_busy = session.is_busy

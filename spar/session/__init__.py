@@ -1,13 +1,13 @@
-"""Sessions: one loop for each, with its messages and its run.
+"""Sessions: each runs its own loop, and has its own messages and at most one run at a time.
 
-session        one session: its life, cycle after cycle, and when the next one comes
-cycles         opens the cycles of a session, and sees to what follows from the end of each
-work           the work of a session: its run, what waits, and which comes next
-sessions       starts and ends the sessions of an agent
+session        one session: its loop of cycles and the waits between them
+cycles         the cycles of one session: their start, their hooks, and the steps after their end
+work           the work of one session: its current run, its queues, and the choice of the next work
+sessions       the sessions of one agent: their start, their end, and the slots of their runs
 parts          the parts of an agent that its sessions share
-holding        holds sessions between two cycles while modules are exchanged
-phases         calls the four modules in a session, with their contexts and hooks
-preview        shows what stands in a session's next request to a model
-session_hooks  calls the hooks at the beginning and the end of sessions
-control/       what people do with sessions: find, set, begin anew, stop
+holding        a gate that stops sessions between two cycles while modules are replaced
+phases         the calls of the four modules in one session, with their contexts
+preview        a preview of a session's next request to a model
+session_hooks  the hooks at the start and the end of sessions
+control/       operations of people on sessions: list, change, reset, stop, delete
 """

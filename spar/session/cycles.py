@@ -1,4 +1,4 @@
-"""The cycles of one session: how each is opened, what hooks say of it, and what follows from its end."""
+"""The cycles of one session: their start, the hooks about them, and the steps that follow their end."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from spar.types import Action, ActionResult, Fault
 
 log = get_logger("spar.lane")
 
-#: Seconds after which a run that waits for a provider is planned again at the latest.
+#: The longest wait (seconds) of a run for a provider before it is planned again.
 LONGEST_DEFERRAL = 300.0
-#: How a run ends about whose last cycle nothing can be said.
+#: The end of a run when the verdict on its last cycle raised an exception.
 _UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 
 
 class SessionCycles(SessionWork):
-    """A session as its loop knows it: it gives the loop its cycles, and sees to what follows from them."""
+    """Session as its `Loop` sees it: it starts cycles, answers the loop's questions about them, and handles their
+    end."""
 
     __slots__ = ("_messages", "ended", "last_completed", "loop", "modules", "rests_until", "stop_reason")
 
@@ -44,31 +45,35 @@ class SessionCycles(SessionWork):
     def __init__(self, parts: SessionParts, key: str) -> None:
         super().__init__(parts, key)
         core, setup = parts.core, parts.setup
-        #: The run that has ended in the last cycle, until people have been told; its messages, for hooks.
+        #: The run that the last cycle ended, until its answer was sent; and its messages for the hooks at `after_run`.
         self.ended: tuple[Run, End] | None = None
         self._messages: tuple[dict[str, Any], ...] = ()
         self.last_completed = core.clock.monotonic()
         self.rests_until: float | None = None
         self.stop_reason = ""
-        self.modules = setup.modules  # those that its cycle in hand works with
+        self.modules = setup.modules  # those of the current cycle
         self.phases = SessionPhases(self)
         self.loop = Loop(self, self.runner, setup.steps, core.events, core.hooks, core.clock,
                          plan_when_idle=setup.plan_when_idle)  # fmt: skip
 
-    # -- its beginning
+    # -- the start of a cycle
 
     def change_over(self) -> None:
-        """Work with the modules and the terms that are in force now."""
+        """Use the modules, timeouts and settings that are in force now."""
         self.modules = self.parts.setup.modules
         self.loop.steps, self.loop.plan_when_idle = self.parts.setup.steps, self.parts.setup.plan_when_idle
 
     def opened(self, *, is_stepped: bool = False) -> Cycle:
+        """Return a new cycle. It takes the next interrupted work, if there is any.
+
+        Args: is_stepped: a person runs the phases one by one.
+        """
         core, parts = self.core, self.parts
         if self.modules is not parts.setup.modules or self.loop.steps is not parts.setup.steps:
             self.change_over()
         piece = None if is_stepped or not self.interrupted.number else self.next_interrupted()
         run = self.run
-        if piece is not None:  # it has a cycle of its own, which is no part of the run in hand
+        if piece is not None:  # interrupted work gets its own cycle, outside the current run
             run = piece.run
             self.interrupted.take(piece)
             parts.recovery.suspects.tries(piece)
@@ -82,7 +87,7 @@ class SessionCycles(SessionWork):
         return cycle
 
     async def may_begin(self, run: Run, cycle: Cycle) -> bool:
-        """Return whether no hook is against a run that begins; one that is ends it."""
+        """Return whether the hooks at `before_run` allow a new run. A refused run is ended here."""
         if not self.core.hooks.used:
             return True
         await self.parts.session_hooks.run_begins(self.key)
@@ -93,14 +98,14 @@ class SessionCycles(SessionWork):
         return True
 
     async def _end_now(self, run: Run, end: End) -> None:
-        """End a run in the middle of a cycle."""
+        """End a run before its cycle has ended."""
         await self.parts.recovery.ends.keep(run, end)
         self.parts.runs.end(run, end)
 
-    # -- what hooks and modules say of it
+    # -- hooks and modules
 
     async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
-        """Return what the hooks at a point say, their faults reported; None where nobody is asked."""
+        """Run the hooks at a point, report their errors, and return the outcome; None without hooks at that point."""
         hooks = self.core.hooks
         if point not in hooks.used:
             return None
@@ -110,7 +115,10 @@ class SessionCycles(SessionWork):
         return outcome
 
     async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
-        """Return what the hooks at a point make of a value. Raises: Skip when one of them is against it."""
+        """Return a value after the hooks at a point have seen, and perhaps replaced, it.
+
+        A hook may also end the run. Raises: Skip when a hook denies the value.
+        """
         outcome = await self._consult(point, cycle, value)
         if outcome is None:
             return value
@@ -129,10 +137,12 @@ class SessionCycles(SessionWork):
         return outcome.value if point in REWRITABLE else value
 
     def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
+        """Report the failure of a phase."""
         self.parts.reports.phase_failed(cycle, fault, error, policy)
 
     def salvage(self, action: Action) -> ActionResult | None:
-        """Return what the actor knows of an action that was cut off, if it can tell."""
+        """Return the result, as far as the actor has it, of an action that was interrupted; None if the actor cannot
+        tell."""
         module = self.modules["act"]
         try:
             known = module.part.interrupted(action.id) if offers(module.part, TellsInterrupted) else None
@@ -142,28 +152,28 @@ class SessionCycles(SessionWork):
             return None
 
     def begin(self, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
-        """Run work while it does not turn; `done(error)` is called at its end."""
+        """Run the session's task `work`. `done(error)` is called when the task ends."""
         with self.parts.requests.inside():
             self.runner.start(work, done)
 
     def cut(self, reason: str) -> None:
-        """Cancel the phase in hand; its cycle is recorded as interrupted."""
+        """Cancel the current phase. The cycle is recorded as interrupted."""
         self.stop_reason = reason
         self.runner.cancel()
 
-    # -- its end
+    # -- the end of a cycle
 
     def closed(self, cycle: Cycle) -> None:
-        """See to everything that follows from a cycle's end.
+        """Do everything that follows the end of a cycle: statistics, records, the verdict on its run, and
+        `LoopCompleted`.
 
-        Each consequence is guarded by itself: what one of them runs into is reported, and the others come all the same,
-        the end of the run and `LoopCompleted` among them.
+        Each step is guarded by itself: an exception in one step is reported, and all other steps still happen.
         """
         core, parts, guarded = self.core, self.parts, self.parts.reports.guarded
         if self.stop_reason:
             cycle.is_cut = True
         if cycle.is_cut or cycle.faults:
-            guarded(cycle, self._broken_off, cycle)
+            guarded(cycle, self._close_interrupted, cycle)
         if armed:
             crashpoint("cycle.closing")
         monotonic = self.loop.monotonic
@@ -203,15 +213,16 @@ class SessionCycles(SessionWork):
         if parts.holding.awaited:
             parts.holding.left(self)
 
-    def _broken_off(self, cycle: Cycle) -> None:
-        """Nothing further comes of a plan that is still being written; what was done of the action is not forgotten."""
+    def _close_interrupted(self, cycle: Cycle) -> None:
+        """Close an unfinished plan, and get the result of an interrupted action from the actor."""
         if isinstance(cycle.action, OpenPlan):
             cycle.action.close()
         if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
             cycle.result = self.salvage(cycle.written_action)
 
     def _is_put_back(self, cycle: Cycle, piece: Interrupted[Run]) -> bool:
-        """Have interrupted work wait as it was if its cycle ended before its plan phase; whether that is so."""
+        """Put interrupted work back into the queue if its cycle ended before the plan phase; return whether it was put
+        back."""
         was_called_off = cycle.is_cut and self.stop_reason not in ("", "stop")
         is_put_back = cycle.phase == "sense" and not (cycle.faults and piece.cycle is None) and not was_called_off
         if is_put_back and (piece.run is None or piece.run.status is None):
@@ -222,13 +233,13 @@ class SessionCycles(SessionWork):
         return is_put_back
 
     def _is_put_off(self, cycle: Cycle) -> bool:
-        """Return whether a cycle was cut off by a stop, not called off: it goes on at the next start."""
+        """Return whether a stop of the agent interrupted the cycle, so that it continues at the next start."""
         return cycle.is_cut and self.stop_reason in ("", "stop") and self.runner.is_cancelled
 
     # -- the end of a run
 
     def _judge(self, run: Run, cycle: Cycle, now: float) -> End | None:
-        """Return whether a run is over after this cycle."""
+        """Return how the run ended with this cycle; None while it continues."""
         assert run is self.run or cycle.interrupted is not None, "a cycle ends in the name of another run"
         runs = self.parts.runs
         if cycle.deferred and cycle.next_look:
@@ -240,7 +251,8 @@ class SessionCycles(SessionWork):
         return end
 
     def _end(self, run: Run, end: End, cycle: Cycle) -> None:
-        """Leave a run that is over, and tell people of it where there is nothing to wait for, or nobody who would."""
+        """Leave a run that has ended. Send its answer now if the answer need not wait for the disk, or if no later step
+        of this session would send it."""
         parts = self.parts
         self.ended = (run, end)
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
@@ -250,7 +262,7 @@ class SessionCycles(SessionWork):
             parts.runs.end(run, end)
 
     def leave(self, run: Run) -> None:
-        """A run has ended: what interrupted work it has is given up, and the next one may begin."""
+        """Forget a run that has ended, drop its interrupted work, and let the next run begin."""
         for piece in self.interrupted.take_of(run) if self.interrupted.runs else ():
             self.parts.recovery.cut.give_up(piece)
             self.parts.recovery.suspects.wake_next()
@@ -261,10 +273,10 @@ class SessionCycles(SessionWork):
         elif self.is_busy:
             return
         if self.inbox.steers:
-            self.rehouse()
+            self.requeue_steers()
 
     async def say_ended(self, cycle: Cycle, run: Run, end: End) -> None:
-        """A run's answer is on disk before anybody is told."""
+        """Publish the end of a run, once its answer is on disk, and call the hooks at `after_run`."""
         crashpoint("run.before_answer")
         if run.status is None:
             self.parts.runs.end(run, await self.parts.outbox.answer(run, end))
@@ -274,27 +286,28 @@ class SessionCycles(SessionWork):
             await self._consult("after_run", cycle, EndedRun(**asdict(status), messages=self._messages), run.id)
 
     def is_pursuing(self, run: Run) -> bool:
-        """Return whether the cycle in hand is this run's, though the run may not have begun yet in this process."""
+        """Return whether the current cycle belongs to this run. The run may not have begun yet in this process."""
         cycle = self.cycle
         if cycle is None or cycle.run is None:
             return False
         return self.run is run or (cycle.interrupted is not None and cycle.interrupted.run is run)
 
     def is_answering(self, run: Run) -> bool:
-        """Return whether a run is over, or what it is a part of, and people are just being told the answer."""
+        """Return whether a run, or the run that absorbed it, has ended and its answer is being sent."""
         return self.ended is not None and self.ended[0] in (run, run.into)
 
     @property
     def is_asking(self) -> bool:
-        """Return whether hooks are asked about a cycle of a session that has taken nothing yet."""
+        """Return whether hooks are being asked about a cycle that has taken no work yet."""
         cycle = self.cycle
         return (
             not self.is_standing and self.run is None and cycle is not None and cycle.phase == "sense"
             and not cycle.items and not self.stop_reason
         )  # fmt: skip
 
-    def let_go(self) -> None:
-        """Its task has ended, perhaps while people were still being told an answer: it stands as it is on disk."""
+    def release_task(self) -> None:
+        """Clean up after the session's task has ended. A run whose answer was still being sent ends as its answer is on
+        disk."""
         self.cycle = None
         if self.parts.holding.awaited:
             self.parts.holding.left(self)

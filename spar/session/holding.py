@@ -1,4 +1,4 @@
-"""Sessions between two cycles while modules are exchanged: who is not to begin another one, who has yet to leave."""
+"""Gate for the sessions of one agent: it stops them between two cycles while modules are replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from spar.loop.tasks import Requests
 
 
 class HeldSession(Protocol):
-    """A session that turns; `is_amid` while it is in the middle of a cycle, or of what has its place right after it."""
+    """Session as the gate sees it. `is_turning` says that its loop is between the start of a cycle and the next
+    wait."""
 
     key: str
     cycle: Cycle | None
@@ -20,7 +21,8 @@ class HeldSession(Protocol):
     is_turning: bool
 
     @property
-    def is_amid(self) -> bool: ...
+    def is_mid_cycle(self) -> bool:
+        """Return whether it is in a cycle, or in the work right after a cycle, and its task is alive."""
 
 
 #: One for all agents, since an empty set takes 216 bytes.
@@ -28,19 +30,19 @@ _NOBODY: frozenset[Any] = frozenset()
 
 
 class Successor(Protocol):
-    """The actor in force, as it follows another one."""
+    """Actor in force after a replacement."""
 
     async def take_over(self) -> None:
-        """Take up what the one before it has left."""
+        """Take over the open calls of the actor before it."""
 
 
 class Holding:
-    """Holds the sessions of one agent between two cycles, and waits until they have left what is replaced.
+    """Gate that stops sessions between two cycles, and waits until they no longer use a replaced module.
 
-    `awaited` is not empty while somebody waits for sessions to end their cycles, `is_holding` says that some are not to
-    begin another one.
+    `awaited` is not empty while a caller waits for sessions to end their cycles. `is_holding` says that some session
+    must not begin a cycle, or must change to another actor first.
 
-    Args: sessions: the sessions that there are, by their key; successor: the actor in force.
+    Args: sessions: the existing sessions by key; successor: the actor in force.
     """
 
     __slots__ = ("_core", "_held", "_leavers", "_requests", "_sessions", "_successor", "awaited", "is_holding")
@@ -48,38 +50,38 @@ class Holding:
     def __init__(self, core: Core, requests: Requests, sessions: Mapping[str, HeldSession],
                  successor: Successor) -> None:  # fmt: skip
         self._core, self._requests, self._sessions, self._successor = core, requests, sessions, successor
-        #: The sessions at work that somebody waits for, a set for each who waits.
+        #: For each waiting caller, the set of sessions whose current cycle has not ended.
         self.awaited: tuple[set[Any], ...] = ()
         self._held: Literal["", "standing", "all"] = ""
-        #: Sessions whose cycle in hand works with an actor that has been replaced.
+        #: Sessions whose current cycle uses a replaced actor.
         self._leavers = _NOBODY
-        self.is_holding = False  # every cycle asks, so that it is kept
+        self.is_holding = False  # read before every cycle, therefore stored
 
     def left(self, session: object) -> None:
-        """A session has ended a cycle."""
+        """Note that a session has ended a cycle, and wake the callers that waited for it."""
         for users in self.awaited:
             users.discard(session)
             if not users:
                 self._requests.notify()
 
     def leave(self, sessions: set[Any]) -> None:
-        """Have these change over to another actor when their cycle in hand has ended."""
+        """Have these sessions change to the new actor after their current cycle."""
         self._leavers |= sessions
         self._hold(self._held)
 
     def forget(self, session: HeldSession) -> None:
-        """A session has nothing left to do, or has changed over."""
+        """Forget a session that has changed to the new actor, or has no work left."""
         self._leavers -= {session}
         self._hold(self._held)
 
     def release(self) -> None:
-        """Nobody turns any more: nobody is waited for."""
+        """Wake all waiting callers, because no session runs any more."""
         for users in self.awaited:
             users.clear()
         self._requests.notify()
 
     async def hold(self, session: HeldSession) -> None:
-        """Keep a session between two cycles while it is not to begin another one, or is changing over."""
+        """Wait while the session must not begin a cycle. Then let it change to the new actor, if that is due."""
         while self._core.state == "running" and (self._held == "all" or (self._held and session.is_standing)):
             session.is_turning = False
             self._requests.notify()
@@ -90,23 +92,24 @@ class Holding:
 
     @asynccontextmanager
     async def between_cycles(self, *, is_needed: bool) -> AsyncIterator[None]:
-        """Have the standing session rest between two cycles meanwhile, if that is needed."""
+        """Keep the main session between two cycles while the context is open, if `is_needed`."""
         if is_needed:
             self._hold("standing")
         try:
-            while is_needed and (session := self._sessions.get(STANDING)) is not None and session.is_amid:
+            while is_needed and (session := self._sessions.get(STANDING)) is not None and session.is_mid_cycle:
                 await self._requests.change()
             yield
         finally:
             if is_needed:
-                self.let_go()
+                self.resume()
 
     def keep(self, *, is_sensing: bool) -> None:
-        """Have no session begin a cycle, of those that only the sense module concerns just the standing one."""
+        """Stop sessions from beginning a cycle: only the main session if only the sense module is replaced, otherwise
+        all."""
         self._hold("standing" if is_sensing else "all")
 
-    def let_go(self) -> None:
-        """Have the sessions go on."""
+    def resume(self) -> None:
+        """Let all sessions begin cycles again."""
         self._hold("")
         self._requests.notify()
 
@@ -115,12 +118,14 @@ class Holding:
         self.is_holding = bool(whom or self._leavers)
 
     def at_work(self, *, is_sensing: bool = False) -> set[Any]:
-        """Return the sessions in the middle of a cycle; only the standing one works with what senses."""
+        """Return the sessions in a cycle. With `is_sensing` only the main session counts, because only it polls
+        sensors."""
         at_work = [session for session in list(self._sessions.values()) if session.cycle is not None]
         return {session for session in at_work if session.is_standing or not is_sensing}
 
     async def gone(self, users: set[Any], until: float) -> bool:
-        """Wait until these have ended their cycles, at most until a time (monotonic seconds); whether they have."""
+        """Wait until these sessions have ended their cycles, until `until` (monotonic seconds); return whether they
+        have."""
         self.awaited = (*self.awaited, users)
         try:
             while users:

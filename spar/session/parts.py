@@ -23,7 +23,7 @@ from spar.session.session_hooks import SessionHooks
 
 
 class SessionParts(Struct, frozen=True, eq=False):
-    """The modules and terms in force, the journal's parts, what people are told, health and statistics."""
+    """Parts that every session of one agent uses: modules, journal, runs, hooks, reports, health and statistics."""
 
     core: Core
     setup: Setup

@@ -1,8 +1,8 @@
-"""The calls of an agent's modules in one of its sessions: with what, and what else takes part in a phase.
+"""The phases of one session: the calls of the modules, with their contexts and the work of the session.
 
-Where nothing else does, the module's own coroutine is the phase's, so that a cycle costs what its modules cost. What
-else there may be: what was pushed, a run that begins, calls that people have answered, a cycle that was cut off and
-goes on, and the journal, which is told before anything is done.
+In the simple case the phase is the module's own coroutine, so that a cycle costs no more than its modules. The other
+cases add pushed perceptions, a new run, calls that a person has decided, an interrupted cycle that continues, and
+journal rows that must be written before an effect.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from spar.types import Action, ActionResult, Fault, Perception, Phase
 
 log = get_logger("spar.lane")
 
-#: Seconds that the sense module may take to hear between two cycles that what it handed over is seen through.
+#: The time limit (seconds) for `settled`, the call that confirms the perceptions of a cycle to the sense module.
 SETTLE_WITHIN = 30.0
 
 
 class SessionState(Protocol):
-    """The session whose phases are called: its run, what waits in it, and the cycle in hand."""
+    """Session as its phases see it: its run, its queues, and its current cycle."""
 
     core: Core
     parts: SessionParts
@@ -65,7 +65,8 @@ class SessionState(Protocol):
 
 
 class SessionPhases:
-    """The phases of one session: `CALLS` makes of it, by phase, the coroutine of one attempt."""
+    """The four phases of one session. `CALLS` maps each phase to the method that returns the coroutine of one
+    attempt."""
 
     __slots__ = ("core", "parts", "session")
 
@@ -73,6 +74,8 @@ class SessionPhases:
         self.session, self.parts, self.core = session, session.parts, session.core
 
     def sense(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of the sense phase: poll the sensors, take pushed perceptions, begin or continue a
+        run."""
         module, session = self.session.modules["sense"], self.session
         cycle.has_sensed = True
         is_polled = session.is_standing and cycle.interrupted is None and not self.parts.recovery.suspects.polled
@@ -83,26 +86,29 @@ class SessionPhases:
         return call(self._context(cycle)) if module.wants_context else call()
 
     def act(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of the act phase: carry out an action, or the calls of a plan that is still being
+        written."""
         module = self.session.modules["act"]
         if cycle.run is not None and self.session.inbox.steers:
-            self.steer(cycle.run.id)  # the plan does not know what was said while it was made
+            self.steer(cycle.run.id)  # the plan does not know messages that came while it was written
         is_journalled = self.parts.work.journal is not None
         if is_journalled:
             self.parts.cycle_log.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
-        if is_journalled and (action.calls or cycle.resumed is not None) and not tells_calls(module.part):
-            return self._act_told(module, cast(Action, action), cycle)
+        if is_journalled and (action.calls or cycle.resumed is not None) and not journals_calls(module.part):
+            return self._act_journalled(module, cast(Action, action), cycle)
         call = module.call
         return call(action, self._context(cycle)) if module.wants_context else call(action)
 
-    async def _act_told(self, module: Module, action: Action, cycle: Cycle) -> Any:
-        """The work of an actor that writes down nothing of its calls: what it does is written down as a whole."""
+    async def _act_journalled(self, module: Module, action: Action, cycle: Cycle) -> Any:
+        """Journal the whole action, then act: for an actor that does not journal its calls itself."""
         if (known := await self.parts.cycle_log.acting(module.part, action, cycle)) is not None:
             return known
         return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
 
     def reflect(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of the reflect phase."""
         module = self.session.modules["reflect"]
         call = module.call
         if not module.wants_context:
@@ -111,7 +117,8 @@ class SessionPhases:
         return call(result, self._context(cycle, read))
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
-        """Return what the sensors noticed (on the standing session) and what was pushed, by priority."""
+        """Return the perceptions of the sensors (main session only), the pushed ones and those of the run, by
+        importance."""
         parts, session = self.parts, self.session
         if cycle.interrupted is not None:
             return await self._sense_interrupted(module, cycle, cycle.interrupted)
@@ -128,25 +135,26 @@ class SessionPhases:
             pushed = [perception for perception in pushed if perception not in cycle.new_messages]
             cycle.run, cycle.new_messages = None, ()
             session.leave(run)
-        pushed = await self._perceived(module, pushed, cycle)
-        # While interrupted work waits, the calls that go on may be among its own.
+        pushed = await self._call_perceive(module, pushed, cycle)
+        # While interrupted work waits, the resumable calls may be part of it.
         if session.is_resuming and not session.interrupted and (resumed := self.resumed()) is not None:
             cycle.resumable = resumed
             pushed = [*pushed, *resumed.perceptions]
         return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
 
-    async def _perceived(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
-        """Return what the sense module makes of what was pushed."""
+    async def _call_perceive(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
+        """Return pushed perceptions after the sense module has processed them."""
         if pushed and self.parts.setup.perceive is not None:
             try:
                 return list(perceptions_of(await self.parts.setup.perceive(pushed, self._context(cycle)), module.name))
             except Exception as error:
-                # What people said arrives unclassified rather than not at all.
+                # A message that could not be classified is used unclassified, so that it is not lost.
                 self.session.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
         return pushed
 
     async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted[Run]) -> list[Perception]:
-        """Return what was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
+        """Return the perceptions of one piece of interrupted work: an interrupted cycle, or work that may have killed
+        the process."""
         session, run, work = self.session, piece.run, piece.work
         if piece.is_suspect and self.parts.work.journal is not None:
             await self.parts.work.journal.safe()  # the end of what was tried before does not share the fate of this
@@ -169,17 +177,17 @@ class SessionPhases:
             pushed = list(run.new)
         if work.is_sensed or not pushed:
             return pushed
-        # To the pipeline of this process it may be a repetition of itself.
-        return await self._perceived(module, pushed, cycle) or pushed
+        # The pipeline of this process may drop the perception as a duplicate of itself.
+        return await self._call_perceive(module, pushed, cycle) or pushed
 
     @property
     def _actor(self) -> Module:
-        """The actor of the cycle in hand, or else of the next one."""
+        """Return the actor of the current cycle, or of the next one between cycles."""
         session = self.session
         return (session.modules if session.cycle is not None else session.parts.setup.modules)["act"]
 
     def resumed(self) -> Action | None:
-        """The calls that the actor has to go on with; None also when it cannot tell."""
+        """Return an action with the calls that the actor can resume; None if there are none, or if the actor raises."""
         module = self._actor
         try:
             return module.part.resumable(self.session.key) if offers(module.part, Resumable) else None
@@ -188,7 +196,7 @@ class SessionPhases:
             return None
 
     def steer(self, run_id: str) -> None:
-        """Have the actor begin nothing more of what was planned for a run before somebody said something new."""
+        """Have the actor start no further call of a run's plan, because a new message came after that plan."""
         module = self._actor
         try:
             if offers(module.part, Steerable):
@@ -197,7 +205,7 @@ class SessionPhases:
             log.warning("actor cannot be steered", agent=self.core.name, part=module.name, reason=repr(error))
 
     async def abandon(self, run_id: str) -> None:
-        """Have the actor forget what of this run is still to come."""
+        """Have the actor drop the waiting calls of a run."""
         module = self.parts.setup.modules["act"]
         try:
             if offers(module.part, Abandonable):
@@ -206,40 +214,41 @@ class SessionPhases:
             log.warning("actor cannot forget", agent=self.core.name, part=module.name, reason=repr(error))
 
     def plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of the plan phase."""
         if self.parts.work.journal is not None:
             self.parts.cycle_log.opened(cycle, perceptions)
         is_going_on = cycle.interrupted is not None or cycle.resumable is not None
-        return self._plan_on(cycle, perceptions) if is_going_on else self._planned(cycle, perceptions)
+        return self._continue_plan(cycle, perceptions) if is_going_on else self._call_planner(cycle, perceptions)
 
-    async def _plan_on(self, cycle: Cycle, perceptions: Any) -> Any:
-        """The plan of a cycle in which something may go on: what was cut off, or calls that people have answered."""
+    async def _continue_plan(self, cycle: Cycle, perceptions: Any) -> Any:
+        """Return the action of a cycle that continues interrupted work, or calls that a person has decided."""
         if cycle.resumed is not None and cycle.resumed.action is not None:
             await self.parts.recovery.cut.begun_again(cycle.resumed)
-            self.resumed()  # the actor knows its own calls among these again
+            self.resumed()  # the actor recognizes its own calls among these
             return cycle.resumed.action
         if (resumed := cycle.resumable) is None:
-            return await self._planned(cycle, perceptions)
-        # What people have answered goes on whatever the planner makes of the rest.
+            return await self._call_planner(cycle, perceptions)
+        # Calls that people have decided continue whatever the planner does with the other perceptions.
         known = {perception.id for perception in resumed.perceptions}
         rest = [perception for perception in perceptions or () if perception.id not in known]
         if not (rest or cycle.run is not None or self.parts.setup.plan_when_idle):
             return resumed
         try:
-            return await self._planned(cycle, rest, resumed)
+            return await self._call_planner(cycle, rest, resumed)
         except Exception as error:
             name = self.session.modules["plan"].name
             self.session.failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
             return resumed
 
-    async def _planned(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
-        """Return what the planner wants done, after what is to come first."""
+    async def _call_planner(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
+        """Return the planner's product. The calls of `first` precede it."""
         if armed:
             crashpoint("plan.before")
         module = self.session.modules["plan"]
-        call, own = module.call, list(perceptions or ())  # the planner may do with it what it likes
+        call, own = module.call, list(perceptions or ())  # a copy, since the planner may change it
         product = await (call(own, self._context(cycle)) if module.wants_context else call(own))
-        if product is None and (over := [each for each in perceptions or () if ends_episode(each)]):
-            product = Action(perceptions=tuple(over), reason="an episode is over: there is something to learn from")
+        if product is None and (ends := [perception for perception in perceptions or () if ends_episode(perception)]):
+            product = Action(perceptions=tuple(ends), reason="an episode is over: there is something to learn from")
         if type(product) is Action or not hasattr(product, "__aiter__"):
             return product if first is None else join_actions(first, action_of(product, module.name, perceptions))
         step = self.session.loop.steps["plan"]
@@ -248,23 +257,26 @@ class SessionPhases:
         return await plan.begin(step.timeout, step.grace, at_once=self._can_stream(self.session.modules["act"], cycle))
 
     async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
+        """Have the actor run the calls of a plan while the planner still writes it."""
         given = (self._context(cycle),) if module.streams_with_context else ()
         product = await module.part.act_stream(plan.head, plan.calls(), *given)
         plan.close()
         return plan.completed(product)
 
     def _can_stream(self, actor: Module, cycle: Cycle) -> bool:
-        """Return whether calls may run before the plan is finished: the actor can, no hook judges plans, no step."""
+        """Return whether calls may start before the plan is complete. Hooks that judge whole plans and single steps
+        prevent it."""
         is_guarded = not self.core.hooks.used.isdisjoint(("after_plan", "before_act"))
         return not cycle.is_stepped and offers(actor.part, StreamingActor) and not is_guarded
 
     async def settle(self, cycle: Cycle) -> None:
-        """Between two cycles: what has been seen through is told to the sense module; a failing module is restarted."""
+        """Confirm the perceptions of a cycle to the sense module after the cycle, and restart modules that keep
+        failing."""
         session, parts = self.session, self.parts
         if cycle.faults:
             await parts.health.mend(cycle.session)
         settled, runner = parts.setup.settled, session.runner
-        # Only the standing session polls, so only its cycles have seen through what the sensors handed over.
+        # Only the main session polls, so only its cycles have perceptions of sensors to confirm.
         if settled is None or not session.is_standing or not cycle.perceptions or cycle.faults:
             return
         try:
@@ -310,7 +322,7 @@ async def _awaited(function: Callable[[], Awaitable[object]]) -> None:
     await function()
 
 
-#: By phase, what makes the coroutine of one attempt.
+#: For each phase, the method that returns the coroutine of one attempt.
 CALLS: Mapping[Phase, PhaseCall] = {
     "sense": SessionPhases.sense,
     "plan": SessionPhases.plan,
@@ -320,10 +332,10 @@ CALLS: Mapping[Phase, PhaseCall] = {
 
 
 def ends_episode(perception: Perception) -> bool:
-    """Return whether an environment says how an episode ended, so that there is something to reflect on."""
+    """Return whether a perception reports the end of an environment's episode, which needs reflection."""
     return perception.attributes.get("done") is True and "episode" in perception.attributes
 
 
-def tells_calls(actor: Any) -> bool:
-    """Return whether an actor writes its calls down itself."""
+def journals_calls(actor: Any) -> bool:
+    """Return whether an actor journals its calls itself."""
     return offers(actor, StatesJournal) and actor.keeps_journal

@@ -1,4 +1,4 @@
-"""Preview of a session's next request to a model: asked of the planner, with what the session has now."""
+"""Preview of a session's next request to a model, made by the planner from the session's present state."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from spar.session.control.session_records import SessionRecords
 from spar.session.sessions import Sessions
 from spar.types import Ability, Perception
 
-#: The id of the run that a preview is made for where none goes on.
+#: The run id in a preview for a session without a current run.
 _PREVIEW = "preview"
 
 
 class Previewed(Protocol):
-    """An agent as far as a request of it is previewed."""
+    """Agent as the preview reads it."""
 
     @property
     def core(self) -> Core: ...
@@ -38,11 +38,13 @@ class Previewed(Protocol):
 
 
 async def prompt_of(agent: Previewed, session: str, message: str = "", *, with_text: bool = False) -> dict[str, Any]:
-    """Return what stands in a session's next request, by part, size and origin.
+    """Return the parts of a session's next request to a model, with the size and origin of each.
 
-    It is that of the run that goes on there, else that of a run about `message` with the session's own options.
+    The request is that of the current run. Without one it is that of a new run about `message` with the session's
+    options.
 
-    Raises: ConflictError where the planner asks no model; what its hooks say against the request.
+    Args: with_text: include the text of each part.
+    Raises: ConflictError if the planner asks no model; and the errors of hooks that refuse the request.
     """
     planner = agent.setup.modules["plan"].part
     if not offers(planner, ShowsPrompt):
@@ -51,14 +53,14 @@ async def prompt_of(agent: Previewed, session: str, message: str = "", *, with_t
     run = known.run if known is not None else None
     record = await agent.session_records.find(session)
     options = NO_OPTIONS if record is None else record.defaults
-    asked = Perception(message, source="messages", kind="message", session=session, trust="trusted")
-    about = run.context() if run is not None else _run_about(asked, options)
+    first_message = Perception(message, source="messages", kind="message", session=session, trust="trusted")
+    about = run.context() if run is not None else _run_about(first_message, options)
     abilities = AgedAbilities(agent.abilities, agent.core.clock)
     context = Context(agent.core.name, "", session, about, agent.memory, abilities, clock=agent.core.clock)
-    return await planner.prompt([asked] if message and run is None else [], context, with_text=with_text)
+    return await planner.prompt([first_message] if message and run is None else [], context, with_text=with_text)
 
 
-def _run_about(asked: Perception, options: RunOptions) -> RunContext:
-    """Return a run that would begin with this message; without words it is about nothing yet."""
-    text = asked.text
-    return RunContext(_PREVIEW, text, message=asked if text else None, options=options)
+def _run_about(first_message: Perception, options: RunOptions) -> RunContext:
+    """Return the context of a run that this message would begin; without text the run has no message."""
+    text = first_message.text
+    return RunContext(_PREVIEW, text, message=first_message if text else None, options=options)

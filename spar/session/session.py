@@ -1,9 +1,12 @@
-"""One session of an agent: a loop of its own, what was pushed to it, the run it pursues, and when it turns again.
+"""One session of an agent: its loop of cycles, and the waits between them.
 
-`main` is the standing session, whose sense polls the sensors. Every other session is made when its first message comes
-and ends when nothing is left to do. Sessions of one agent share its modules; their cycles never wait for one another.
-A run needs a place, which `spar.session.sessions` gives: `main` turns without one and begins no run, any other session
-does not turn, and leaves it after each run when others wait.
+`main` is the main session (`is_standing`): it always exists, and its sense phase polls the sensors. Any other session
+begins with its first message and ends when it has no work left. The sessions of one agent share its modules. Their
+cycles never wait for one another.
+
+Every run needs a slot, given by `spar.session.sessions`. Without a slot the main session still runs cycles, but begins
+no run; any other session runs no cycle. Another session than `main` also releases its slot after each run if others
+wait.
 """
 
 from __future__ import annotations
@@ -16,51 +19,53 @@ from spar.session.cycles import LONGEST_DEFERRAL, SessionCycles
 from spar.session.parts import SessionParts
 from spar.threads import OTHERS_TURN
 
-#: Seconds after which a cycle that a hook denied is tried again at the latest, while something waits for it.
+#: The longest wait (seconds) after a cycle that a hook denied, while work waits.
 LONGEST_REFUSAL = 60.0
 
 
-class Places(Protocol):
-    """The places of the runs under way, as a session gives its own back and waits for the next one."""
+class RunSlots(Protocol):
+    """Slots of the running runs, as a session releases its own and waits for the next."""
 
     @property
     def do_others_wait(self) -> bool: ...
-    def give_back(self, session: Session) -> None: ...
+    def release_slot(self, session: Session) -> None: ...
     def ended(self, session: Session, error: BaseException | None) -> None: ...
     def spawn(self, *sessions: Session, until: float = 0.0) -> None: ...
 
 
 class Session(SessionCycles):
-    """One session: its life, cycle after cycle, and when the next one comes."""
+    """One session: its loop of cycles, and the choice of each wait."""
 
     __slots__ = ("_polled_at", "is_turning", "planned_look", "sessions")
 
-    def __init__(self, parts: SessionParts, sessions: Places, key: str) -> None:
+    def __init__(self, parts: SessionParts, sessions: RunSlots, key: str) -> None:
         super().__init__(parts, key)
         self.sessions = sessions
         self._polled_at = 0.0
-        self.planned_look: float | None = None  # seconds that the last plan proposed in the place of the interval
-        self.is_turning = False  # between the beginning of a cycle and its wait
+        self.planned_look: float | None = None  # seconds until the next cycle, as the last plan proposed them
+        self.is_turning = False  # whether its loop is between the start of a cycle and the next wait
 
     async def live(self) -> None:
-        """Turn after turn, while the agent runs; another one than `main` also ends when it has nothing to do now, and
-        after a run when others wait for its place."""
+        """Run cycles while the agent runs.
+
+        A session other than `main` also returns when it has no work now, and after a run when others wait for its slot.
+        """
         core, parts, monotonic = self.core, self.parts, self.loop.monotonic
-        self.is_turning = False  # the life before this one may have ended in the middle of a turn
+        self.is_turning = False  # the task before this one may have ended in a cycle
         if self.is_standing and parts.setup.pace.interval == "off" and not self.has_work:
-            await self.wake.sleep(None)  # only what is pushed begins a cycle
+            await self.wake.sleep(None)  # only pushed work begins a cycle
         while core.state == "running" and (not self.not_before or await self._is_left_alone()):
             if parts.holding.is_holding:
                 await parts.holding.hold(self)
                 if core.state != "running":
                     return
             if not (self.is_standing or self.has_work):
-                return  # it was called off, or somebody else's has to come first
+                return  # its work was aborted, or another session's work comes first
             self.is_turning = True
             cycle = await self.loop.cycle()
             is_answered = self.ended is not None
             if (cycle.is_journalled or is_answered) and not await parts.cycle_log.kept(is_answered=is_answered):
-                self.ended = None  # who has taken the run over says how it ends
+                self.ended = None  # the process that has taken over the journal ends the run
             if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):
                 await self.phases.settle(cycle)
             if self.ended is not None:
@@ -73,35 +78,34 @@ class Session(SessionCycles):
             if self.is_polling and cycle.has_sensed:
                 self._polled_at = monotonic()
             did_well = not (cycle.faults or cycle.is_refused)
-            is_idle = did_well and self.is_empty()  # so are most cycles, and then nothing else need be asked
-            if is_idle and not (self.has_place and self.is_standing):
+            is_idle = did_well and self.is_empty()  # the usual case, which needs no further checks
+            if is_idle and not (self.has_slot and self.is_standing):
                 wait = parts.budgets.paced(self._wait_by_pace(cycle), parts.setup.pace.max_interval)
             else:
                 wait = self._make_way(cycle, did_well=did_well)
             if not self.is_standing and self.run is None and (wait != 0.0 or self.sessions.do_others_wait):
                 self.rests_until = None if not wait else monotonic() + wait
                 return
-            is_called_still = (
-                self.is_called and cycle.interrupted is not None
-            )  # it took up what was cut off, and did not poll
-            del cycle  # a session that rests holds none
+            # A cycle of interrupted work did not poll.
+            is_poll_due = self.is_called and cycle.interrupted is not None
+            del cycle  # frees its memory during the wait
             if wait == 0.0:
                 self.wake.clear()
                 await OTHERS_TURN
-                # What waits does not bring the next poll forward.
+                # Waiting work does not advance the next poll.
                 self.is_polling = is_idle or self.is_called or self._is_interval_over()
             else:
                 self.rests_until = None if wait is None else monotonic() + wait
-                if is_called_still:
+                if is_poll_due:
                     self.wake.set()
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
 
     def has_ended(self, error: BaseException | None) -> None:
-        """Give way to others: its task has ended."""
+        """Release the slot, and let other sessions run, after the session's task has ended."""
         self.sessions.ended(self, error)
 
     async def _is_left_alone(self) -> bool:
-        """Wait as long as what failed asked for, whatever comes meanwhile; whether the agent still runs then."""
+        """Wait until `not_before`, whatever comes meanwhile; return whether the agent still runs."""
         clock = self.core.clock
         while (left := self.not_before - clock.monotonic()) > 0:
             self.rests_until = self.not_before
@@ -118,29 +122,29 @@ class Session(SessionCycles):
     # -- when the next cycle comes
 
     def _is_poll_due(self) -> bool:
-        """Return whether an uncalled cycle polls: a run that goes on does not bring the next poll forward."""
+        """Return whether a cycle that nobody requested polls. A current run does not advance the next poll."""
         return self.run is None or (self.parts.setup.pace.interval != "off" and self._is_interval_over())
 
     def _is_interval_over(self) -> bool:
-        """Return whether a fixed interval, if there is one, has passed since the last poll."""
+        """Return whether the fixed interval has passed since the last poll; True without a fixed interval."""
         interval = self.parts.setup.pace.interval
         return isinstance(interval, str) or self.core.clock.monotonic() >= self._polled_at + interval
 
     def _make_way(self, cycle: Cycle, *, did_well: bool) -> float | None:
-        """Let others have the place that is not needed now; return the seconds until the next cycle."""
+        """Release the slot if it is no longer needed; return the seconds until the next cycle, None for no limit."""
         parts = self.parts
-        keeps_place = did_well and cycle.run is None and self.has_run_to_begin
-        if is_done := self.is_standing and self.has_place and self.run is None and not keeps_place:
-            self.sessions.give_back(self)
+        keeps_slot = did_well and cycle.run is None and self.has_run_to_begin
+        if is_done := self.is_standing and self.has_slot and self.run is None and not keeps_slot:
+            self.sessions.release_slot(self)
         wait = parts.budgets.paced(self._wait_after(cycle), parts.setup.pace.max_interval)
         if is_done or (self.is_standing and not self.is_empty()):
             self.sessions.spawn(self, until=0.0 if did_well or not wait else self.core.clock.monotonic() + wait)
-            if did_well and self.has_place and self.has_run_to_begin:
-                wait = 0.0  # nobody else wants the place: the next run begins at once
+            if did_well and self.has_slot and self.has_run_to_begin:
+                wait = 0.0  # the slot is still free: the next run begins at once
         return wait
 
     def _wait_after(self, cycle: Cycle) -> float | None:
-        """Seconds until the next cycle, None for: until something is pushed."""
+        """Return the seconds until the next cycle; None to wait until something is pushed."""
         parts, pace, run = self.parts, self.parts.setup.pace, self.run
         if cycle.is_refused:
             return self._wait_refused()
@@ -149,7 +153,7 @@ class Session(SessionCycles):
                 return 0.0
             if run is not None and cycle.deferred and cycle.planned_look is not None:
                 least = pace.min_interval if pace.interval != 0 else 0.0
-                return min(max(least, cycle.planned_look), LONGEST_DEFERRAL)  # somebody else sets the pace
+                return min(max(least, cycle.planned_look), LONGEST_DEFERRAL)  # the deferred call decides the time
         has_failed_work = bool(cycle.faults) and self.has_work and not self.quiet
         wait = self._wait_by_pace(cycle, is_busy=run is not None or self.is_resuming or has_failed_work)
         if cycle.faults:
@@ -162,43 +166,44 @@ class Session(SessionCycles):
         return wait
 
     def _wait_by_pace(self, cycle: Cycle, *, is_busy: bool = False) -> float | None:
-        """Seconds until the next cycle by the pace and what the last one proposed; None for: until something comes."""
+        """Return the seconds until the next cycle from the pace and the last plan; None to wait until something is
+        pushed."""
         pace, action = self.parts.setup.pace, cycle.action
         planned_look = self.planned_look = None if is_busy or action is None else action.next_look
-        next_look = cycle.next_look if pace.interval == "adaptive" else None  # no other pace heeds it
+        next_look = cycle.next_look if pace.interval == "adaptive" else None  # other paces ignore it
         wait = pause_after(pace, len(cycle.perceptions), busy=is_busy, next_look=next_look, planned_look=planned_look)
         if not (self.is_polling or is_busy or wait is None or pace.interval == "adaptive"):
-            wait = max(self._polled_at + wait - self.core.clock.monotonic(), 0.0)  # the interval is that of polling
+            wait = max(self._polled_at + wait - self.core.clock.monotonic(), 0.0)  # since the last poll
         return wait
 
     def _wait_refused(self) -> float | None:
-        """The usual wait, though what the cycle was to deal with still waits: never none."""
+        """Return the wait after a denied cycle. It is not zero, because the work of that cycle still waits."""
         pace = self.parts.setup.pace
         wait = pause_after(pace, 0)
         if self.is_empty():
             return wait
         return min(wait or pace.min_interval, LONGEST_REFUSAL)
 
-    # -- what it says of itself, to any thread
+    # -- its state, readable from any thread
 
     @property
-    def is_amid(self) -> bool:
-        """Return whether it is in the middle of a cycle, or of what has its place right after one."""
+    def is_mid_cycle(self) -> bool:
+        """Return whether it is in a cycle, or in the work right after a cycle, and its task is alive."""
         return self.is_turning and self.runner.task is not None
 
     @property
     def deadline(self) -> float:
-        """Return when the phase in hand must have ended (monotonic seconds); infinite between cycles."""
+        """Return when the current phase must end (monotonic seconds); infinite between cycles."""
         return self.runner.deadline
 
     @property
     def rests_for(self) -> float | None:
-        """Seconds until its next cycle, None while it turns or waits for what is pushed."""
+        """Return the seconds until its next cycle; None in a cycle, or while it waits for pushed work."""
         until = self.rests_until
         return None if until is None else max(0.0, round(until - self.core.clock.monotonic(), 3))
 
     @property
     def waits_for_model(self) -> bool:
-        """Return whether its run waits until a provider can be asked again."""
+        """Return whether its run waits until a provider accepts requests again."""
         run = self.run
         return run is not None and run.waits_until > self.core.clock.monotonic()

@@ -1,8 +1,8 @@
-"""The hooks at the beginning and the end of sessions, which outlast cycles and processes.
+"""The hooks at the start and the end of sessions. A session can outlast cycles and processes.
 
-A session begins with the first run of which its transcript is going to tell. It ends when its transcript is gone, when
-nothing was said in it for `sessions.idle` seconds, when it begins anew, or when the agent stops. One that an earlier
-process began does not begin again. Nothing of this is done where no hook listens.
+A session starts with its first run that will have a transcript entry. It ends when its transcript is deleted, when it
+had no message for `sessions.idle` seconds, when it is reset, or when the agent stops. A session that an earlier process
+started does not start again. Without such hooks this module does nothing.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from spar.loop.core import Core
 from spar.loop.tasks import Requests
 from spar.runs.transcripts import SessionTranscripts
 
-#: Sessions that are remembered to have begun; of more the one that was quiet for longest ends as idle.
+#: The most started sessions that are remembered. Beyond it the one that was quiet longest ends as idle.
 MOST = 10_000
 
 Reason = Literal["stop", "idle", "forgotten", "reset", "daily"]
 
 
 class HookedSession(Protocol):
-    """A session, as far as it matters whether it has nothing to do."""
+    """Session, as far as it says whether it has work."""
 
     def is_empty(self) -> bool: ...
 
 
 class SessionHooks:
-    """The hooks of one agent's sessions. Args: sessions: those that there are, by their key."""
+    """The start and end hooks of one agent's sessions. Args: sessions: the existing sessions by key."""
 
     __slots__ = ("_begun", "_core", "_reports", "_requests", "_sessions", "_timer", "_transcripts", "_written")
 
@@ -40,14 +40,14 @@ class SessionHooks:
                  sessions: Mapping[str, HookedSession]) -> None:  # fmt: skip
         self._core, self._requests, self._reports = core, requests, reports
         self._transcripts, self._sessions = transcripts, sessions
-        #: The sessions that go on, by when something was last said in them (monotonic seconds), the quietest first; and
-        #: of them those that have a transcript.
+        #: The started sessions with the time of their last message (monotonic seconds), the quietest first; and those
+        #: of them that have a transcript.
         self._begun: OrderedDict[str, float] = OrderedDict()
         self._written: dict[str, None] = {}
         self._timer: Timer | None = None
 
     async def run_begins(self, session: str) -> None:
-        """Ask the hooks at `session_start` if this run is the first of its session."""
+        """Call the hooks at `session_start` if this run is the first of its session."""
         if self._core.hooks.used.isdisjoint(("session_start", "session_end")):
             return
         has_transcript = await self._transcripts.has(session)
@@ -63,14 +63,15 @@ class SessionHooks:
             await self._end(next(iter(self._begun)), "idle")
 
     def run_ended(self, session: str) -> None:
-        """Something was said in a session."""
+        """Note the time of activity in a session."""
         if session in self._begun:
             self._touch(session)
 
     async def was_reset(self, session: str, reason: Reason) -> None:
-        """Ask the hooks at `session_end`: a conversation is over, and the next run begins a new one.
+        """Call the hooks at `session_end` after a reset: the next run begins a new conversation.
 
-        One that was over by itself may have been told already, when it was idle or when an earlier process stopped.
+        After an automatic reset (idle, daily) nothing is called for a session that is not known here: an idle timeout
+        or the stop of an earlier process may have called the hooks already.
         """
         is_known = session in self._begun
         self._drop(session)
@@ -78,7 +79,7 @@ class SessionHooks:
             await self._tell_end(session, reason)
 
     async def see_off(self) -> None:
-        """Ask the hooks at `session_end` about all sessions that go on: the agent stops."""
+        """Call the hooks at `session_end` for all started sessions, because the agent stops."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -97,7 +98,7 @@ class SessionHooks:
         self._timer = self._core.clock.call_at(due, self._look)
 
     def _look(self) -> None:
-        """End the sessions that were quiet for long enough and have nothing to do."""
+        """End the sessions that were idle for long enough and have no work."""
         self._timer = None
         idle = self._core.settings.sessions.idle
         now = self._core.clock.monotonic()

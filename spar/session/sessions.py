@@ -1,10 +1,10 @@
-"""The sessions of an agent: those that have something to do, and the standing one.
+"""The sessions of one agent: the main session, and the others that have work.
 
-A session turns by itself (`spar.session.session`). Here it is made, given its task, begun anew when it broke, and
-forgotten when nothing is left to do; and here is done what has its place between two of its cycles.
+A session runs its own loop (`spar.session.session`). This module creates it, starts its task, restarts it after a
+failure of the loop, and removes it when it has no work left.
 
-As many runs are under way as `runs.limit` says, each in a place. Who wants a place waits in one queue, in the order of
-the oldest messages: a message costs the same however many sessions wait.
+At most `runs.limit` runs are running; each has a slot. Sessions that want a slot wait in one heap, ordered by the time
+of their oldest message, so that the cost of a message does not depend on the number of waiting sessions.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from spar.session.holding import Holding
 from spar.session.session import Session
 from spar.types import Fault
 
-#: Notes that are kept with a cycle, the last ones.
+#: The most notes of one cycle; the last ones are kept.
 MOST_NOTES = 10
 
 
 class Owner(Protocol):
-    """The agent that its sessions belong to."""
+    """Agent that owns the sessions."""
 
     def make_session(self, key: str) -> Session: ...
     def fail(self, why: str) -> None: ...
@@ -40,60 +40,76 @@ class Owner(Protocol):
 
 
 class Sessions:
-    """The sessions of one agent that have something to do, `by_key`, and the places of their runs.
+    """The sessions of one agent, `by_key`, and the slots of their runs.
 
-    Args: by_key: empty; other parts that know the sessions hold the same dictionary.
+    Args: by_key: an empty dictionary, shared with other parts that read the sessions.
     """
 
-    __slots__ = ("_alive", "_core", "_health", "_holding", "_is_called", "_number", "_owner", "_places", "_queue",
-                 "_restarts", "by_key")  # fmt: skip
+    __slots__ = (
+        "_alive",
+        "_core",
+        "_health",
+        "_holding",
+        "_is_called",
+        "_number",
+        "_owner",
+        "_queue",
+        "_restarts",
+        "_used_slots",
+        "by_key",
+    )  # fmt: skip
 
     def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session], owner: Owner) -> None:
         self._core, self._health, self._holding, self._owner = core, health, holding, owner
-        self._is_called = False  # somebody asked for a cycle before there were sessions
+        self._is_called = False  # a cycle was requested before the main session existed
         self.by_key = by_key
         self._restarts: Intensity | None = None
-        self._alive: dict[Session, None] = {}  # those that have a task, in the order in which they began
-        self._places = 0  # how many are taken
-        #: Who waits for a place, by the time of the oldest message (monotonic seconds); equal ones as they came.
+        self._alive: dict[Session, None] = {}  # sessions with a task, in order of their start
+        self._used_slots = 0  # slots in use
+        #: A heap of the sessions that wait for a slot: time of the oldest message (monotonic seconds), order of
+        #: arrival, session.
         self._queue: list[tuple[float, int, Session]] = []
         self._number = itertools.count()
 
-    # -- making and forgetting
+    # -- sessions and their cycles
 
     def of(self, key: str) -> Session:
+        """Return the session of a key; create it if there is none."""
         session = self.by_key.get(key)
         if session is None:
             session = self.by_key[key] = self._owner.make_session(key)
         return session
 
     def is_in_hand(self, cycle_id: str) -> bool:
-        """Return whether this cycle goes on now."""
+        """Return whether this cycle is current in some session."""
         return any(cycle.id == cycle_id for cycle in self._cycles())
 
     @property
     def is_at_work(self) -> bool:
-        """Return whether a cycle goes on."""
+        """Return whether any cycle is current."""
         return bool(self._cycles())
 
     def note(self, cycle_id: str, what: Callable[[], dict[str, Any]]) -> None:
-        """Have what this returns kept on the tape with a cycle, if it goes on; it is asked where there is a tape."""
+        """Add a note to a current cycle. `what` is called when the cycle is recorded, and only if cycles are
+        recorded."""
         for cycle in self._cycles():
             if cycle.id == cycle_id:
                 cycle.notes = (*cycle.notes[-MOST_NOTES + 1 :], (cycle.phase, what))
 
     def _cycles(self) -> list[Cycle]:
-        """Return the cycles in hand; a step by hand is one of the standing session, which does not turn then."""
+        """Return the current cycles. A step by hand counts as a cycle of the main session, whose loop is paused
+        then."""
         sessions = {*self._alive, self.by_key.get(STANDING)}
         return [session.cycle for session in sessions if session is not None and session.cycle is not None]
 
     def begin_anew(self) -> None:
-        """The agent is started: what broke before counts no more."""
+        """Forget former restarts of the loop, because the agent was started."""
         self._restarts = None
 
-    # -- who has its turn
+    # -- the slots of running runs
 
     def spawn_all(self) -> None:
+        """Start the main session, and all others that have work."""
         standing = self.of(STANDING)
         self.spawn(*list(self.by_key.values()))
         if self._is_called:
@@ -101,9 +117,9 @@ class Sessions:
             standing.call()
 
     def spawn(self, *sessions: Session, until: float = 0.0) -> None:
-        """Have sessions turn that have something to do: at once where there is a place, else when it is their turn.
+        """Start sessions that have work: now if a slot is free, otherwise in the order of their oldest messages.
 
-        Args: until: when they may at the earliest (monotonic seconds).
+        Args: until: the earliest start (monotonic seconds).
         """
         if self._core.state != "running":
             return
@@ -114,19 +130,19 @@ class Sessions:
 
     @property
     def do_others_wait(self) -> bool:
-        """Return whether anybody waits for a place."""
+        """Return whether a session waits for a slot."""
         return bool(self._queue)
 
-    def give_back(self, session: Session) -> None:
-        """Take the place of a session that has no run in hand any more; who is to have it next shows with `spawn`."""
-        if session.has_place:
-            session.has_place = False
-            self._places -= 1
+    def release_slot(self, session: Session) -> None:
+        """Release the slot of a session without a current run. `spawn` gives it to the next session."""
+        if session.has_slot:
+            session.has_slot = False
+            self._used_slots -= 1
 
     def _offer(self, session: Session, until: float, *, is_alone: bool) -> None:
-        """Have a session wait for a place if it wants one.
+        """Start a session, or queue it for a slot if it wants one.
 
-        Args: is_alone: nobody else is offered one now, so that it may take one at once where nobody waits.
+        Args: is_alone: no other session is offered a slot now, so this one may take a free slot at once if none waits.
         """
         if session.resting is not None:
             session.resting.cancel()
@@ -135,18 +151,18 @@ class Sessions:
             self._start(session)
         elif not session.is_standing and session.runner.task is not None:
             return
-        if session.run is not None and not session.has_place:  # it had one when it began
+        if session.run is not None and not session.has_slot:  # it had one when it began
             self._grant(session)
             return
-        if session.waits_for_place or session.is_empty():
+        if session.waits_for_slot or session.is_empty():
             return
         clock = self._core.clock
         now = clock.monotonic()
         if (wait := max(until - now, session.wait_for_turn(now))) > 0:
             session.resting = clock.call_at(now + wait, partial(self._rested, session))
-        elif session.wants_place:
-            is_free = is_alone and not self._queue and self._places < self._core.settings.runs.limit
-            if is_free and not self._is_to_be_passed_over(session):
+        elif session.wants_slot:
+            is_free = is_alone and not self._queue and self._used_slots < self._core.settings.runs.limit
+            if is_free and not self._pass_over_once(session):
                 self._grant(session)
             else:
                 self._enqueue(session)
@@ -156,39 +172,41 @@ class Sessions:
         self.spawn(session)
 
     def _enqueue(self, session: Session) -> None:
-        session.waits_for_place = True
+        session.waits_for_slot = True
         heapq.heappush(self._queue, (session.since, next(self._number), session))
 
     def _fill(self) -> None:
-        """Give the places that are free to those whose oldest message is the oldest."""
+        """Give the free slots to the waiting sessions with the oldest messages."""
         limit, passed = self._core.settings.runs.limit, None
-        while self._queue and self._places < limit:
+        while self._queue and self._used_slots < limit:
             entry = since, _, session = heapq.heappop(self._queue)
-            session.waits_for_place = False
-            if self.by_key.get(session.key) is not session or not session.wants_place:
+            session.waits_for_slot = False
+            if self.by_key.get(session.key) is not session or not session.wants_slot:
                 continue
-            if session.since > since:  # what was oldest has gone
+            if session.since > since:  # its oldest work is gone
                 self._enqueue(session)
-            elif self._is_to_be_passed_over(session):
+            elif self._pass_over_once(session):
                 passed = entry
             else:
                 self._grant(session)
         if passed is not None:
-            passed[2].waits_for_place = True
+            passed[2].waits_for_slot = True
             heapq.heappush(self._queue, passed)
 
     @staticmethod
-    def _is_to_be_passed_over(session: Session) -> bool:
-        """Return whether the standing session is amid a cycle that is no run's, which the others need not wait for;
-        one that was passed over before has the next place kept for it."""
+    def _pass_over_once(session: Session) -> bool:
+        """Return whether the main session is in a cycle of no run, which other sessions need not wait for.
+
+        It is passed over once: the next slot is reserved for it.
+        """
         if session.is_open or (session.passed_over is not None and session.passed_over is not session.cycle):
             return False
         session.passed_over = session.cycle
         return True
 
     def _grant(self, session: Session) -> None:
-        session.has_place, session.passed_over = True, None
-        self._places += 1
+        session.has_slot, session.passed_over = True, None
+        self._used_slots += 1
         if session.is_standing:
             session.wake.set()
         else:
@@ -196,31 +214,31 @@ class Sessions:
 
     def _start(self, session: Session) -> None:
         session.stop_reason = ""
-        session.last_completed = self._core.clock.monotonic()  # while it did not turn, no cycle was missed
-        session.wake.clear()  # its first cycle comes at once
+        session.last_completed = self._core.clock.monotonic()  # no cycle was due while it had no task
+        session.wake.clear()  # its first cycle begins at once
         self._alive[session] = None
         session.begin(session.live(), session.has_ended)
 
     def resume(self, key: str) -> None:
-        """The actor has calls of this session to go on with: its next cycle comes at once."""
+        """Begin a cycle of this session now, because the actor can resume calls in it."""
         session = self.of(key)
         session.is_resuming = True
         session.wake.set()
         self.spawn(session)
 
     def left(self, session: Session) -> None:
-        """A run of this session was called off: what waited for its end goes on."""
+        """Continue a session after one of its runs was aborted."""
         if session.is_standing and session.run is None and session.cycle is None:
-            self.give_back(session)
+            self.release_slot(session)
         session.wake.set()
         self.spawn(session)
         self.retire(session)
 
     def retire(self, session: Session) -> None:
-        """Forget a session that has nothing left to do, unless it is the standing one."""
+        """Remove a session without work, unless it is the main session."""
         if session.is_standing or not session.is_empty() or session.runner.task is not None:
             return
-        if self.by_key.get(session.key) is not session:  # it is gone already, and there may be another one
+        if self.by_key.get(session.key) is not session:  # it was removed, and a new one may have its key
             return
         del self.by_key[session.key]
         if self._holding.is_holding:
@@ -230,27 +248,29 @@ class Sessions:
             session.resting.cancel()
 
     def end(self) -> None:
-        """Nothing turns any more until the next start."""
+        """Cancel the timers of all sessions until the next start."""
         for session in self.by_key.values():
             if session.resting is not None:
                 session.resting.cancel()
                 session.resting = None
 
     def revive(self) -> None:
-        """Free the sessions from a loop that ended amid their work; those with nothing to do are forgotten."""
-        self._alive, self._places = {}, 0
+        """Reset the sessions after an event loop that ended in the middle of their work. Those without work are
+        removed."""
+        self._alive, self._used_slots = {}, 0
         self._queue.clear()
         for session in list(self.by_key.values()):
             clock = self._core.clock
             session.runner, session.wake, session.cycle = PhaseRunner(session.runner.name, clock), Wake(clock), None
             session.loop.runner = session.runner
-            session.has_place = session.waits_for_place = False
+            session.has_slot = session.waits_for_slot = False
             session.is_open, session.resting = True, None
             if session.is_empty():
                 del self.by_key[session.key]
 
     @property
     def is_quiet(self) -> bool:
+        """Return whether no session has a task."""
         return not self._alive
 
     def wake_all(self) -> None:
@@ -258,24 +278,25 @@ class Sessions:
             session.wake.set()
 
     def wake_standing(self) -> None:
+        """Request a cycle of the main session that polls."""
         if (session := self.by_key.get(STANDING)) is not None:
             session.call()
-        else:  # what senses is opened before there are sessions
+        else:  # the sense module opens before sessions exist
             self._is_called = True
 
-    # -- their lives
+    # -- the tasks of sessions
 
     def ended(self, session: Session, error: BaseException | None) -> None:
-        """The task of a session has ended: see who turns next."""
+        """Release what the session held after its task has ended, and start the next sessions."""
         core = self._core
         was_cut = bool(session.stop_reason)
         self._alive.pop(session, None)
-        self.give_back(session)
-        session.let_go()
+        self.release_slot(session)
+        session.release_task()
         if error is not None and not isinstance(error, asyncio.CancelledError):
             self._broke(session, error)
         elif error is not None and not was_cut and core.state == "running":
-            # Cancelled by nobody we know: the event loop is being shut down under us.
+            # No part of the agent cancelled the task: the event loop is being closed.
             self._owner.fail("its task was cancelled from outside")
         self.retire(session)
         if self.by_key.get(session.key) is session:
@@ -285,7 +306,7 @@ class Sessions:
         self._owner.settle()
 
     def _broke(self, session: Session, error: BaseException) -> None:
-        """The loop itself failed, which no module can make it do: restart it, but not for ever."""
+        """Report a failure of the loop itself, which no module can cause; stop the agent after too many."""
         core = self._core
         core.log.error("loop failed", agent=core.name, session=session.key, reason=repr(error))
         fault = Fault.of(error, part="loop")

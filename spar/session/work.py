@@ -1,4 +1,4 @@
-"""The work of one session: the run in hand, what waits, and which of it comes next."""
+"""The work of one session: its current run, its queues, and the choice of the next work."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from spar.types import Perception, QueueMode
 
 
 class SessionWork:
-    """A session as work is given to it. A run needs a place, which `spar.session.sessions` gives."""
+    """Session as work is given to it. A run also needs a slot from `spar.session.sessions`."""
 
-    __slots__ = ("core", "cycle", "has_place", "inbox", "interrupted", "is_called", "is_open", "is_polling",
+    __slots__ = ("core", "cycle", "has_slot", "inbox", "interrupted", "is_called", "is_open", "is_polling",
                  "is_resuming", "is_standing", "key", "not_before", "parts", "passed_over", "phases", "resting", "run",
-                 "runner", "waits_for_place", "wake")  # fmt: skip
+                 "runner", "waits_for_slot", "wake")  # fmt: skip
 
     phases: SessionPhases
 
@@ -34,31 +34,32 @@ class SessionWork:
         self.interrupted = InterruptedWork(parts.recovery.suspects)
         self.run: Run | None = None
         self.cycle: Cycle | None = None
-        self.is_resuming = False  # the actor said that it has calls of earlier cycles to go on with
-        self.not_before = 0.0  # what failed asked to be left alone until then (monotonic seconds)
+        self.is_resuming = False  # the actor can resume calls of earlier cycles
+        self.not_before = 0.0  # the earliest next cycle after a failure with `retry_after` (monotonic seconds)
         self.is_polling = True
-        self.is_called = False  # somebody asked for a cycle that polls, and none has begun to
-        #: Of its place among the runs under way: whether it has one, or waits for one; whether one that it is given now
-        #: is used at once; the cycle in whose middle it was passed over; the timer that has it wait again after a rest.
-        self.has_place = self.waits_for_place = False
+        self.is_called = False  # a polling cycle was requested and has not begun
+        #: The slot among the running runs: whether it has one, whether it waits for one; whether it could use one at
+        #: once (no cycle is between taking its work and its end); the cycle during which it was passed over; the timer
+        #: that offers it a slot after a wait.
+        self.has_slot = self.waits_for_slot = False
         self.is_open = True
         self.passed_over: Cycle | None = None
         self.resting: Timer | None = None
 
-    # -- which comes next
+    # -- the next work
 
     def is_empty(self) -> bool:
-        """Return whether nothing is left that it would be kept for."""
+        """Return whether it has no run and no waiting work."""
         return self.run is None and not (self.inbox.waiting or self.is_resuming or self.interrupted.number)
 
     @property
     def is_busy(self) -> bool:
-        """Return whether it has a run, under way or about to be."""
+        """Return whether it has a current run, or one that waits."""
         return self.run is not None or bool(self.inbox.runs or self.interrupted.runs)
 
     @property
     def has_work(self) -> bool:
-        """Return whether a cycle would have something to do, though perhaps not at once."""
+        """Return whether a cycle would have work, perhaps only after a wait."""
         return (
             self.run is not None
             or bool(self.inbox.pushed)
@@ -69,9 +70,10 @@ class SessionWork:
 
     @property
     def can_begin(self) -> bool:
-        """Return whether a run waits and may begin once nobody says more: none is in hand, none was interrupted."""
+        """Return whether the next waiting run may begin after its quiet time: no run is current, and none was
+        interrupted."""
         return self._has_next_run and (
-            self.has_place or not self.is_standing or (self.cycle is not None and self.cycle.is_stepped)
+            self.has_slot or not self.is_standing or (self.cycle is not None and self.cycle.is_stepped)
         )
 
     @property
@@ -80,49 +82,50 @@ class SessionWork:
 
     @property
     def has_run_to_begin(self) -> bool:
-        """Return whether a run may begin, or go on that was interrupted, as soon as it has a place."""
+        """Return whether a run may begin, or an interrupted one may continue, as soon as the session has a slot."""
         if self._has_next_run:
             return not self.quiet
         piece = self.interrupted.next(None) if self.interrupted.number and self.run is None else None
         return piece is not None and piece.run is not None
 
     @property
-    def wants_place(self) -> bool:
-        """Return whether it has a run to begin, or to go on with, and no place for that."""
-        if self.has_place:
+    def wants_slot(self) -> bool:
+        """Return whether it has a run to begin or to continue, and no slot for it."""
+        if self.has_slot:
             return False
         return self.run is not None or self.has_run_to_begin if self.is_standing else self.has_work
 
     @property
     def quiet(self) -> float:
-        """Seconds for which collected messages still wait, because somebody may say more."""
+        """Return the seconds until collected messages may begin a run, since their sender may add more; 0 for none."""
         inbox = self.inbox
         return inbox.wait(self.core.clock.monotonic()) if inbox.quiet_until and self.run is None else 0.0
 
     def wait_for_turn(self, now: float) -> float:
-        """Seconds for which it would have nothing to do though something waits: people still speak, or what failed asks
-        to be left alone."""
+        """Return the seconds for which its work must still wait: for the quiet time of messages, or for
+        `not_before`."""
         has_more = not self.is_standing and (self.inbox.pushed or self.run is not None or self.is_resuming)
         quiet = self.quiet if not has_more and self._has_next_run else 0.0
         return max(self.not_before - now, quiet, 0.0)
 
     def next_interrupted(self) -> Interrupted[Run] | None:
-        """The interrupted work that its next cycle takes; that of a run needs a place."""
+        """Return the interrupted work that the next cycle takes. Interrupted work of a run needs a slot."""
         if not self.interrupted.number:
             return None
         piece = self.interrupted.next(self.run)
-        if piece is None or piece.run in (None, self.run) or self.has_place or not self.is_standing:
+        if piece is None or piece.run in (None, self.run) or self.has_slot or not self.is_standing:
             return piece
         return None
 
     @property
     def has_suspects_to_try(self) -> bool:
-        """Return whether it has work that may have killed the process, which waits for nothing of its own session."""
+        """Return whether it has work that may have killed the process and does not wait for other work of this
+        session."""
         return bool(self.interrupted.suspects) and self.interrupted.next(self.run) is not None
 
     @property
     def since(self) -> float:
-        """Since when the oldest waits of what it has to do (monotonic seconds); who goes on with calls goes first."""
+        """Return when its oldest waiting work came (monotonic seconds); 0 for resumable calls, which go first."""
         if self.is_resuming:
             return 0.0
         piece = self.interrupted.next(self.run) if self.interrupted.number else None
@@ -131,14 +134,15 @@ class SessionWork:
             return oldest or 0.0
         return piece.since if oldest is None else min(oldest, piece.since)
 
-    # -- what comes in
+    # -- new work
 
     def push(self, perception: Perception) -> None:
+        """Queue a perception for the next cycle."""
         self.inbox.push(perception, self.core.clock.monotonic())
         self.wake.set()
 
     def queue(self, run: Run, mode: QueueMode = "followup") -> Place:
-        """Have a message wait for its turn, or for the run in hand; returns where it waits."""
+        """Queue a message for its own run, or for the current run; return the queue it waits in."""
         place = PLACES[mode, self.is_busy]
         self.inbox.add(run, place, self.core.clock.monotonic(), self.core.settings.runs.quiet,
                        is_interrupting=mode == "interrupt")  # fmt: skip
@@ -148,21 +152,24 @@ class SessionWork:
         return place
 
     def resume_with(self, piece: Interrupted[Run]) -> None:
-        """Have interrupted work wait for a cycle of its own."""
+        """Queue interrupted work for a cycle of its own."""
         self.interrupted.add(piece)
         self.wake.set()
 
-    def rehouse(self) -> None:
-        """Have what was to be heard in a run that is gone become a run of its own."""
+    def requeue_steers(self) -> None:
+        """Give messages that were meant for a run that has ended a run of their own."""
         if self.inbox.steers:
             self.inbox.put_back(self.inbox.take_steers())
             self.wake.set()
 
-    # -- what a cycle takes
+    # -- the work of a cycle
 
     def take(self, cycle: Cycle) -> list[Perception]:
-        """Return what was pushed since and said in the run in hand, or in the one that begins, that no plan has
-        been made for yet."""
+        """Return the perceptions of a new cycle: those pushed, and the messages of its run that no plan has answered
+        yet.
+
+        Begin the next waiting run first, if it may begin.
+        """
         inbox = self.inbox
         pushed = inbox.take_pushed() if inbox.pushed else []
         cycle.items = tuple([perception.id for perception in pushed])
@@ -174,7 +181,7 @@ class SessionWork:
             if inbox.steers:
                 for other in inbox.take_steers():
                     self.parts.runs.absorb(run, other, "steered")
-                self._tell_dropped(run)
+                self._add_dropped(run)
             cycle.run = run.context()
             cycle.new_messages = run.new
             cycle.items = (run.id, *cycle.items)
@@ -182,10 +189,10 @@ class SessionWork:
         return pushed
 
     def _begin_run(self) -> None:
-        """The next run begins, unless people are still saying what it is about."""
-        if (found := self.inbox.next_run(self.core.clock.monotonic())) is None:
+        """Begin the next waiting run, unless its sender may still add messages."""
+        if (next_run := self.inbox.next_run(self.core.clock.monotonic())) is None:
             return
-        run, others = found
+        run, others = next_run
         self.run = run
         self.parts.runs.start(run)
         if others:
@@ -193,9 +200,9 @@ class SessionWork:
                 self.parts.runs.absorb(run, other, "collected")
             run.message = collected(run.message, run.said)
             run.new = run.unwritten = (run.message,)
-        self._tell_dropped(run)
+        self._add_dropped(run)
 
-    def _tell_dropped(self, run: Run) -> None:
-        """The run hears in short what others said for whom there was no room."""
+    def _add_dropped(self, run: Run) -> None:
+        """Add a short summary of messages that were dropped for lack of room."""
         if self.inbox.dropped:
             run.new = (overflow(self.inbox.take_dropped(), self.key, self.core.clock.new_id), *run.new)

@@ -1,11 +1,11 @@
-"""Sessions as people deal with them: found, set, begun anew, stopped.
+"""Operations of people on sessions: list, change, reset, stop, delete.
 
-session_control  lists, shows, sets and forgets sessions; what doors and commands stand on
-commands         carries out what people command in their messages
-session_records  the rows of the sessions: those used last in memory, all of them in the store
-reset_times      says when a conversation is over by itself; pure
-forgetting       has no message accepted for a session while what is kept of it is deleted
-resets           begins a session anew: ends its work, and has its transcript be read from here on
-option_checks    checks the options of runs and sessions, by the planner and by who sends them
-run_stops        calls runs off, wherever they are
+session_control  lists, shows, changes and deletes sessions, for HTTP, the command line and commands in messages
+commands         carries out the commands that people write in messages, for example `/reset`
+session_records  the records of the sessions: the last used ones in memory, all of them in the store
+reset_times      computes when a conversation ends by itself; pure
+forgetting       refuses messages to a session that is being deleted
+resets           resets a session: ends its work, and starts its transcript anew
+option_checks    checks the options of runs and sessions against the planner and the sender's trust
+run_stops        aborts runs, whether they wait or run
 """

@@ -1,7 +1,7 @@
-"""Commands of people about their session: taken from their messages, carried out, answered.
+"""Commands of people to their session: recognized in their messages, carried out, answered.
 
-A command is a run that is never planned: it is accepted like any message, so that it is not lost and not carried out
-twice, and its answer goes the way of all answers. It is no part of the conversation: nobody reads it later.
+A command is a run that is never planned. It is accepted like any message, so that it is neither lost nor carried out
+twice, and its answer takes the way of all answers. Commands are no part of the transcript.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
 from spar.types import Perception, replace
 
-#: Said of lines that follow a command.
+#: The answer to further lines in the message of a command.
 _REST: Final = "The other lines of the message were not read."
-#: Commands of the agent's own that read what stands behind them.
+#: Built-in commands that take an argument.
 _WITH_ARGUMENT: Final = ("model", "feedback")
-#: Names that take the choice of a model back.
+#: Arguments of `/model` that undo the choice of a model.
 _USUAL: Final = ("default", "usual")
-#: Words for how a run went.
+#: Arguments of `/feedback`, and whether each is positive.
 _VERDICTS: Final = {"good": True, "bad": False}
 
 
@@ -49,16 +49,17 @@ class Commands:
             "model": self._model, "feedback": self._judge,
         }  # fmt: skip
 
-    # -- taking
+    # -- recognizing
 
-    async def taken(self, message: Perception, origin: Origin) -> Perception:
-        """Return a message as it is to be dealt with: marked as a command where it is one, from somebody trusted.
+    async def marked(self, message: Perception, origin: Origin) -> Perception:
+        """Return a message marked as a command, if it is one and comes from a trusted sender; otherwise the message
+        without such a mark.
 
-        Args: origin: where it came from, which its session remembers if the command makes it.
+        Args: origin: the sender and the interface it came through, recorded if the command creates the session.
         """
-        if is_command(message):  # nobody but the agent says so
-            said = {name: value for name, value in message.attributes.items() if name != COMMAND}
-            message = replace(message, attributes=said)
+        if is_command(message):  # only the agent may set this mark
+            unmarked = {name: value for name, value in message.attributes.items() if name != COMMAND}
+            message = replace(message, attributes=unmarked)
         core = self._parts.core
         if not core.settings.sessions.commands or message.trust != "trusted":
             return message
@@ -74,21 +75,21 @@ class Commands:
                 answer = outcome.value
         if answer is None and command.name not in self._answers:
             return message
-        told = {"name": command.name, "argument": command.argument, "rest": command.rest, "answer": answer,
+        mark = {"name": command.name, "argument": command.argument, "rest": command.rest, "answer": answer,
                 "origin": [origin.door, origin.channel, origin.sender, origin.person]}  # fmt: skip
-        return replace(message, attributes={**message.attributes, COMMAND: told})
+        return replace(message, attributes={**message.attributes, COMMAND: mark})
 
     # -- carrying out
 
     def carry_out(self, run: Run) -> None:
-        """Carry a command out, in the background."""
+        """Carry out a command in the background."""
         self._parts.requests.in_background(self._carry_out(run), "command of")
 
     async def _carry_out(self, run: Run) -> None:
-        told = run.message.attributes[COMMAND]
-        command = Command(str(told.get("name")), str(told.get("argument")), str(told.get("rest")))
+        mark = run.message.attributes[COMMAND]
+        command = Command(str(mark.get("name")), str(mark.get("argument")), str(mark.get("rest")))
         try:
-            answer = told.get("answer")
+            answer = mark.get("answer")
             who, agent = _speaker(run), self._parts.core.name
             draft = AuditDraft(who, "message", f"session.{command.name}", run.session, agent=agent,
                                rows=("session", "session.reset"))  # fmt: skip
@@ -110,25 +111,27 @@ class Commands:
         before = await self._records.find(run.session)
         if before is None:
             return "A new conversation begins."
-        if before.began_at > run.accepted_at:  # it did so before the process died, or was overtaken by another one
+        if before.began_at > run.accepted_at:  # this reset happened before a restart, or a later one did
             return f"A new conversation begins ({before.id})."
         record = await self._resets.reset(run.session, _speaker(run))
         has_begun = record.ordinal != before.ordinal
         return f"A new conversation begins ({record.id})." if has_begun else f"It has just begun ({record.id})."
 
     async def _stop(self, run: Run, command: Command) -> str:
-        """Call off what goes on and what waits, the newest first: what waits never begins. What was said after the
-        command stays: a process may come to carry it out much later."""
+        """Abort the open runs of the session, the newest first, so that no waiting run begins meanwhile.
+
+        Messages after the command stay, because a process may carry out the command much later.
+        """
         runs = [
-            each for each in self._parts.runs.open_in(run.session)
-            if not is_command(each.message) and each.accepted_at <= run.accepted_at
+            other for other in self._parts.runs.open_in(run.session)
+            if not is_command(other.message) and other.accepted_at <= run.accepted_at
         ]  # fmt: skip
-        begun = sum(each.started_at is not None for each in runs)
-        for each in reversed(runs):
-            await self._stops.abort(each)
+        begun = sum(other.started_at is not None for other in runs)
+        for other in reversed(runs):
+            await self._stops.abort(other)
         waiting = len(runs) - begun
-        parts = [f"{number} {what}{'' if number == 1 else 's'}"
-                 for number, what in ((begun, "run"), (waiting, "waiting message")) if number]  # fmt: skip
+        parts = [f"{number} {noun}{'' if number == 1 else 's'}"
+                 for number, noun in ((begun, "run"), (waiting, "waiting message")) if number]  # fmt: skip
         return f"Stopped: {' and '.join(parts)}." if parts else "Nothing goes on."
 
     async def _status(self, run: Run, command: Command) -> str:
@@ -136,14 +139,14 @@ class Commands:
         if record is None:
             return f"{run.session}: nothing was said here yet."
         view = await self._control.show(run.session)
-        goes_on = f"{view.state}, {len(view.runs)} open" if view.runs else "at rest"
+        state = f"{view.state}, {len(view.runs)} open" if view.runs else "at rest"
         chosen = ", ".join(f"{name} {one_line(str(value))[:80]}" for name, value in view.defaults.items()) or "as usual"
         zone = zone_named(self._parts.core.settings.sessions.timezone)
         since = record.began_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
-        return f"{record.id}{_titled(record)}: {goes_on}; since {since}; {chosen}"
+        return f"{record.id}{_titled(record)}: {state}; since {since}; {chosen}"
 
     async def _judge(self, run: Run, command: Command) -> str:
-        """Take a word on the last run of the session that has ended."""
+        """Record feedback on the last answered run of the session."""
         verdict, _, why = command.argument.partition(" ")
         if verdict not in _VERDICTS:
             return f"Say /feedback {' or /feedback '.join(_VERDICTS)}, and why."
@@ -156,11 +159,11 @@ class Commands:
     async def _model(self, run: Run, command: Command) -> str:
         models = self._control.models()
         record = await self._records.find(run.session)
-        now = None if record is None else record.defaults.model
+        current = None if record is None else record.defaults.model
         if not command.argument:
             if not models:
                 return "There is no model to choose."
-            listed = "\n".join(f"- {name}{' (chosen)' if name == now else ''}" for name in models)
+            listed = "\n".join(f"- {name}{' (chosen)' if name == current else ''}" for name in models)
             return f"Models of this session:\n{listed}"
         name = None if command.argument in _USUAL else command.argument
         await self._control.change(run.session, defaults={"model": name}, origin=_origin(run))
@@ -170,15 +173,15 @@ class Commands:
 
 
 def _speaker(run: Run) -> str:
-    """Return who says a command, as far as the door knows it that it came through."""
+    """Return who sent a command, as far as the interface knows the sender."""
     origin = _origin(run)
     return (origin.person or origin.sender or run.message.source)[:200]
 
 
 def _origin(run: Run) -> Origin:
-    """Return where a command came from; unknown for one that an earlier release accepted."""
-    said = run.message.attributes[COMMAND].get("origin")
-    return Origin(*map(str, said)) if isinstance(said, list) and len(said) in (3, 4) else Origin()
+    """Return the origin of a command; an empty one for a command that an earlier release accepted."""
+    fields = run.message.attributes[COMMAND].get("origin")
+    return Origin(*map(str, fields)) if isinstance(fields, list) and len(fields) in (3, 4) else Origin()
 
 
 def _titled(record: SessionRecord) -> str:

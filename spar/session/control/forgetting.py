@@ -1,4 +1,4 @@
-"""Sessions that are being forgotten: no message is accepted for one meanwhile, so that none of it can be deleted."""
+"""Sessions that are being deleted: each refuses messages meanwhile, so that no accepted message is deleted."""
 
 from __future__ import annotations
 
@@ -9,54 +9,57 @@ from contextlib import asynccontextmanager, contextmanager
 
 from spar.errors import NotReadyError
 
-#: Seconds after which a message that was refused may be sent again.
+#: Seconds after which a refused message may be sent again.
 _AGAIN_AFTER = 1.0
 
 
 class Forgetting:
-    """The sessions of one agent that are being forgotten, and those that a message is on its way into."""
+    """The sessions of one agent that are being deleted, and those that are accepting a message."""
 
-    __slots__ = ("_changed", "_coming", "_going")
+    __slots__ = ("_accepting", "_changed", "_refusing")
 
     def __init__(self) -> None:
-        self._going: Counter[str] = Counter()
-        self._coming: Counter[str] = Counter()
-        self._changed: asyncio.Event | None = None  # while somebody waits
+        self._refusing: Counter[str] = Counter()
+        self._accepting: Counter[str] = Counter()
+        #: Set when a message has been accepted; None while no deletion waits.
+        self._changed: asyncio.Event | None = None
 
     @contextmanager
-    def coming(self, key: str) -> Iterator[None]:
-        """Have a session stay while a message is on its way into it.
+    def accepting(self, key: str) -> Iterator[None]:
+        """Keep a session from being deleted while a message to it is accepted.
 
-        Raises: NotReadyError while it is being forgotten.
+        Raises: NotReadyError while the session is being deleted.
         """
-        if key in self._going:
+        if key in self._refusing:
             raise NotReadyError(f"session {key!r:.300} is being forgotten: send the message again",
                                 retry_after=_AGAIN_AFTER)  # fmt: skip
-        self._coming[key] += 1
+        self._accepting[key] += 1
         try:
             yield
         finally:
-            _less(self._coming, key)
+            _decrement(self._accepting, key)
             if self._changed is not None:
                 self._changed.set()
 
     @asynccontextmanager
-    async def going(self, key: str) -> AsyncIterator[None]:
-        """Have no message accepted for a session, once those on their way have arrived."""
-        self._going[key] += 1
+    async def refusing(self, key: str) -> AsyncIterator[None]:
+        """Refuse new messages to a session while the context is open. First wait for the messages that are being
+        accepted."""
+        self._refusing[key] += 1
         try:
-            while key in self._coming:
+            while key in self._accepting:
                 self._changed = self._changed or asyncio.Event()
                 self._changed.clear()
                 await self._changed.wait()
             yield
         finally:
-            _less(self._going, key)
-            if not self._going:
+            _decrement(self._refusing, key)
+            if not self._refusing:
                 self._changed = None
 
 
-def _less(counter: Counter[str], key: str) -> None:
+def _decrement(counter: Counter[str], key: str) -> None:
+    """Decrease a count by one, and drop it at zero."""
     counter[key] -= 1
     if not counter[key]:
         del counter[key]

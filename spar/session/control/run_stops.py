@@ -1,4 +1,4 @@
-"""Stops of runs: each is called off where it is, in the queue, in a phase, or between two cycles."""
+"""Stops of runs: each run is aborted where it is, in the queue, in a phase, or between two cycles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RunStops:
         self._parts, self._sessions, self._setup = parts, sessions, parts.setup
 
     async def abort(self, run: Run) -> None:
-        """End a run that somebody wants no more, and have the actor forget what is still to come of it."""
+        """End a run that a person aborts, and have the actor drop its waiting calls."""
         parts = self._parts
         if run.status is not None:
             return
@@ -28,12 +28,15 @@ class RunStops:
         session = self._sessions.of(run.session)
         await self.call_off(run, "aborted")
         if run.status is None and not parts.requests.is_inside:
-            parts.recovery.demand_ready("abort a run")  # a stop came first
+            parts.recovery.demand_ready("abort a run")  # the agent may have stopped before the run ended
         await session.phases.abandon(run.id)
 
     async def forget_ended(self) -> None:
-        """Have the actor forget the calls of runs that people ended before this process began, which may have died
-        between the end of a run and this. Raises: what reading the ends of runs raises."""
+        """Have the actor drop the waiting calls of runs that people ended before this process began.
+
+        An earlier process may have died between the end of a run and that step. Raises: errors of reading the ends of
+        runs.
+        """
         actor = self._parts.setup.modules["act"].part
         if not offers(actor, HoldsCalls):
             return
@@ -41,44 +44,46 @@ class RunStops:
             try:
                 status = await self._parts.recovery.status_of(run_id)
             except LookupError:
-                continue  # its end is no longer kept, or it never was a run of this journal
+                continue  # its end was deleted, or it belongs to another journal
             if status.status == "error" and status.error in FORGOTTEN:
                 await actor.abandon(run_id)
 
     def late(self, run: Run, why: str) -> None:
-        """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""
+        """End a run that has reached its time limit. While the agent is not running, the verdict after its next cycle
+        does so."""
         if self._parts.core.state in ("running", "pausing"):
             self.in_background(run, why)
 
     def in_background(self, run: Run, reason: str) -> None:
-        """End a run without waiting for that."""
+        """Start to end a run, without waiting for its end."""
         self._parts.requests.in_background(self.call_off(run, reason), "ending of a run")
 
     async def call_off(self, run: Run, reason: str) -> None:
         """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
         session = self._sessions.of(run.session)
-        if session.is_answering(run):  # it is over, and its answer stands
+        if session.is_answering(run):  # it has ended, and its answer cannot change
             if not self._parts.requests.is_inside:
                 await self._parts.runs.wait(run.id, None)
             return
         await self.settle(run, reason, is_cut=self.take_out(run, reason))
 
     def take_out(self, run: Run, reason: str) -> bool:
-        """Have a run begin no more, and cut the phase that works for it; return whether there is one."""
+        """Remove a run from the queue, or cancel the current phase if it works for the run; return whether a phase is
+        cancelled."""
         session = self._sessions.of(run.session)
         is_waiting = session.inbox.drop(run)
-        if is_waiting and session.is_asking:  # a hook is asked about the cycle that was to begin it
+        if is_waiting and session.is_asking:  # a hook decides now about the cycle that would begin it
             session.cut(reason)
         if is_waiting or session.cycle is None or not session.is_pursuing(run):
             return False
         if session.stop_reason:
-            session.stop_reason = reason  # cut already, for another reason
+            session.stop_reason = reason  # already cancelled, for another reason
         else:
             session.cut(reason)
         return True
 
     async def settle(self, run: Run, reason: str, *, is_cut: bool) -> None:
-        """See a run end that was taken out. Args: is_cut: a phase that worked for it was cut."""
+        """Complete the end of a run after `take_out`. Args: is_cut: a phase that worked for it was cancelled."""
         parts, session, end = self._parts, self._sessions.of(run.session), End("error", reason)
         if is_cut and session.cycle is not None:
             grace = self._setup.steps[session.cycle.phase].grace
@@ -86,18 +91,18 @@ class RunStops:
                 session.runner.abandon()
                 await parts.runs.wait(run.id, grace)
             if run.status is None and not parts.recovery.is_ready:
-                return  # a stop came first, and its end could not be kept: it goes on at the next start
-        if run.into is not None:  # it has become a part of another one, which goes on
+                return  # a stop came first: without its end in the journal it continues at the next start
+        if run.into is not None:  # another run absorbed it, and continues
             run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
         session.leave(run)
         ending = self._end(run, end, session)
-        if run.status is not None or parts.recovery.work.journal is None:  # then there is nothing to wait for
+        if run.status is not None or parts.recovery.work.journal is None:  # nothing to write
             await ending
-        else:  # no session ends it any more: it ends here, also when whoever called it off does not wait for that
+        else:  # no session will end it, so it must end even if the caller stops waiting
             await asyncio.shield(parts.requests.in_background(ending, "ending of a run"))
 
     async def _end(self, run: Run, end: End, session: Session) -> None:
-        """End a run that its session has left; people are told once it is on disk."""
+        """Journal the end of a run that its session has left, then publish it."""
         await self._parts.recovery.ends.keep(run, end)
         self._parts.runs.end(run, end)
         self._sessions.left(session)

@@ -1,7 +1,7 @@
-"""Records of the sessions of one agent: who they are, and how a message finds and uses its own.
+"""Records of the sessions of one agent.
 
-With a memory that keeps sessions they are its affair; those used last are known here, so that a message need not read.
-An agent without one keeps those that were used last in memory. A session that rests costs nothing.
+With a memory that stores sessions the last used records are also kept here, so that a message need not read the store.
+Without such a memory only the last used sessions are kept, here. A session without work has no task and no timer.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from spar.session.control.forgetting import Forgetting
 from spar.session.control.reset_times import is_idle, is_over
 from spar.types import replace
 
-#: Sessions that are known without being read.
+#: The most records that are kept here.
 KNOWN: Final = 10_000
-#: Sessions that are read at once; where there are fewer, one that is not known is new and need not be looked for.
+#: The records that are read at first. If the store has fewer, an unknown session is new and need not be looked up.
 _FIRST: Final = 1_000
-#: Characters of a title.
+#: The most characters of a title.
 LONGEST_TITLE: Final = 200
 
 
 class HasSessions(Protocol):
-    """The state of an agent, as far as it has sessions of a store; None while that is not open."""
+    """State of an agent, as far as it has the store of sessions; None while that is not open."""
 
     @property
     def sessions(self) -> SessionStore | None: ...
@@ -39,7 +39,7 @@ class HasSessions(Protocol):
 class SessionRecords:
     """The records of the sessions of one agent.
 
-    Args: state: has the memory's sessions while its journal is open.
+    Args: state: has the store of sessions while its journal is open.
     """
 
     __slots__ = ("_are_all", "_core", "_known", "_state", "_store", "_transcripts", "forgetting")
@@ -48,59 +48,64 @@ class SessionRecords:
         self._core, self._state, self._transcripts = core, state, transcripts
         self.forgetting = Forgetting()
         self._known: BoundedDict[str, SessionRecord] | None = None
-        self._store: SessionStore | None = None  # of which what is known was read
-        self._are_all: bool | None = None  # whether all that the store has are known; None before anybody has looked
+        self._store: SessionStore | None = None  # the store that the known records come from
+        self._are_all: bool | None = None  # whether every record of the store is known; None before the first read
 
     def begin(self) -> None:
-        """Know nothing: the store was opened, and others may have used it before."""
+        """Drop the known records, because the store was opened again and others may have changed it."""
         self._known = None
 
     # -- finding
 
     async def find(self, key: str) -> SessionRecord | None:
-        """Return a session; None for one that nothing was said in. Raises: TransientError."""
+        """Return a session; None for one without messages. Raises: TransientError."""
         known, store = self._current()
         record = known.get(key)
         if record is None and store is not None and self._are_all is None:
             self._are_all = False
-            for each in (found := await store.page(self._core.name, _FIRST)):
-                known.setdefault(each.key, each)
-            self._are_all = len(found) < _FIRST and known is self._known
+            for row in (rows := await store.page(self._core.name, _FIRST)):
+                known.setdefault(row.key, row)
+            self._are_all = len(rows) < _FIRST and known is self._known
             record = known.get(key)
         if record is None and store is not None and not (self._are_all and len(known) < KNOWN):
             record = await store.get(self._core.name, key)
-            if record is not None and key not in known:  # nobody has used it meanwhile
+            if record is not None and key not in known:  # no message has used it meanwhile
                 known[key] = record
             record = known.get(key, record)
         return record
 
     async def conversation(self, key: str) -> str:
-        """Return an id of the conversation that goes on in a session, or will begin there, which no other one of that
-        key has or had, also before the session was forgotten. Raises: TransientError."""
+        """Return an id of the session's present conversation, or of the first one if none has begun.
+
+        No other conversation of this key has or had this id, even if the session was deleted before. Raises:
+        TransientError.
+        """
         record = await self.find(key)
         return id_of(key, 1) if record is None else f"{record.id} {record.began_at:%Y-%m-%dT%H:%M:%SZ}"
 
     async def get(self, key: str) -> SessionRecord:
-        """Return a session. Raises: LookupError for one that nothing was said in; TransientError."""
+        """Return a session. Raises: LookupError for a session without messages; TransientError."""
         if (record := await self.find(key)) is None:
             raise LookupError(f"no session {key!r:.300}; a session begins with its first message")
         return record
 
     async def page(self, limit: int, before: tuple[datetime, str] | None) -> Sequence[SessionRecord]:
-        """Return sessions, the one that was used last first. Args: before: time of use and key of one that was seen."""
+        """Return sessions, the last used first. Args: before: time of use and key of the last session of the page
+        before."""
         known, store = self._current()
         if store is not None:
             return await store.page(self._core.name, limit, before)
-        found = sorted(known.values(), key=_by_use, reverse=True)
-        return [record for record in found if before is None or _by_use(record) < before][:limit]
+        records = sorted(known.values(), key=_by_use, reverse=True)
+        return [record for record in records if before is None or _by_use(record) < before][:limit]
 
     # -- using
 
     async def use(self, key: str, origin: Origin, *, is_busy: bool) -> tuple[SessionRecord | None, SessionUse]:
-        """Return the session that a message is about to use, None for a new one, and the terms of that use: a reset
-        comes before it where the conversation is over by itself. Args: is_busy: a run goes on, or waits, in it.
+        """Return the session of a message, None for a new one, and the use to record.
 
-        Raises: TransientError when the session cannot be read now.
+        The use contains a reset if the conversation is over by itself. Args: is_busy: the session has an open run.
+
+        Raises: TransientError if the session cannot be read now.
         """
         record, now = await self.find(key), self._core.clock.now()
         reset = None
@@ -109,21 +114,21 @@ class SessionRecords:
         return record, SessionUse(now, origin, reset)
 
     async def _why_over(self, record: SessionRecord, now: datetime) -> Literal["", "idle", "daily"]:
-        """Why a conversation is over by itself; "" while it goes on."""
+        """Return why a conversation is over by itself; "" while it continues."""
         settings = self._core.settings.sessions
         if settings.reset_at != "off":
             hour, zone = time_of_day(settings.reset_at), zone_named(settings.timezone)
             if is_over(record.began_at, now, hour, zone):
                 return "daily"
         if is_idle(record.used_at, now, settings.idle):
-            last = await self._transcripts.last_at(record.key)  # a run may have gone on for long
+            last = await self._transcripts.last_at(record.key)  # a long run may have ended later
             return "idle" if last is None or is_idle(last, now, settings.idle) else ""
         return ""
 
     def used(self, key: str, record: SessionRecord | None, use: SessionUse) -> Reset | None:
-        """Note that a message has used its session; return the reset that has come before it, if one has.
+        """Record that a message has used its session; return the reset that this caused, if any.
 
-        Args: record: the session as `use` has found it.
+        Args: record: the session as `use` returned it.
         """
         known, _ = self._current()
         record = known.get(key, record)
@@ -131,7 +136,7 @@ class SessionRecords:
             known[key] = SessionRecord(key, use.at, use.at, use.at, origin=use.origin)
             return None
         reset = use.reset if use.reset is not None and use.reset.ordinal == record.ordinal else None
-        if reset is not None:  # of two messages that came at once the first one has done it
+        if reset is not None:  # of two simultaneous messages only the first resets
             record = self.begin_anew(record, reset)
         known[key] = replace(record, used_at=max(record.used_at, use.at))
         return reset
@@ -139,16 +144,17 @@ class SessionRecords:
     # -- changing
 
     def begin_anew(self, record: SessionRecord, reset: Reset) -> SessionRecord:
-        """Note that a conversation has ended; return the session as it is then."""
+        """Record a reset; return the session with its new conversation."""
         known, _ = self._current()
         known[record.key] = record = replace(record, ordinal=reset.ordinal + 1, began_at=reset.at)
         return record
 
     async def change(self, key: str, *, title: str | None = None, defaults: RunOptions | None = None,
                      origin: Origin | None = None) -> SessionRecord:  # fmt: skip
-        """Set what people say of a session; None: it stays. One that nothing was said in yet is made, with this origin.
+        """Set the title or the default options of a session; None leaves them. A session without messages is created,
+        with this origin.
 
-        Raises: ValueError for a title that cannot be used; TransientError.
+        Raises: ValueError for an invalid title; TransientError.
         """
         now = self._core.clock.now()
         record = await self.find(key) or SessionRecord(key, now, now, now, origin=origin or Origin())
@@ -163,12 +169,12 @@ class SessionRecords:
         return record
 
     def forget(self, key: str) -> None:
-        """Know nothing of a session any more."""
+        """Drop the record of a session."""
         known, _ = self._current()
         known.pop(key, None)
 
     def _current(self) -> tuple[BoundedDict[str, SessionRecord], SessionStore | None]:
-        """Return what is known of the store that is open now, and that store."""
+        """Return the known records of the open store, and that store."""
         store = self._state.sessions
         if self._known is None or store is not self._store:
             self._known, self._store, self._are_all = BoundedDict(KNOWN), store, None
@@ -176,7 +182,7 @@ class SessionRecords:
 
 
 def checked_title(title: object) -> str:
-    """Return a title in one line. Raises: ValueError."""
+    """Return a title in one line. Raises: ValueError for a title that is not text or too long."""
     if not isinstance(title, str):
         raise ValueError(f"a title is text, found {type(title).__name__}")
     line = " ".join(title.split())
