@@ -92,7 +92,7 @@ class Holding:
 
     @asynccontextmanager
     async def between_cycles(self, *, is_needed: bool) -> AsyncIterator[None]:
-        """Keep the main session between two cycles while the context is open, if `is_needed`."""
+        """Keep the standing session between two cycles while the context is open, if `is_needed`."""
         if is_needed:
             self._hold("standing")
         try:
@@ -104,8 +104,7 @@ class Holding:
                 self.resume()
 
     def keep(self, *, is_sensing: bool) -> None:
-        """Stop sessions from beginning a cycle: only the main session if only the sense module is replaced, otherwise
-        all."""
+        """Stop sessions from beginning a cycle: all, or only the standing one if only the sense module is replaced."""
         self._hold("standing" if is_sensing else "all")
 
     def resume(self) -> None:
@@ -118,7 +117,7 @@ class Holding:
         self.is_holding = bool(whom or self._leavers)
 
     def at_work(self, *, is_sensing: bool = False) -> set[Any]:
-        """Return the sessions in a cycle. With `is_sensing` only the main session counts, because only it polls
+        """Return the sessions in a cycle. With `is_sensing` only the standing session counts, because only it polls
         sensors."""
         at_work = [session for session in list(self._sessions.values()) if session.cycle is not None]
         return {session for session in at_work if session.is_standing or not is_sensing}

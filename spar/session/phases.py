@@ -117,7 +117,7 @@ class SessionPhases:
         return call(result, self._context(cycle, read))
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
-        """Return the perceptions of the sensors (main session only), the pushed ones and those of the run, by
+        """Return the perceptions of the sensors (standing session only), the pushed ones and those of the run, by
         importance."""
         parts, session = self.parts, self.session
         if cycle.interrupted is not None:
@@ -276,7 +276,7 @@ class SessionPhases:
         if cycle.faults:
             await parts.health.mend(cycle.session)
         settled, runner = parts.setup.settled, session.runner
-        # Only the main session polls, so only its cycles have perceptions of sensors to confirm.
+        # Only the standing session polls, so only its cycles have perceptions of sensors to confirm.
         if settled is None or not session.is_standing or not cycle.perceptions or cycle.faults:
             return
         try:

@@ -1,12 +1,12 @@
 """One session of an agent: its loop of cycles, and the waits between them.
 
-`main` is the main session (`is_standing`): it always exists, and its sense phase polls the sensors. Any other session
-begins with its first message and ends when it has no work left. The sessions of one agent share its modules. Their
-cycles never wait for one another.
+The session `main` is the standing session (`is_standing`): it always exists, and its sense phase polls the sensors. Any
+other session begins with its first message and ends when it has no work left. The sessions of one agent share its
+modules. Their cycles never wait for one another.
 
-Every run needs a slot, given by `spar.session.sessions`. Without a slot the main session still runs cycles, but begins
-no run; any other session runs no cycle. Another session than `main` also releases its slot after each run if others
-wait.
+Every run needs a slot, given by `spar.session.sessions`. Without a slot the standing session still runs cycles, but
+begins no run; any other session runs no cycle. Another session than `main` also releases its slot after each run if
+others wait.
 """
 
 from __future__ import annotations

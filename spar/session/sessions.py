@@ -1,4 +1,4 @@
-"""The sessions of one agent: the main session, and the others that have work.
+"""The sessions of one agent: the standing session, and the others that have work.
 
 A session runs its own loop (`spar.session.session`). This module creates it, starts its task, restarts it after a
 failure of the loop, and removes it when it has no work left.
@@ -61,7 +61,7 @@ class Sessions:
 
     def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session], owner: Owner) -> None:
         self._core, self._health, self._holding, self._owner = core, health, holding, owner
-        self._is_called = False  # a cycle was requested before the main session existed
+        self._is_called = False  # a cycle was requested before the standing session existed
         self.by_key = by_key
         self._restarts: Intensity | None = None
         self._alive: dict[Session, None] = {}  # sessions with a task, in order of their start
@@ -97,7 +97,7 @@ class Sessions:
                 cycle.notes = (*cycle.notes[-MOST_NOTES + 1 :], (cycle.phase, what))
 
     def _cycles(self) -> list[Cycle]:
-        """Return the current cycles. A step by hand counts as a cycle of the main session, whose loop is paused
+        """Return the current cycles. A step by hand counts as a cycle of the standing session, whose loop is paused
         then."""
         sessions = {*self._alive, self.by_key.get(STANDING)}
         return [session.cycle for session in sessions if session is not None and session.cycle is not None]
@@ -109,7 +109,7 @@ class Sessions:
     # -- the slots of running runs
 
     def spawn_all(self) -> None:
-        """Start the main session, and all others that have work."""
+        """Start the standing session, and all others that have work."""
         standing = self.of(STANDING)
         self.spawn(*list(self.by_key.values()))
         if self._is_called:
@@ -195,7 +195,7 @@ class Sessions:
 
     @staticmethod
     def _pass_over_once(session: Session) -> bool:
-        """Return whether the main session is in a cycle of no run, which other sessions need not wait for.
+        """Return whether the standing session is in a cycle of no run, which other sessions need not wait for.
 
         It is passed over once: the next slot is reserved for it.
         """
@@ -235,7 +235,7 @@ class Sessions:
         self.retire(session)
 
     def retire(self, session: Session) -> None:
-        """Remove a session without work, unless it is the main session."""
+        """Remove a session without work, unless it is the standing session."""
         if session.is_standing or not session.is_empty() or session.runner.task is not None:
             return
         if self.by_key.get(session.key) is not session:  # it was removed, and a new one may have its key
@@ -278,7 +278,7 @@ class Sessions:
             session.wake.set()
 
     def wake_standing(self) -> None:
-        """Request a cycle of the main session that polls."""
+        """Request a cycle of the standing session that polls."""
         if (session := self.by_key.get(STANDING)) is not None:
             session.call()
         else:  # the sense module opens before sessions exist
