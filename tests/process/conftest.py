@@ -21,7 +21,7 @@ import pytest
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
 #: Seconds that anything may take on a loaded machine before a test says that it never came.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def until(condition: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
