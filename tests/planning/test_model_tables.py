@@ -282,7 +282,7 @@ async def test_more_thoughts_for_one_message_teach_nothing_about_the_window() ->
         async with Agent(plan=chain, loop_interval="adaptive") as agent:
             await agent.wait((await agent.submit("hello", options={"thinking": "high"})).run_id)
 
-    assert chain.planners[0].room_of("large") == 100_000 - 4_096 - 2_048
+    assert chain.planners[0].models.room_of("large") == 100_000 - 4_096 - 2_048
 
 
 async def test_a_request_that_is_no_cycles_is_for_its_provider_to_judge() -> None:
