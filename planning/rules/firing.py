@@ -11,12 +11,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from planning.cases.evidence import Case
-from planning.cases.sequences import KnownCall
-from planning.cases.situations import Situation
 from planning.dataflow import can_be_read, reads_any
 from planning.rules.conditions import MESSAGE, MatchInput
-from planning.rules.parse import CallRule, Rule
+from planning.rules.remembered import Remembered
+from planning.rules.rule import CallRule, Rule
 from planning.rules.templates import Facts, brings_untrusted, fill, render
 from planning.rules.tool_choice import Decision, Question, decide, explore
 from spar.clock import Clock
@@ -29,17 +27,6 @@ MOST_TOOLS: Final = 64
 _NO_TOOL: Final = "no tool of such a name can be called with these parameters"
 #: Effects of a call that may be repeated, and so tried out.
 _HARMLESS: Final = ("read", "idempotent")
-
-
-class Remembered(Struct, frozen=True):
-    """Memory of a situation: its cases; in an environment that is acted in step by step, the next call of the
-    sequence that worked (`replay`) and the experience it is from, and what decides between equal steps."""
-
-    cases: tuple[Case, ...]
-    at: Situation
-    episode: str = ""
-    replay: KnownCall | None = None
-    replayed: str = ""
 
 
 class Firing(Struct, frozen=True):

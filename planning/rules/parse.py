@@ -21,139 +21,19 @@ Everything that can be known to be wrong is found here, at start: each error is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any, get_args
-
-from msgspec import Meta, Struct, ValidationError, convert, field
-from msgspec.json import schema as json_schema
+from typing import Any
 
 from planning.dataflow import in_state, paths_of
-from planning.rules.conditions import (
-    Conditions,
-    EvidenceConditions,
-    IncidentConditions,
-    Matcher,
-    Path,
-    Share,
-    compile_conditions,
-)
-from planning.rules.templates import Placeholder, Template, compile_value, foreign_in, parse, placeholders_in
-from spar.checks import Misfit, misfit
+from planning.rules.conditions import Matcher, Path, compile_conditions
+from planning.rules.rule import CallRule, Rule, Verify
+from planning.rules.tables import EXAMPLES, CallTable, RuleTable, VerifyTable, read_table
+from planning.rules.templates import Template, compile_value, foreign_in, parse, placeholders_in
 from spar.data.paths import MARK, Expression, is_reference, overlaps, parse_write, references, render
 from spar.data.paths import Path as Place
 from spar.data.patterns import glob
 from spar.errors import ConfigError
-from spar.types import Trust
-
-Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
-Name = Annotated[str, Meta(min_length=1)]
-
-
-class CallTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[[rules.calls]]` as it is written."""
-
-    tool: Name | Annotated[tuple[Name, ...], Meta(min_length=1)] | None = None
-    any_of_tools: Name | Annotated[tuple[Name, ...], Meta(min_length=1)] | None = None
-    name: str = ""
-    params: dict[str, Any] = field(default_factory=dict)
-    after: tuple[str, ...] = ()
-    output: str | None = None
-    min_ability: Share | None = None
-
-
-class VerifyTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`verify` of a rule as it is written: a look for what comes `within` so many seconds of the same thing.
-
-    `when`: what is looked for; left out: what the rule is about. `is_good`: whether its coming is good.
-    """
-
-    within: Annotated[float, Meta(gt=0, lt=1e9)]
-    when: Conditions | None = None
-    is_good: bool = False
-
-
-class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[[rules]]` as it is written; times in seconds."""
-
-    name: Name
-    when: Conditions = Conditions()
-    unless: Conditions | None = None
-    cooldown: Seconds = 0.0
-    stop: bool = True
-    answer: str | None = None
-    on_failure: str | None = None
-    goal: str | None = None
-    next_look: Seconds | None = None
-    learn: bool = True
-    verify: VerifyTable | None = None
-    calls: tuple[CallTable, ...] = ()
-
-
-class CallRule(Struct, frozen=True):
-    """One call that a rule makes. `after` holds the places of other calls in the rule, `reads` its references,
-    `foreign` the placeholders that may bring in a stranger's text. Instead of `tools` it may have `globs`: tests for
-    the names of those that exist when it is made, `written` as they stand there."""
-
-    name: str
-    tools: tuple[str, ...]
-    params: dict[str, Any]
-    after: tuple[int, ...]
-    output: str | None
-    writes: tuple[Place, ...]
-    reads: tuple[Expression, ...]
-    min_ability: float | None
-    foreign: tuple[Placeholder, ...] = ()
-    globs: tuple[Callable[[str], bool], ...] = ()
-    written: tuple[str, ...] = ()
-
-    @property
-    def literals(self) -> dict[str, Any]:
-        """Return the parameters that are the same for each perception: no placeholder, no reference."""
-        return {
-            key: value
-            for key, value in self.params.items()
-            if next(placeholders_in(value), None) is None and not references({"": value})
-        }
-
-
-class Verify(Struct, frozen=True):
-    """A later look at what a rule did, ready to be asked."""
-
-    within: float
-    when: Matcher
-    is_good: bool = False
-
-
-class Rule(Struct, frozen=True):
-    """A rule ready to be asked; `number` is its place in the configuration."""
-
-    number: int
-    name: str
-    when: Matcher
-    unless: Matcher | None
-    cooldown: float
-    stop: bool
-    answer: Template | None
-    on_failure: Template | None
-    goal: Template | None
-    next_look: float | None
-    calls: tuple[CallRule, ...]
-    learn: bool = True
-    verify: Verify | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether one of its calls may be of several tools."""
-        return any(len(call.tools) != 1 for call in self.calls)
-
-
-def rule_schema() -> dict[str, Any]:
-    """Return the JSON schema of a rule as it is written, for editors."""
-    made: dict[str, Any] = json_schema(RuleTable)
-    made["$defs"]["CallTable"]["oneOf"] = [{"required": ["tool"]}, {"required": ["any_of_tools"]}]
-    return {"allOf": [{"$ref": made.pop("$ref")}], **made}
 
 
 def read_rules(tables: Sequence[Mapping[str, Any]], tools: Collection[str] | None = None) -> tuple[Rule, ...]:
@@ -170,7 +50,7 @@ def read_rules(tables: Sequence[Mapping[str, Any]], tools: Collection[str] | Non
 
 def _rule(number: int, table: Mapping[str, Any], tools: Collection[str] | None) -> Rule:
     path: Path = ("rules", number)
-    written = _convert(table, path)
+    written = read_table(table, path)
     when = compile_conditions(written.when, (*path, "when"))
     unless = None if written.unless is None else compile_conditions(written.unless, (*path, "unless"))
     if unless is not None and unless.is_empty:
@@ -213,66 +93,6 @@ def _verify(written: VerifyTable | None, usual: Matcher, path: Path) -> Verify |
     if written.is_good and written.when is None:
         raise ConfigError("'is_good' needs a 'when': the trouble itself is no good sign", path=(*path, "is_good"))
     return Verify(written.within, when, written.is_good)
-
-
-# -- what is written ---------------------------------------------------------------------------------------
-
-_KNOWN: dict[str, type[Struct]] = {
-    "when": Conditions,
-    "unless": Conditions,
-    "incident": IncidentConditions,
-    "evidence": EvidenceConditions,
-    "verify": VerifyTable,
-    "calls": CallTable,
-}
-
-
-def _convert(table: Mapping[str, Any], path: Path) -> RuleTable:
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"a rule is a table, found {table!r}", path=path)
-    try:
-        return convert(table, RuleTable)
-    except ValidationError as error:
-        raise _misread(table, misfit(error), path) from error
-
-
-def _misread(table: Mapping[str, Any], wrong: Misfit, path: Path) -> ConfigError:
-    """Turn msgspec's error into a sentence with the value found and those known."""
-    rule = f"rule {table['name']!r}" if isinstance(table.get("name"), str) and table["name"] else f"rules[{path[-1]}]"
-    steps, message = tuple(step for step in wrong.steps if step is not ...), wrong.message
-    if (key := wrong.unknown) is not None:
-        table_of = next(
-            (_KNOWN[step] for step in reversed(steps) if isinstance(step, str) and step in _KNOWN), RuleTable
-        )
-        known = table_of.__struct_fields__
-        close = get_close_matches(key, known, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        return ConfigError(f"{rule} has no key {key!r}; known: {', '.join(known)}{hint}", path=(*path, *steps, key))
-    if (key := wrong.missing) is not None:
-        example = f"; write for example: {_EXAMPLES[key]}" if key in _EXAMPLES else ""
-        return ConfigError(f"{rule} must have {key!r}{example}", path=(*path, *steps))
-    if "enum value" in message:
-        message = f"Expected one of {', '.join(get_args(Trust))}"
-    wanted = message[:1].lower() + message[1:].partition(", got ")[0]
-    for word, plain in _PLAIN_WORDS.items():
-        wanted = wanted.replace(word, plain)
-    where = ".".join(map(str, steps))
-    return ConfigError(f"{where!r} of {rule}: {wanted}, found {_found(table, steps)!r}", path=(*path, *steps))
-
-
-#: How the keys are written that no rule and no call can do without.
-_EXAMPLES = {"name": 'name = "file what was dropped"', "when": 'when = { kind = "message" }', "tool": 'tool = "note"'}
-_PLAIN_WORDS = {"`": "", "str": "text", "array": "list", "object": "table", "bool": "true or false", "float": "number",
-                "int": "whole number", " | null": "", "|": "or"}  # fmt: skip
-
-
-def _found(value: Any, steps: Path) -> Any:
-    for step in steps:
-        try:
-            value = value[step]
-        except (LookupError, TypeError):
-            break
-    return value
 
 
 def _text(text: str | None, path: Path) -> Template | None:
@@ -323,7 +143,7 @@ def _tools(table: CallTable, path: Path, rule: RuleTable, known: Collection[str]
         wanted = (
             "must have 'tool' or 'any_of_tools'" if table.tool is None else "has 'tool' and 'any_of_tools': take one"
         )
-        raise ConfigError(f"a call of rule {rule.name!r} {wanted}; write for example: {_EXAMPLES['tool']}", path=path)
+        raise ConfigError(f"a call of rule {rule.name!r} {wanted}; write for example: {EXAMPLES['tool']}", path=path)
     for key in ("any_of_tools", "min_ability"):
         if getattr(table, key) is not None and not rule.learn:
             raise ConfigError(f"rule {rule.name!r} has 'learn = false', so {key!r} means nothing", path=(*path, key))

@@ -18,7 +18,7 @@ from functools import partial
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from planning.rules.conditions import MatchInput
-from planning.rules.parse import Rule, Verify
+from planning.rules.rule import Rule, Verify
 from spar.clock import Clock, SystemClock, Timer
 from spar.data.bounded import SharedDict
 from spar.protocols import Host, ModuleRows

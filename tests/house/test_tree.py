@@ -30,8 +30,6 @@ LONGER = {
     "memory/journal/journal.py": TWO_SUBJECTS,
     "memory/sqlite/writer.py": TWO_SUBJECTS,
     "perception/sense.py": "the sensors of the module and its pipeline, still to be cut apart",
-    "planning/rules/parse.py": TWO_SUBJECTS,
-    "planning/rules/planner.py": TWO_SUBJECTS,
     "spar/agent/lifecycle.py": "one subject: the states of an agent and its ways between them",
     "spar/agent/parts.py": "the parts put together and what they ask of each other, still to be cut apart",
     "spar/channels/conversations.py": "what is received and what is told, still to be cut apart",

@@ -11,7 +11,7 @@ import pytest
 
 from memory.experiences.search import Recalled
 from planning import RulesPlanner
-from planning.rules.planner import EPISODE_LIMIT, RECALL_LIMIT
+from planning.rules.remembered import EPISODE_LIMIT, RECALL_LIMIT
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.hooks import Hooks

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planning import RulesPlanner
-from planning.rules.planner import COOLDOWN_LIMIT
+from planning.rules.cooldowns import COOLDOWN_LIMIT
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.protocols import Context, Host, RunContext

@@ -1,0 +1,71 @@
+"""Rules that are ready to be asked: their conditions, templates and calls; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from planning.rules.conditions import Matcher
+from planning.rules.templates import Placeholder, Template, placeholders_in
+from spar.data.paths import Expression, references
+from spar.data.paths import Path as Place
+
+
+class CallRule(Struct, frozen=True):
+    """One call that a rule makes. `after` holds the places of other calls in the rule, `reads` its references,
+    `foreign` the placeholders that may bring in a stranger's text. Instead of `tools` it may have `globs`: tests for
+    the names of those that exist when it is made, `written` as they stand there."""
+
+    name: str
+    tools: tuple[str, ...]
+    params: dict[str, Any]
+    after: tuple[int, ...]
+    output: str | None
+    writes: tuple[Place, ...]
+    reads: tuple[Expression, ...]
+    min_ability: float | None
+    foreign: tuple[Placeholder, ...] = ()
+    globs: tuple[Callable[[str], bool], ...] = ()
+    written: tuple[str, ...] = ()
+
+    @property
+    def literals(self) -> dict[str, Any]:
+        """Return the parameters that are the same for each perception: no placeholder, no reference."""
+        return {
+            key: value
+            for key, value in self.params.items()
+            if next(placeholders_in(value), None) is None and not references({"": value})
+        }
+
+
+class Verify(Struct, frozen=True):
+    """A later look at what a rule did, ready to be asked."""
+
+    within: float
+    when: Matcher
+    is_good: bool = False
+
+
+class Rule(Struct, frozen=True):
+    """A rule ready to be asked; `number` is its place in the configuration."""
+
+    number: int
+    name: str
+    when: Matcher
+    unless: Matcher | None
+    cooldown: float
+    stop: bool
+    answer: Template | None
+    on_failure: Template | None
+    goal: Template | None
+    next_look: float | None
+    calls: tuple[CallRule, ...]
+    learn: bool = True
+    verify: Verify | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether one of its calls may be of several tools."""
+        return any(len(call.tools) != 1 for call in self.calls)
