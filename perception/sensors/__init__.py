@@ -1,16 +1,16 @@
-"""The built-in sensors, a file each; a new one is copied from the nearest and registered by one entry point.
+"""Built-in sensors, one file each. A new sensor is copied from the most similar one and registered by one entry point.
 
-directory  notices files that appear, change or vanish
+directory  reports files that appear, change or vanish
 files      the known files of one directory; pure
 folder     lists and reads a directory, blocking
 watch      waits for file events in a thread
-command    tells what a program says, on a schedule
+command    reports the output of a program, on a schedule
 printed    the output of a program as lines, JSON or one text; pure
-host       notices high load, memory and disk use
+host       reports high use of load, memory and disks
 messages   the terms under which a message becomes a perception
-schedule   notices times: a moment, an interval, a cron line
+schedule   reports times: a moment, an interval, a cron line
 crontab    cron lines as crontab(5) defines them
 tail/      follows files as they grow
-webhook/   hears what other programs post
-web/       what sensors that read the web share
+webhook/   receives the posts of other programs
+web/       sensors that read the web, and their common code
 """

@@ -1,8 +1,8 @@
-"""Runs a program again and again and tells what it says: its lines, JSON lines, or the whole.
+"""Sensor that runs a program repeatedly and reports its output: lines, JSON lines, or the whole.
 
-No shell: the words reach the program as they are. It runs in the sandbox in which tools run, and when its time is over
-it is ended with all it started. A program that fails is a failure of the sensor, with the last line of its stderr.
-What it says is untrusted.
+There is no shell: the words reach the program unchanged. It runs in the same sandbox as tools, and after its timeout
+it is ended with all processes that it started. A failed run is a failure of the sensor, with the last line of its
+stderr. The output is untrusted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spar.protocols import SensorContext
 from spar.threads import Threads
 from spar.types import Perception
 
-#: Names of variables that say how a program speaks.
+#: Variables for the language and the time zone of a program.
 _NAMES: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
 
 
@@ -30,11 +30,12 @@ class CommandSensor:
     """Output of a program, as `command.output`.
 
     Args: argv: the program and its words; every: seconds between two runs; timeout: seconds of a run, the sensor's own
-    `timeout` is longer; output: each line is a perception, each line is JSON, or the whole is one; tell: everything, or
-    what the run before did not say; kind: of its perceptions; ok_codes: exit codes of a run that went well; env: names
-    of the service's variables that it is given; variables: further ones, secrets may stand elsewhere; sandbox: the
-    least level at which it may run, 0 for none; readable: paths that it may read beside the workspace; network: whether
-    it has one; most: lines that are told; longest: characters of each; max_output: bytes kept of each of its streams.
+    `timeout` is longer; output: each line is a perception, each line is JSON, or the whole output is one perception;
+    tell: everything, or only output that the run before did not have; kind: of its perceptions; ok_codes: exit codes
+    of a successful run; env: names of the service's variables that the program gets; variables: further variables,
+    where secrets may stand; sandbox: the lowest sandbox level at which it may run, 0 for none; readable: paths that it
+    may read besides the workspace; network: whether it may use the network; most: lines that are reported; longest:
+    characters of each line; max_output: bytes that are read of each of its streams.
     """
 
     def __init__(
@@ -72,53 +73,55 @@ class CommandSensor:
         self._ctx: SensorContext | None = None
 
     async def open(self, ctx: SensorContext) -> None:
-        """Take up what the last run said."""
+        """Load the digests of the last run's output."""
         self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
         cursor = ctx.cursor if isinstance(ctx.cursor, dict) else {}
-        said = cursor.get("said") if cursor.get("argv") == list(self._terms.argv) else None
-        self._said = (
-            frozenset(each for each in said if isinstance(each, str)) if isinstance(said, list) else frozenset()
+        digests = cursor.get("said") if cursor.get("argv") == list(self._terms.argv) else None
+        self._line_digests = (
+            frozenset(digest for digest in digests if isinstance(digest, str))
+            if isinstance(digests, list)
+            else frozenset()
         )
 
     async def poll(self) -> list[Perception]:
-        """Return what the program says. Raises: PermanentError when it cannot be started, TransientError when it failed
-        or took too long."""
+        """Run the program and return its output. Raises: PermanentError when it cannot be started, TransientError when
+        it failed or took too long."""
         assert self._ctx is not None
         at = self._ctx.clock.now()
         with self._ctx.clock.working():
             end = await self._programs.run(self._terms)
         self._demand_success(end)
         items, more = await self._threads.run(self._read, end.stdout)
-        said = frozenset(each.digest for each in items)
-        told = items if self._tell == "all" else [each for each in items if each.digest not in self._said]
-        if self._tell == "changed" and said != self._said:
-            self._said = said
-            self._ctx.checkpoint({"argv": list(self._terms.argv), "said": sorted(said)})
+        digests = frozenset(item.digest for item in items)
+        reported = items if self._tell == "all" else [item for item in items if item.digest not in self._line_digests]
+        if self._tell == "changed" and digests != self._line_digests:
+            self._line_digests = digests
+            self._ctx.checkpoint({"argv": list(self._terms.argv), "said": sorted(digests)})
         about: dict[str, Any] = {"program": self._terms.argv[0], "exit": end.exit, "sandbox": end.sandbox}
         if complaint := self._line(end.stderr):
             about["stderr"] = complaint
         run = at.isoformat()
-        noticed = [self._perception(each, about, f"{run} {number}") for number, each in enumerate(told)]
+        noticed = [self._perception(item, about, f"{run} {number}") for number, item in enumerate(reported)]
         if left_out := self._left_out(end, more):
             noticed.append(self._perception(Item(left_out, run), about, run, kind="command.left_out"))
         return noticed
 
     async def close(self) -> None:
-        """Nothing is held: what a run started is over with the run."""
+        """Do nothing: no process outlives its run."""
 
     def _read(self, stdout: bytes) -> tuple[list[Item], int]:
-        """Return what an output says. For a thread."""
+        """Return the items of an output. It runs in a thread."""
         if self._has_secrets:
             stdout = mask(stdout.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         return items_of(stdout, self._output, longest=self._longest, most=self._most)
 
     def _demand_success(self, end: ProgramEnd) -> None:
-        """Raises: TransientError for a run that did not go well."""
+        """Check that a run succeeded. Raises: TransientError."""
         if not end.timed_out and end.exit in self._ok_codes:
             return
         name = self._terms.argv[0]
-        said = self._line(end.stderr) or self._line(end.stdout)
-        tail = f": {said}" if said else " and said nothing"
+        last_words = self._line(end.stderr) or self._line(end.stdout)
+        tail = f": {last_words}" if last_words else " and said nothing"
         if end.timed_out:
             raise TransientError(f"{name!r} was ended with all its processes after {self._terms.timeout:g} s{tail}")
         if end.signal is not None:
@@ -129,13 +132,13 @@ class CommandSensor:
         raise TransientError(f"{name!r} ended with exit code {end.exit} (ok_codes: {ok}){tail}")
 
     def _line(self, stream: bytes) -> str:
-        """Return the last line of a stream, fit for a log."""
+        """Return the last line of a stream, safe for a log."""
         return safe_line(mask(last_line(stream)), 300)
 
     def _left_out(self, end: ProgramEnd, more: int) -> str:
-        said = [f"{more} more lines (most = {self._most})"] if more else []
-        said += [f"{end.omitted} bytes (max_output = {self._terms.max_output})"] if end.omitted else []
-        return f"{' and '.join(said)} of {self._terms.argv[0]!r} were left out" if said else ""
+        parts = [f"{more} more lines (most = {self._most})"] if more else []
+        parts += [f"{end.omitted} bytes (max_output = {self._terms.max_output})"] if end.omitted else []
+        return f"{' and '.join(parts)} of {self._terms.argv[0]!r} were left out" if parts else ""
 
     def _perception(self, item: Item, about: Mapping[str, Any], place: str, kind: str = "") -> Perception:
         assert self._ctx is not None
@@ -152,7 +155,7 @@ class CommandSensor:
 
 
 def _demand_words(argv: Sequence[str]) -> None:
-    """Raises: ConfigError for words that no program can be given."""
+    """Check that the words can be given to a program. Raises: ConfigError."""
     if not argv[0].strip():
         raise ConfigError("must begin with the program's name, found an empty one", path=("argv",))
     if len(argv) == 1 and " " in argv[0] and not argv[0].startswith("/"):
@@ -165,7 +168,7 @@ def _demand_words(argv: Sequence[str]) -> None:
 
 
 def _demand_names(option: str, names: Iterable[str]) -> None:
-    """Raises: ConfigError for what no variable can be called."""
+    """Check that the names can be names of variables. Raises: ConfigError."""
     for name in names:
         if not name or "=" in name or "\0" in name:
             raise ConfigError(f"{name!r:.100} is no name of a variable", path=(option,))

@@ -1,9 +1,9 @@
-"""Cron lines as crontab(5) means them: a line and a time zone to "the first tick after a moment".
+"""Cron lines as crontab(5) defines them: from a line and a time zone to a function "first tick after a moment".
 
-APScheduler's `CronTrigger` finds the times; this adds what it does otherwise: 0 and 7 are Sunday, and when day of
-month and weekday are both restricted either is enough. And daylight saving, as cron(8) has it: a line whose minute or
-hour begins with `*` ticks by real time, whatever the clock on the wall is set to. Of any other line a tick that stands
-in a gap comes right after it, and one that stands in the hour that is repeated comes once.
+APScheduler's `CronTrigger` finds the times; this module adds three rules of cron. 0 and 7 are Sunday. If both day of
+month and weekday are restricted, either is enough. Daylight saving follows cron(8): a line whose minute or hour begins
+with `*` ticks by real time, independently of changes of the local clock. For any other line, a tick in a skipped hour
+comes right after it, and a tick in a repeated hour comes once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ EXAMPLE = 'an example: cron = "0 9 * * mon-fri" (minute, hour, day of month, mon
 
 
 def following(line: str, zone: tzinfo) -> Following:
-    """A function from a moment to the first tick after it (UTC), None when there is none until the year 9999.
+    """Return a function from a moment to the first tick after it (UTC); the function returns None when there is none
+    until the year 9999.
 
-    Raises: ConfigError for a line that cannot be read or never comes.
+    Raises: ConfigError for a line that cannot be read or never ticks.
     """
     fields = line.split()
     if len(fields) != 5:
@@ -53,7 +54,8 @@ def _triggers(fields: list[str], zone: tzinfo) -> Iterator[Any]:
 
 
 def _weekdays(item: str) -> str:
-    """One item of the weekday field, by names: APScheduler counts from Monday and knows no range over Sunday."""
+    """Return one item of the weekday field as names, because APScheduler counts from Monday and knows no range over
+    Sunday."""
     days, _, step = item.partition("/")
     if days == "*" and not step:
         return "*"
@@ -76,9 +78,10 @@ def _day(text: str) -> int:
 
 
 def _by_real_time(triggers: tuple[Any, ...], wall: tuple[Any, ...], zone: tzinfo) -> Following:
-    """Return the function to the next tick, for triggers that go through gap and repetition in their own zone.
+    """Return the function to the next tick, for triggers that handle skipped and repeated hours in their own zone.
 
-    One that stands in a gap they move behind it: there the clock on the `wall` shows what the line does not mean.
+    They move a tick in a skipped hour behind it, to a local time that the line does not name; `wall` finds these
+    ticks, and they are left out.
     """
 
     def after(moment: datetime) -> datetime | None:
@@ -93,7 +96,7 @@ def _by_real_time(triggers: tuple[Any, ...], wall: tuple[Any, ...], zone: tzinfo
 
 
 def _by_the_wall(triggers: tuple[Any, ...], zone: tzinfo) -> Following:
-    """Return the function to the next tick, for triggers that read the clock on the wall as if it were UTC."""
+    """Return the function to the next tick, for triggers that treat the local time as UTC."""
 
     def after(moment: datetime) -> datetime | None:
         reading: datetime | None = moment.astimezone(zone).replace(tzinfo=UTC, fold=0)
@@ -109,13 +112,13 @@ def _by_the_wall(triggers: tuple[Any, ...], zone: tzinfo) -> Following:
 
 
 def _read_at(reading: datetime, zone: tzinfo) -> datetime:
-    """Return when the clock on the wall first shows this reading, or goes past it."""
+    """Return the moment at which the local clock first shows this time, or skips it."""
     wall = reading.replace(tzinfo=zone)
     late, early = wall.astimezone(UTC), wall.replace(fold=1).astimezone(UTC)
-    if late <= early:  # it stands in no gap
+    if late <= early:  # it is not in a skipped hour
         return late
     before = early.astimezone(zone).utcoffset()
-    while late - early > SECOND:  # the clock is set in between
+    while late - early > SECOND:  # the offset changes in between
         middle = early + (late - early) / 2
         early, late = (middle, late) if middle.astimezone(zone).utcoffset() == before else (early, middle)
     return late.replace(microsecond=0)
@@ -123,7 +126,7 @@ def _read_at(reading: datetime, zone: tzinfo) -> datetime:
 
 def _first(triggers: tuple[Any, ...], moment: datetime) -> datetime | None:
     try:
-        found = [trigger.get_next_fire_time(None, moment) for trigger in triggers]
+        ticks = [trigger.get_next_fire_time(None, moment) for trigger in triggers]
     except (OverflowError, ValueError):  # past the year 9999
         return None
-    return min((tick.astimezone(UTC) for tick in found if tick is not None), default=None)
+    return min((tick.astimezone(UTC) for tick in ticks if tick is not None), default=None)

@@ -1,9 +1,9 @@
-"""Notices files that appear, change or vanish in a directory.
+"""Sensor that reports files that appear, change or vanish in a directory.
 
-watchfiles says that something happened and where; what is there is always found out by looking (`folder`), so an event
-that was lost or merged loses nothing. It looks before and after the watch has begun, then where it is told to, and
-everywhere once a minute. A file is reported when it has not changed for a while, and once, also over a restart. What
-is in the files is for others to understand.
+watchfiles only reports that something happened and where; the sensor always looks at the directory itself (`folder`),
+so a lost or merged event loses nothing. It looks before and after the watch has begun, then at the reported places,
+and everywhere once a minute. A file is reported when it has not changed for a while, and once, also over a restart.
+Other parts interpret the content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 from annotated_types import Ge, Le
 
-from perception.sensors.files import BATCH, EVER, NEVER, Files, Kept, folders_of, kept_of, read_cursor
+from perception.sensors.files import BATCH, EVER, NEVER, Files, KnownFile, folders_of, known_file_of, read_cursor
 from perception.sensors.folder import Entry, Folder, Text, readable
 from perception.sensors.watch import Watch
 from perception.supervision.sensor_task import ended
@@ -26,21 +26,22 @@ from spar.protocols import Home, SensorContext
 from spar.threads import Threads
 from spar.types import Fault, Perception
 
-ROOT = "/"  # the row that says of which directory the others are; no file below it has this name
-HINTS = 10_000  # paths that events told of; with more it is cheaper to look everywhere
+ROOT = "/"  # key of the row that names the directory of the others; no file has this name
+HINTS = 10_000  # bound of the paths from events; with more it is cheaper to look everywhere
 
 
 class DirectorySensor:
     """Files of a directory, as `file.added`, `file.changed` and `file.removed`.
 
-    Args: path: the directory, made if it is missing; a relative one starts at the configuration's folder; recursive:
-    also what is below; include, exclude: shell patterns of names (with a "/" in it: of the path below the directory),
-    and a directory that is excluded is not entered; settle: seconds without a change until a file counts as written;
-    read: bytes of a file that become its content; existing: report what is there at the first start.
+    Args: path: the directory, created if it is missing; a relative one starts at the configuration's folder;
+    recursive: also the directories below; include, exclude: shell patterns of names (with a "/" in it: of the path
+    below the directory), and an excluded directory is not entered; settle: seconds without a change until a file
+    counts as written; read: bytes of a file that become its content; existing: report the files that exist at the
+    first start.
     """
 
-    rescan = 60.0  # seconds between two looks at everything, for what no event told of
-    retry = 1.0  # seconds until a directory that is gone, a watch that broke or a full buffer is tried again
+    rescan = 60.0  # seconds between two complete looks, for changes without an event
+    retry = 1.0  # seconds until the next try with a missing directory, a broken watch or a full buffer
     watch = Watch
     folder = Folder
 
@@ -65,10 +66,10 @@ class DirectorySensor:
         self._watch: Watch | None = None
 
     async def open(self, ctx: SensorContext) -> None:
-        """Raises: OSError naming the directory, when it is neither there nor can be made."""
+        """Begin to watch. Raises: OSError with the directory's name when it neither exists nor can be created."""
         self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
         await self._threads.run(self._folder.make)
-        self._files = await self._remembered(ctx)
+        self._files = await self._load(ctx)
         self._known = self._files.known
         self._hints: set[str] = set()
         self._look_at = self._watch_at = 0.0  # monotonic seconds: look everywhere, begin a watch
@@ -77,25 +78,29 @@ class DirectorySensor:
         self._nudge: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"directory sensor {ctx.name}")
 
-    async def _remembered(self, ctx: SensorContext) -> Files:
-        """Return what earlier processes have dealt with: a row for each file, and in the cursor until when."""
-        rows, ours = dict(await ctx.rows.list()), readable(self._root)
+    async def _load(self, ctx: SensorContext) -> Files:
+        """Return the files that earlier processes handled: a row for each file, and in the cursor the time until which
+        all were handled."""
+        rows, this_root = dict(await ctx.rows.list()), readable(self._root)
         root, floor, count, former = read_cursor(ctx.cursor)
         written = rows.pop(ROOT, None)
-        if (written or root) != ours:  # of another directory, or of none
+        if (written or root) != this_root:  # the rows are of another directory, or there are none
             for name in rows:
                 ctx.rows.drop(name)
-            known, marked_until = dict[str, Kept](), None if self._existing else EVER
+            known, marked_until = dict[str, KnownFile](), None if self._existing else EVER
             floor = NEVER
         else:
-            known = {name: kept for name, row in rows.items() if (kept := kept_of(row)) is not None}
-            # Without rows the cursor alone says what was dealt with: it is of an earlier version, or nobody keeps rows.
+            known = {name: known_file for name, row in rows.items() if (known_file := known_file_of(row)) is not None}
+            # Without rows only the cursor says which files were handled: an earlier version wrote it, or the store has
+            # no rows.
             marked_until = floor if written is None and (former or count) else None
-            for name, kept in former.items() if written is None else ():
-                known[name] = kept
-                ctx.rows.keep(name, msgspec.to_builtins(kept))
+            for name, known_file in former.items() if written is None else ():
+                known[name] = known_file
+                ctx.rows.keep(name, msgspec.to_builtins(known_file))
         if marked_until is None:
-            ctx.rows.keep(ROOT, ours)  # else when what there is has been marked: begun again if that is cut off
+            ctx.rows.keep(
+                ROOT, this_root
+            )  # else the row is written after the marking, so that an interrupted marking is repeated
         return Files(known, marked_until, floor)
 
     async def close(self) -> None:
@@ -105,7 +110,7 @@ class DirectorySensor:
             await asyncio.wait([pump])
         self._stop_watching()
 
-    # -- one turn after another: look, hand over what has settled, rest
+    # -- turns: look, push the settled files, wait
 
     async def _run(self) -> None:
         clock, failures, backoff = self._ctx.clock, 0, Backoff(self.retry)
@@ -117,7 +122,7 @@ class DirectorySensor:
             except Exception as error:
                 failures += 1
                 is_gone = isinstance(error, FileNotFoundError)
-                if not (is_gone and self._is_gone):  # that it is still gone is no news
+                if not (is_gone and self._is_gone):  # a directory that is still missing is reported once
                     self._tell(error)
                 if is_gone:
                     self._stop_watching()
@@ -126,8 +131,7 @@ class DirectorySensor:
             await ended(self._nudge, pause, clock)
 
     async def _turn(self, now: float) -> float:
-        """Take a turn; returns the seconds until the next is needed. Raises: OSError when the directory cannot be
-        read."""
+        """Do one turn; return the seconds until the next one. Raises: OSError when the directory cannot be read."""
         files = self._files
         self._keep_watching(await self._threads.run(self._folder.identity), now)
         hints, self._hints = self._hints, set()
@@ -135,15 +139,15 @@ class DirectorySensor:
         if now < self._look_at:
             paths = hints | {name if entry is None else entry.path for name, (entry, _) in files.pending.items()}
             names = {readable(path) for path in paths}
-            found, has_directory = await self._threads.run(self._folder.look, paths)
+            entries, has_directory = await self._threads.run(self._folder.look, paths)
             if self._recursive and (
-                has_directory or await self._threads.run(self._misses_directory, names - found.keys())
+                has_directory or await self._threads.run(self._misses_directory, names - entries.keys())
             ):
                 names = None
         if names is None:
-            found = await self._threads.run(self._folder.scan)
+            entries = await self._threads.run(self._folder.scan)
             self._look_at = now + self.rescan
-        news = await self._threads.run(files.news, names, found, now, self._settle)
+        news = await self._threads.run(files.news, names, entries, now, self._settle)
         files.take(news, int(self._ctx.clock.now().timestamp() * 1e9))
         if files.marked_until is not None:
             await self._mark(news.marked)
@@ -154,17 +158,17 @@ class DirectorySensor:
         until.append(self._look_at if self._watch is not None else self._watch_at)
         return max(min(until) - now, 0.005)
 
-    async def _mark(self, marked: dict[str, Kept]) -> None:
-        """Know files without a word about them; in the first look of all, which is everywhere."""
-        for number, (name, kept) in enumerate(marked.items()):
-            self._keep(name, kept)
+    async def _mark(self, marked: dict[str, KnownFile]) -> None:
+        """Remember files without reporting them; for the first complete look."""
+        for number, (name, known_file) in enumerate(marked.items()):
+            self._remember(name, known_file)
             if number % BATCH == BATCH - 1:
                 await asyncio.sleep(0)
         self._ctx.rows.keep(ROOT, readable(self._root))
         self._ctx.checkpoint(self._files.cursor(readable(self._root)))
 
     async def _hand_over(self) -> bool:
-        """False when the buffer is full: what is left stays ready."""
+        """Push the files that are ready; return False when the buffer is full, and then the others stay ready."""
         files = self._files
         while batch := files.batch(self._read):
             dealt_with = 0
@@ -194,15 +198,15 @@ class DirectorySensor:
         return contents
 
     def _deal_with(self, name: str, entry: Entry | None, content: Text | OSError | None) -> bool:
-        """False when the perception was refused."""
-        files, kept = self._files, self._known.get(name)
+        """Push and remember one file; return False when the perception was refused."""
+        files, known_file = self._files, self._known.get(name)
         if entry is None:
             if not self._ctx.push(self._removed(name)):
                 return False
             self._known.pop(name, None)
             self._ctx.rows.drop(name)
         elif content is None:
-            files.pending[name] = (entry, self._ctx.clock.monotonic())  # not as it was any more: to be looked at again
+            files.pending[name] = (entry, self._ctx.clock.monotonic())  # it has changed again: look at it again
             return True
         elif isinstance(content, OSError):
             if files.unreadable.get(name) != entry:
@@ -211,25 +215,28 @@ class DirectorySensor:
             return True
         else:
             digest = "" if content.truncated else content.digest
-            is_touched = kept is not None and digest != "" and (digest, entry.size) == (kept.digest, kept.size)
-            if not is_touched and not self._ctx.push(self._noticed(name, entry, content, is_new=kept is None)):
+            is_touched = (
+                known_file is not None and digest != "" and (digest, entry.size) == (known_file.digest, known_file.size)
+            )
+            if not is_touched and not self._ctx.push(self._noticed(name, entry, content, is_new=known_file is None)):
                 return False
-            self._keep(name, Kept(entry.mtime, entry.size, digest, entry.ctime))
+            self._remember(name, KnownFile(entry.mtime, entry.size, digest, entry.ctime))
         files.unreadable.pop(name, None)
         return True
 
-    def _keep(self, name: str, kept: Kept) -> None:
-        """Know a file, also after a restart."""
-        self._known[name] = kept
-        self._ctx.rows.keep(name, msgspec.to_builtins(kept))
+    def _remember(self, name: str, known_file: KnownFile) -> None:
+        """Remember a file, also for the next process."""
+        self._known[name] = known_file
+        self._ctx.rows.keep(name, msgspec.to_builtins(known_file))
 
     # -- the watch
 
     def _keep_watching(self, identity: tuple[int, int], now: float) -> None:
         watch = self._watch
         if watch is not None and watch.error is not None:
-            # Refused, as for want of inotify watches: looking by itself needs none. Anything else, such as a name that
-            # watchfiles cannot read, has ended this watch only, and the next one begins with a look at everything.
+            # An OSError means that watching was refused, for example because there are too few inotify watches; polling
+            # needs none. Any other error, such as a name that watchfiles cannot read, has ended only this watch, and
+            # the next one begins with a complete look.
             self._must_poll = self._must_poll or isinstance(watch.error, OSError)
             if self._watch_error != str(watch.error):
                 self._watch_error = str(watch.error)
@@ -249,7 +256,7 @@ class DirectorySensor:
             self._watch = None
 
     def _hinted(self, paths: set[str] | None) -> None:
-        """Events told of these full paths; None: everything may have changed."""
+        """Note the full paths of events; None: everything may have changed."""
         if paths is None or len(self._hints) + len(paths) > HINTS:
             self._look_at = 0.0
         else:
@@ -258,11 +265,11 @@ class DirectorySensor:
             self._nudge.set_result(None)
 
     def _misses_directory(self, missing: Iterable[str]) -> bool:
-        """Return whether one of the names that are not there was a directory of files that are known."""
-        strange = {name for name in missing if name not in self._known}
-        return bool(strange) and not strange.isdisjoint(folders_of(self._known))
+        """Return whether one of the missing names was a directory of known files."""
+        unknown = {name for name in missing if name not in self._known}
+        return bool(unknown) and not unknown.isdisjoint(folders_of(self._known))
 
-    # -- saying it
+    # -- perceptions
 
     def _noticed(self, name: str, entry: Entry, text: Text, *, is_new: bool) -> Perception:
         path = self._full(name)
@@ -277,10 +284,12 @@ class DirectorySensor:
         )
 
     def _removed(self, name: str) -> Perception:
-        path, kept = self._full(name), self._known[name]
-        key = f"{path} {kept.mtime} {kept.size} removed {self._ctx.clock.now().isoformat()}"
+        path, known_file = self._full(name), self._known[name]
+        key = f"{path} {known_file.mtime} {known_file.size} removed {self._ctx.clock.now().isoformat()}"
         sentence = f"file {Path(path).name} was removed"
-        return self._perception("file.removed", path, sentence, key, size=kept.size, truncated=False, binary=False)
+        return self._perception(
+            "file.removed", path, sentence, key, size=known_file.size, truncated=False, binary=False
+        )
 
     def _perception(self, kind: str, path: str, content: str, key: str, **attributes: Any) -> Perception:
         name = path.rpartition("/")[2]

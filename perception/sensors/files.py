@@ -1,7 +1,7 @@
-"""The files of one directory as they are known: dealt with, changed since, ready to be handed over; pure but for that.
+"""Files of one directory in the states handled, changed since, and ready to be pushed; no I/O.
 
-Remembered is a row for each file that was dealt with. A cursor says until when everything was dealt with: that is all
-there is where nobody keeps rows.
+Each handled file has a row in the store. A cursor holds the time until which all files were handled; it is the only
+memory where the store has no rows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from perception.sensors.folder import Entry
 
-BATCH = 32  # files read in one go; the cursor moves on after each
-BATCH_BYTES = 16 * 1024 * 1024  # of what is read in one go, one file at least
+BATCH = 32  # files read in one batch; the cursor moves after each batch
+BATCH_BYTES = 16 * 1024 * 1024  # bytes read in one batch, at least one file
 
-#: When a file changed, as the order in which files are handed over: ns since 1970, then by name.
+#: Time of a file's change, which is the order of pushing: ns since 1970, then the name.
 Moment = tuple[int, str]
 Waiting = tuple[int, str, int, "Entry | None"]
 
@@ -27,8 +27,8 @@ NEVER: Moment = (-1, "")
 EVER: Moment = (1 << 63, "")
 
 
-class Kept(Struct, frozen=True, array_like=True):
-    """A file that was dealt with. `digest` is empty when not all of it was read."""
+class KnownFile(Struct, frozen=True, array_like=True):
+    """File that was handled. `digest` is empty when the file was not read completely."""
 
     mtime: int
     size: int
@@ -37,55 +37,61 @@ class Kept(Struct, frozen=True, array_like=True):
 
 
 class News(Struct):
-    """The result of a look: files that changed, since when, and files that are as known (again).
+    """Result of a look: changed files with the time since when, and files that are unchanged (again).
 
-    `marked` are files that count as dealt with, though nothing of them is known.
+    `marked` are files that count as handled without being reported.
     """
 
     pending: dict[str, tuple[Entry | None, float]]
     settled: dict[str, Entry | None]
     quiet: list[str]
-    marked: dict[str, Kept]
+    marked: dict[str, KnownFile]
 
 
 class Files:
-    """The files of one directory, as one opening of the sensor knows them.
+    """Files of one directory, from one opening of the sensor to its close.
 
-    `known` are dealt with, `pending` not as they are known, since when (monotonic seconds), `ready` the same for long
-    enough, `unreadable` as they were when they could not be read.
+    `known` files are handled. `pending` files differ from the known state, since a time in monotonic seconds. `ready`
+    files have not changed for long enough. `unreadable` holds the files that could not be read, in their state at that
+    time.
     """
 
-    def __init__(self, known: dict[str, Kept], marked_until: Moment | None, floor: Moment) -> None:
+    def __init__(self, known: dict[str, KnownFile], marked_until: Moment | None, floor: Moment) -> None:
         self.known = known
-        self.marked_until = marked_until  # of what is not known, what changed until then counts as dealt with
-        self.floor = floor  # what changed until then was dealt with, but for what waits
+        self.marked_until = marked_until  # unknown files that changed until then count as handled
+        self.floor = floor  # files that changed until then are handled, except the waiting ones
         self.pending: dict[str, tuple[Entry | None, float]] = {}
         self.ready: dict[str, Entry | None] = {}
         self.unreadable: dict[str, Entry] = {}
-        self._order: list[Waiting] = []  # a heap of what is ready; what was replaced is in it too
+        self._order: list[Waiting] = []  # a heap of the ready files, and of replaced entries
         self._count = 0
 
-    def news(self, names: Iterable[str] | None, found: Mapping[str, Entry], now: float, settle: float) -> News:
-        """Say what is news of these names (None: of all); changes nothing, so that it may run in a thread."""
+    def news(self, names: Iterable[str] | None, entries: Mapping[str, Entry], now: float, settle: float) -> News:
+        """Return the news about these names (None: all names). It changes nothing, so that it may run in a thread."""
         is_everywhere = names is None
         if names is None:
-            names = {*found, *self.known, *self.pending, *self.ready}
+            names = {*entries, *self.known, *self.pending, *self.ready}
         news = News({}, {}, [], {})
         for name in names:
-            entry, kept = found.get(name), self.known.get(name)
-            if entry is not None and kept is None and self.marked_until and (entry.ctime, name) <= self.marked_until:
-                news.marked[name] = Kept(entry.mtime, entry.size, "", entry.ctime)
+            entry, known_file = entries.get(name), self.known.get(name)
+            if (
+                entry is not None
+                and known_file is None
+                and self.marked_until
+                and (entry.ctime, name) <= self.marked_until
+            ):
+                news.marked[name] = KnownFile(entry.mtime, entry.size, "", entry.ctime)
                 continue
             if entry is None:
-                is_news = kept is not None
+                is_news = known_file is not None
             else:
-                is_news = kept is None or (entry.mtime, entry.size) != (kept.mtime, kept.size)
+                is_news = known_file is None or (entry.mtime, entry.size) != (known_file.mtime, known_file.size)
             if not is_news:
                 news.quiet.append(name)
             elif name in self.ready and self.ready[name] == entry:
                 continue
             elif name not in self.pending and not is_everywhere and entry == self.unreadable.get(name, NOBODY):
-                continue  # cannot be read, as is known; tried again when looking everywhere
+                continue  # known to be unreadable; the next complete look tries again
             else:
                 before = self.pending.get(name)
                 since = now if before is None or before[0] != entry else before[1]
@@ -96,7 +102,7 @@ class Files:
         return news
 
     def take(self, news: News, now_ns: int) -> None:
-        """Take over what a look has found; costs what there is of news."""
+        """Apply the news of a look; the cost depends on the number of news only."""
         for name in news.quiet:
             self.pending.pop(name, None)
             self.ready.pop(name, None)
@@ -108,13 +114,13 @@ class Files:
             self.put(name, entry, now_ns if entry is None else entry.ctime)
 
     def put(self, name: str, entry: Entry | None, changed_at: int) -> None:
-        """Let a file be handed over, in the order of change."""
+        """Make a file ready, in the order of change."""
         self.ready[name] = entry
-        self._count += 1  # so that two of one file are never compared further
+        self._count += 1  # two entries of one file differ in it, so the heap never compares the entries
         heapq.heappush(self._order, (changed_at, name, self._count, entry))
 
     def batch(self, read: int) -> list[Waiting]:
-        """Take the next files to be read, the one that changed first before the others."""
+        """Take the next files to read, the one that changed first before the others."""
         batch: list[Waiting] = []
         size = 0
         while self._order and len(batch) < BATCH:
@@ -130,7 +136,7 @@ class Files:
         return batch
 
     def cursor(self, root: str) -> dict[str, Any]:
-        """Return the cursor for a store without rows: until when everything was dealt with."""
+        """Return the cursor for a store without rows: the time until which all files were handled."""
         waiting = [(entry.ctime, name) for name, (entry, _) in self.pending.items() if entry is not None]
         waiting += [(entry.ctime, name) for name, entry in self.unreadable.items()]
         waiting += [(changed_at, name) for changed_at, name, _, _ in self._order[:1]]
@@ -141,7 +147,7 @@ class Files:
 
 
 def folders_of(names: Iterable[str]) -> set[str]:
-    """Every directory above these files, each once."""
+    """Return every directory above these files, each once."""
     folders: set[str] = set()
     for name in names:
         parent = name.rpartition("/")[0]
@@ -151,22 +157,21 @@ def folders_of(names: Iterable[str]) -> set[str]:
     return folders
 
 
-def kept_of(row: Any) -> Kept | None:
+def known_file_of(row: Any) -> KnownFile | None:
     try:
-        return msgspec.convert(row, Kept)
+        return msgspec.convert(row, KnownFile)
     except msgspec.ValidationError:
         return None
 
 
-def read_cursor(cursor: Any) -> tuple[str | None, Moment, int, dict[str, Kept]]:
-    """Return the content of a cursor: of which directory, until when, of how many files, and, from an earlier version,
-    which.
+def read_cursor(cursor: Any) -> tuple[str | None, Moment, int, dict[str, KnownFile]]:
+    """Return the content of a cursor: directory, time, number of files, and the files of an earlier version's cursor.
 
-    The directory is None when it cannot be read.
+    The directory is None when the cursor cannot be read.
     """
     try:
         root, floor, count = cursor["root"], cursor["floor"], cursor.get("count", 0)
-        former = {str(name): Kept(*kept) for name, kept in cursor.get("files", {}).items()}
+        former = {str(name): KnownFile(*row) for name, row in cursor.get("files", {}).items()}
         until = (int(floor), "\U0010ffff") if isinstance(floor, int) else (int(floor[0]), str(floor[1]))
         return root if isinstance(root, str) else None, until, int(count), former
     except (TypeError, KeyError, ValueError, AttributeError, IndexError):

@@ -1,6 +1,6 @@
-"""The content of a directory, looked at and read, blocking; the directory sensor does it in a thread.
+"""Folder whose files are listed and read, blocking; the directory sensor does it in a thread.
 
-It never leaves the directory: a symlink counts only when it leads to a regular file inside, a directory behind a
+It never leaves the directory: a symlink counts only when it leads to a regular file inside, and a directory behind a
 symlink is not entered. It remembers nothing.
 """
 
@@ -19,11 +19,11 @@ from spar.data.patterns import glob
 
 SNIFF = 8_192  # bytes in which a NUL means that a file is binary
 
-Tests = tuple[tuple[bool, Callable[[str], bool]], ...]  # whether each is of the whole path and not of the name
+Tests = tuple[tuple[bool, Callable[[str], bool]], ...]  # whether the test is for the path, and the test
 
 
 class Entry(Struct, frozen=True):
-    """A file as it looks from outside. `path` is relative, as the file system spells it; times in ns since 1970."""
+    """File with its status. `path` is relative, as the file system spells it; times in ns since 1970."""
 
     path: str
     mtime: int
@@ -32,7 +32,7 @@ class Entry(Struct, frozen=True):
 
 
 class Text(Struct, frozen=True):
-    """The beginning of a file. `digest` is of what was read."""
+    """Beginning of a file. `digest` is that of the bytes that were read."""
 
     content: str
     digest: str
@@ -41,38 +41,37 @@ class Text(Struct, frozen=True):
 
 
 class Folder:
-    """One directory and which of its files count. Everything here blocks and may raise OSError."""
+    """One directory, and the rules for its files. All methods block and may raise OSError."""
 
     def __init__(self, root: Path, *, recursive: bool, include: tuple[str, ...], exclude: tuple[str, ...]) -> None:
         self.root, self._recursive = root, recursive
         self._include, self._exclude = _tests(include), _tests(exclude)
 
     def make(self) -> None:
-        """Make the directory if it is missing. Raises: OSError of the same class that names it."""
+        """Create the directory if it is missing. Raises: OSError of the same class with the directory's name."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            next(self.root.iterdir(), None)  # whether it can be read
+            next(self.root.iterdir(), None)  # raises if it cannot be read
         except OSError as error:
             raise type(error)(f"cannot watch the directory {str(self.root)!r}: {error.strerror or error}") from error
 
     def identity(self) -> tuple[int, int]:
-        """Which directory stands there now. Raises: FileNotFoundError, NotADirectoryError."""
+        """Return the identity of the directory at the path. Raises: FileNotFoundError, NotADirectoryError."""
         try:
-            found = self.root.stat()
+            status = self.root.stat()
         except FileNotFoundError as error:
             raise FileNotFoundError(f"the directory {str(self.root)!r} is gone") from error
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(f"{str(self.root)!r} is not a directory any more")
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def scan(self) -> dict[str, Entry]:
-        """Every file that counts, by its readable name."""
+        """Return every matching file, by its readable name."""
         return {readable(entry.path): entry for entry in self._below("")}
 
     def look(self, paths: Iterable[str]) -> tuple[dict[str, Entry], bool]:
-        """Return those of these relative paths that are files that count, and whether a directory is among the
-        paths."""
-        found: dict[str, Entry] = {}
+        """Return the matching files among these relative paths, and whether one of the paths is a directory."""
+        entries: dict[str, Entry] = {}
         has_directory = False
         for path in paths:
             parent, _, name = path.rpartition("/")
@@ -85,13 +84,13 @@ class Folder:
             if stat.S_ISDIR(status.st_mode):
                 has_directory = True
             elif (entry := self._entry(path, name, status)) is not None:
-                found[readable(path)] = entry
-        return found, has_directory
+                entries[readable(path)] = entry
+        return entries, has_directory
 
     def read(self, entry: Entry, limit: int) -> Text | None:
-        """Return the file's first `limit` bytes; None when it is not what it was any more."""
+        """Return the file's first `limit` bytes; None when the file has changed since `entry`."""
         real = self._full(entry.path).resolve()
-        # Not to be led elsewhere, nor to wait for a writer of a pipe, by what took the file's place just now.
+        # Another object may have replaced the file just now: follow no symlink, and do not wait for a pipe's writer.
         with os.fdopen(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not self._holds(real) or not _is_same(entry, os.fstat(file.fileno())):
                 return None
@@ -99,13 +98,13 @@ class Folder:
             if not _is_same(entry, os.fstat(file.fileno())):
                 return None
         truncated, binary = len(beginning) < entry.size, b"\0" in beginning[:SNIFF]
-        # "replace": a lone surrogate would break the database, the log and the model's request later on.
+        # "replace", because a lone surrogate would break the database, the log and the model's request.
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         name = readable(real.name)
         content = f"binary file {name}, {entry.size} bytes" if binary else decoder.decode(beginning, not truncated)
         return Text(content, hashlib.blake2b(beginning, digest_size=12).hexdigest(), truncated, binary)
 
-    # -- what counts
+    # -- matching files
 
     def _below(self, parent: str) -> Iterator[Entry]:
         try:
@@ -113,7 +112,7 @@ class Folder:
         except OSError:
             if not parent:
                 raise
-            return  # a subdirectory that has gone, or is not ours to read
+            return  # the subdirectory has vanished, or may not be read
         with items:
             for item in items:
                 path = f"{parent}/{item.name}" if parent else item.name
@@ -137,7 +136,7 @@ class Folder:
                 status = full.stat()
                 if not self._holds(full.resolve()):
                     return None
-            except (OSError, RuntimeError):  # it leads nowhere, or round in a circle
+            except (OSError, RuntimeError):  # a broken or circular symlink
                 return None
         if not stat.S_ISREG(status.st_mode):
             return None
@@ -148,7 +147,7 @@ class Folder:
         return any(_matches("/".join(parts[: i + 1]), part, self._exclude) for i, part in enumerate(parts))
 
     def _is_inside(self, parent: str) -> bool:
-        """Return whether a subdirectory is one of ours and not one behind a symlink."""
+        """Return whether a subdirectory is a real one, not one behind a symlink."""
         return self._full(parent).resolve() == self.root.resolve() / parent
 
     def _holds(self, real: Path) -> bool:
@@ -159,7 +158,7 @@ class Folder:
 
 
 def readable(path: str) -> str:
-    """A path that any encoder takes: bytes that are no UTF-8 are written out as `\\udcff`."""
+    """Return a path that any encoder accepts: bytes that are not UTF-8 are written as `\\udcff`."""
     return path.encode("utf-8", "backslashreplace").decode()
 
 

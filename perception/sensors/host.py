@@ -1,7 +1,7 @@
-"""Notices when the machine's load, memory or disks run high, and when they are back to normal.
+"""Sensor that reports when the machine's load, memory or disks are high, and when they are back to normal.
 
-Only a change of level is a perception, and a reminder while it stays high; a quiet machine is not worth a word.
-It measures with psutil and judges by fixed thresholds; what to do about it is for the planner.
+Only a change of level is a perception, and a reminder while it stays high. The sensor measures with psutil and judges
+by fixed thresholds; the planner decides what to do about it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Level = Literal["normal", "high"]
 
 
 class Measure(Struct, frozen=True):
-    """One thing that is measured: how, where high begins, and how it is said."""
+    """One measured quantity: how to read it, its threshold, and its words."""
 
     kind: str
     subject: str
@@ -42,8 +42,9 @@ class HostSensor:
 
     Args: every: seconds between two looks; load_high, memory_high, disk_high: where high begins; disks: paths on the
     file systems to watch; hysteresis: how far below that normal begins; remind: seconds between two reminders while
-    high, 0 for none; readings: hand over each measurement too, so that the pipeline tells what is rare at its hour,
-    below the thresholds as well; read: measures instead of psutil, called with a kind and a disk's path (else "").
+    high, 0 for none; readings: also pass on each measurement, so that the pipeline reports values that are rare at
+    their hour, below the thresholds too; read: measures instead of psutil, called with a kind and a disk's path (else
+    "").
     """
 
     def __init__(
@@ -76,12 +77,12 @@ class HostSensor:
 
     async def open(self, ctx: SensorContext) -> None:
         self._ctx = ctx
-        # What was high before is told again: nobody knows whether it was dealt with.
+        # Values that were high before are reported again, because it is unknown whether they were handled.
         self._last = {measure.subject: _Last() for measure in self._measures}
 
     def poll(self) -> list[Perception]:
-        """Return perceptions of measures that changed their level since the last poll. Raises: what reading raises,
-        when nothing can be read."""
+        """Return perceptions of measures that changed their level since the last poll. Raises: the error of the first
+        reading when all fail."""
         noticed: list[Perception] = []
         failures: list[Exception] = []
         for measure in self._measures:
@@ -102,7 +103,7 @@ class HostSensor:
         return noticed
 
     def _reading(self, measure: Measure, value: float) -> Perception:
-        """Return a measurement as a point of its series, which the pipeline alone looks at."""
+        """Return a measurement as a point of its series, for the pipeline only."""
         assert self._ctx is not None
         return Perception(
             source=self._ctx.name,
@@ -140,7 +141,7 @@ class HostSensor:
         )
 
     def _tell_once(self, last: _Last, error: Exception) -> None:
-        """One disk that is gone silences nothing else: it is told, once, and looked for again."""
+        """Report an error of a measure, once until it can be read again; the other measures go on."""
         assert self._ctx is not None
         if not last.is_unreadable:
             last.is_unreadable = True
@@ -149,12 +150,12 @@ class HostSensor:
 
 
 def level_of(value: float, before: Level, threshold: float, hysteresis: float) -> Level:
-    """High from the threshold on; back to normal only below it by the hysteresis."""
+    """Return "high" from the threshold on, and after that "normal" only below the threshold by the hysteresis."""
     return "high" if value >= threshold - (hysteresis if before == "high" else 0.0) else "normal"
 
 
 def sentence(measure: Measure, value: float, level: Level) -> str:
-    """One sentence for people."""
+    """Return one sentence for people."""
     shown, limit = (
         (f"{value:.2f} per cpu", f"{measure.threshold:.2f}")
         if measure.unit == "per cpu"
@@ -166,11 +167,11 @@ def sentence(measure: Measure, value: float, level: Level) -> str:
 
 
 def measured(kind: str, path: str) -> float:
-    """Measure with psutil. Raises: OSError, e.g. for a disk that is not there."""
+    """Measure with psutil. Raises: OSError, e.g. for a missing disk."""
     import psutil
 
     if kind == "host.load":
-        # Of the machine's processors, for it is the machine's load, also inside a container.
+        # Per processor of the machine, because the load is the machine's, also inside a container.
         return float(psutil.getloadavg()[0]) / (psutil.cpu_count() or 1)
     if kind == "host.memory":
         return float(psutil.virtual_memory().percent) / 100

@@ -1,8 +1,7 @@
 """Messages of people: the terms under which a message becomes a perception.
 
-Messages come through the agent's own door (`submit`: `spar send` over the control socket today, HTTP later), because
-whoever sends one wants a receipt and an answer. This sensor says what they are worth: how much their text may do,
-how urgent they are, how long they may be. It is never polled.
+Messages come through the agent's `submit` (`spar send`, HTTP, channels), because the sender wants a receipt and an
+answer. This sensor sets their terms: the trust in their text, their priority and their length. It is never polled.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from spar.types import Perception, Trust
 
 
 class MessagesSensor:
-    """Hears messages.
+    """Terms of messages.
 
     Args:
         trust: whether their text may steer the agent; the socket admits only the service's own user.
-        priority: where they stand among what is noticed, 0..1; None: as the stage of priorities finds.
+        priority: their priority among all perceptions, 0..1; None: as the stage `priority` computes it.
         longest: how many characters one may have.
     """
 
@@ -35,7 +34,7 @@ class MessagesSensor:
         self._trust, self._priority, self._longest = trust, priority, longest
 
     def hear(self, text: str, session: str, **fields: Any) -> Perception:
-        """Return the perception that a message is. Raises: ValueError when it is too long."""
+        """Return the perception of a message. Raises: ValueError when it is too long."""
         if len(text) > self._longest:
             raise ValueError(f"a message may have {self._longest} characters, this one has {len(text)}")
         return Perception(

@@ -1,6 +1,6 @@
-"""The output of a program as lines, as JSON values or as one text, within bounds. Pure.
+"""Output of a program as lines, as JSON values or as one text, within bounds; pure.
 
-What is left out is counted and said, bytes that are not UTF-8 stand as `\\xNN`, a line that is no JSON is a text.
+Omitted text is counted and mentioned, bytes that are not UTF-8 become `\\xNN`, and a line that is not JSON is a text.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from spar.data.json_safe import is_bounded
 
 Form = Literal["lines", "json", "whole"]
 
-#: Characters of what JSON says of subject, key and severity.
+#: Bound of the characters of a subject, key or severity from JSON.
 _LONGEST_NAME: Final = 500
 
 
 class Item(Struct, frozen=True):
-    """One thing that a program said: what it is, what is known of it, and a digest that equal things share."""
+    """One item of an output: its content, its attributes, and a digest that equal items share."""
 
     content: Any
     digest: str
@@ -31,9 +31,9 @@ class Item(Struct, frozen=True):
 
 
 def items_of(output: bytes, form: Form, *, longest: int, most: int) -> tuple[list[Item], int]:
-    """Return the things that an output says, and how many more lines there are than `most`.
+    """Return the items of an output, and the number of further lines beyond `most`.
 
-    Args: longest: characters of each. Empty lines say nothing.
+    Args: longest: characters of each item. Empty lines are left out.
     """
     if form == "whole":
         return ([_text(output, longest)] if output.strip() else []), 0
@@ -43,12 +43,12 @@ def items_of(output: bytes, form: Form, *, longest: int, most: int) -> tuple[lis
 
 
 def digest_of(raw: bytes) -> str:
-    """Return what tells one output from another."""
+    """Return a digest of an output."""
     return hashlib.blake2b(raw, digest_size=12).hexdigest()
 
 
 def last_line(stream: bytes) -> str:
-    """Return the last line that says something, with what is not UTF-8 as `\\xNN`; "" for none."""
+    """Return the last line that is not blank, with bytes that are not UTF-8 as `\\xNN`; "" for none."""
     return next(_reversed_lines(stream[-4096:]), b"").decode("utf-8", "backslashreplace").strip()
 
 
@@ -69,28 +69,28 @@ def _text(raw: bytes, longest: int) -> Item:
 
 
 def _value(line: bytes, longest: int) -> Item:
-    """Return what a line of JSON says; of an object `text subject key severity value` are read."""
+    """Return the item of a line of JSON; `text subject key severity value` of an object are read."""
     try:
         value = msgspec.json.decode(line)
         problem = "" if len(line) <= longest and is_bounded(value, longest) else "JSON that is too large or too deep"
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         problem = "no JSON"
     if problem:
-        odd = _text(line, longest)
-        return msgspec.structs.replace(odd, attributes={**odd.attributes, "problem": problem})
-    found = value if isinstance(value, dict) else {"value": value}
+        text_item = _text(line, longest)
+        return msgspec.structs.replace(text_item, attributes={**text_item.attributes, "problem": problem})
+    table = value if isinstance(value, dict) else {"value": value}
     attributes: dict[str, Any] = {}
-    number = found.get("value")
+    number = table.get("value")
     if isinstance(number, (int, float)) and not isinstance(number, bool):
         attributes["value"] = number
-    if isinstance(severity := found.get("severity"), str):
+    if isinstance(severity := table.get("severity"), str):
         attributes["severity"] = severity[:_LONGEST_NAME]
     content = value
     if isinstance(value, dict) and isinstance(value.get("text"), str):
         content, attributes["payload"] = value["text"], value
-    return Item(content, digest_of(line.strip()), _name(found, "key"), _name(found, "subject"), attributes)
+    return Item(content, digest_of(line.strip()), _name(table, "key"), _name(table, "subject"), attributes)
 
 
-def _name(found: dict[str, Any], name: str) -> str | None:
-    value = found.get(name)
+def _name(table: dict[str, Any], name: str) -> str | None:
+    value = table.get(name)
     return value[:_LONGEST_NAME] if isinstance(value, str) and value else None

@@ -1,9 +1,9 @@
-"""Notices that it is time: at a moment, every so many seconds, or by a cron line.
+"""Sensor that reports times: a moment, an interval, or the ticks of a cron line.
 
-The times are computed, the agent's clock decides when one has come. The sensor looks at the wall clock at every tick
-and at least every half minute, so that a clock that was set, or a machine that slept, is noticed. A tick that did not
-run when it was due is told, always; whether it still becomes a perception is the policy's choice. What the ticks are
-for is not known here.
+The times are computed, and the agent's clock decides when one has come. The sensor reads the wall clock at every tick
+and at least every half minute, so it notices a clock that was set or a machine that slept. A tick that did not run
+when it was due is always reported; the policy decides whether it still becomes a perception. The sensor does not know
+the purpose of its ticks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from spar.errors import ConfigError
 from spar.protocols import SensorContext
 from spar.types import Fault, Perception
 
-LOOK = 30.0  # seconds after which the wall clock is looked at again, whenever the next tick is
-BOUND = 1_000  # missed ticks that are told, and run, one by one; one more event tells of the rest
-SET_BACK = timedelta(hours=3)  # a clock set back by more was corrected, by less repeats itself; as in Vixie cron
+LOOK = 30.0  # most seconds until the wall clock is read again
+BOUND = 1_000  # missed ticks that are reported, and run, one by one; one more event reports the others
+SET_BACK = timedelta(hours=3)  # a clock set back by more was corrected, by less repeats an hour; as in Vixie cron
 BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 Missing = Literal["skip", "run_once", "run_all"]
@@ -33,27 +33,28 @@ Overlapping = Literal["skip", "queue"]
 
 
 class Due(Struct, frozen=True):
-    """A tick that becomes a perception; `missed` says for how many missed ones it stands."""
+    """Tick that becomes a perception; `missed` is the number of missed ticks that it represents."""
 
     at: datetime
     missed: int = 0
 
 
 class Verdicts(Struct, frozen=True):
-    """The verdicts on ticks that are due: perceptions, and the reasons of those that did not run in time."""
+    """Verdicts on ticks that are due: the perceptions, and the ticks that did not run in time with their reasons."""
 
     due: tuple[Due, ...] = ()
-    told: tuple[tuple[datetime, str], ...] = ()
+    reports: tuple[tuple[datetime, str], ...] = ()
 
 
 class ScheduleSensor:
     """Ticks by exactly one of `cron`, `interval`, `at`.
 
-    Args: cron: five fields, see `crontab`; interval: seconds from start to start, counted from the first start of all;
-    at: one moment, ISO 8601; timezone: "UTC", "local" or a name, for `cron` and an `at` without offset; text: what the
-    perception says; missed: what becomes of ticks more than `grace` seconds late: nothing, one perception for all, one
-    for each; overlap: whether a tick is skipped or queued while an earlier one has not been sensed yet; jitter: delays
+    Args: cron: five fields, see `crontab`; interval: seconds from start to start, counted from the very first start;
+    at: one moment, ISO 8601; timezone: "UTC", "local" or a name, for `cron` and an `at` without offset; text: the text
+    of the perception; missed: the policy for ticks more than `grace` seconds late: no perception, one for all, one for
+    each; overlap: whether a tick is skipped or queued while an earlier one has not been sensed yet; jitter: delays
     each tick by up to so many seconds, always the same for one tick of one sensor.
+
     Raises: ConfigError.
     """
 
@@ -70,12 +71,14 @@ class ScheduleSensor:
         overlap: Overlapping = "skip",
         jitter: Annotated[float, Ge(0), Le(86_400)] = 0.0,
     ) -> None:
-        given = {
+        triggers = {
             name: value for name, value in (("cron", cron), ("interval", interval), ("at", at)) if value is not None
         }
-        if len(given) != 1:
-            found = " and ".join(given) or "none of them"
-            raise ConfigError(f"a schedule needs exactly one of cron, interval, at; found {found}", path=(*given,)[1:2])
+        if len(triggers) != 1:
+            names = " and ".join(triggers) or "none of them"
+            raise ConfigError(
+                f"a schedule needs exactly one of cron, interval, at; found {names}", path=(*triggers,)[1:2]
+            )
         zone = _zone(timezone)
         self._text, self._missed, self._overlap = text, missed, overlap
         self._grace, self._jitter = timedelta(seconds=grace), jitter
@@ -84,15 +87,16 @@ class ScheduleSensor:
         self._cron = None if cron is None else following(cron, zone)
         self._moment = _moment(at, zone) if at is not None else BEGINNING
         named = {"cron": f"cron {cron} {timezone}", "interval": f"interval {interval!r}"}
-        self._trigger = next((named[name] for name in given if name in named), f"at {self._moment.isoformat()}")
+        self._trigger = next((named[name] for name in triggers if name in named), f"at {self._moment.isoformat()}")
         self._ctx: SensorContext | None = None
         self._timer: Timer | None = None
-        self._last = BEGINNING  # the last tick that was dealt with
+        self._last = BEGINNING  # the last tick that was handled
 
     async def open(self, ctx: SensorContext) -> None:
         self._ctx = ctx
         now = ctx.clock.now()
-        # The first time a cron line may tick at this very moment, an interval has just begun, a moment may be past.
+        # At the first start, a cron line may tick at this very moment, an interval has just begun, and the moment of
+        # `at` may be in the past.
         first = BEGINNING if self._is_single else now - MOMENT if self._cron else now
         known = _last_of(ctx.cursor, self._trigger)
         self._deal_with(first if known is None else known)
@@ -104,7 +108,7 @@ class ScheduleSensor:
         self._timer = self._ctx = None
 
     def _look(self) -> None:
-        """Hand over what is due and come back at the next tick, or after a while. Raises nothing."""
+        """Push the ticks that are due, and set the timer for the next tick or for `LOOK` seconds. Raises nothing."""
         ctx = self._ctx
         if ctx is None:
             return
@@ -118,11 +122,11 @@ class ScheduleSensor:
         except Exception as error:
             fault = Fault.of(error, part=ctx.name, phase="sense")
             ctx.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy="retry", exception=error)
-        # The wall clock may be a hair behind the timer's: do not come back at once for ever.
+        # The wall clock may be slightly behind the timer's, so wait at least a millisecond.
         self._timer = ctx.clock.call_at(ctx.clock.monotonic() + min(max(pause, 0.001), LOOK), self._look)
 
     def _mind_the_clock(self, now: datetime) -> None:
-        """Let nothing tick twice after the clock was set back, nor wait for years until it has caught up."""
+        """After the clock was set back, prevent repeated ticks and a long wait until it has caught up."""
         patience = SET_BACK if self._cron else timedelta(0)
         if not self._is_single and self._last - now > patience:
             self._deal_with(now)
@@ -133,13 +137,13 @@ class ScheduleSensor:
             return
         rest, dealt_with = "", ticks[-1]
         if len(ticks) > BOUND:
-            # Too many to count them all; those that are merely late are not passed over.
+            # There are too many to count them all; those within `grace` are still handled one by one.
             resumed = max(ticks.pop(), now - self._grace)
             rest = (
                 f"many: more than {BOUND} ticks were missed; those until {resumed.isoformat()} are not told one by one"
             )
             ticks += itertools.islice(self._due(resumed - MOMENT, now), BOUND)
-            dealt_with = max(ticks[-1], self._before(resumed))  # or the next look would go on where this one ended
+            dealt_with = max(ticks[-1], self._before(resumed))  # else the next look would go on from an earlier tick
         verdicts = judged(
             ticks,
             now,
@@ -150,12 +154,12 @@ class ScheduleSensor:
             delayed=self._delayed,
         )
         refused = [due.at for due in verdicts.due if not ctx.push(self._perception(ctx, due, now))]
-        told = [*verdicts.told, *((at, "refused: too many perceptions of this sensor wait") for at in refused)]
-        for due_at, reason in told[:BOUND]:
+        reports = [*verdicts.reports, *((at, "refused: too many perceptions of this sensor wait") for at in refused)]
+        for due_at, reason in reports[:BOUND]:
             ctx.report("TriggerMissed", trigger=ctx.name, due_at=due_at, reason=reason)
-        if rest or len(told) > BOUND:
-            rest = rest or f"many: {len(told) - BOUND} more ticks were missed, the last of them this one"
-            ctx.report("TriggerMissed", trigger=ctx.name, due_at=told[-1][0], reason=rest)
+        if rest or len(reports) > BOUND:
+            rest = rest or f"many: {len(reports) - BOUND} more ticks were missed, the last of them this one"
+            ctx.report("TriggerMissed", trigger=ctx.name, due_at=reports[-1][0], reason=rest)
         self._deal_with(dealt_with)
 
     # -- times
@@ -164,12 +168,12 @@ class ScheduleSensor:
         """Return the first tick after a moment."""
         if self._cron is not None:
             return self._cron(moment)
-        if self._step is not None:  # counted from a tick that was: whole steps, no drift
+        if self._step is not None:  # counted in whole steps from an earlier tick, so without drift
             return self._last + ((moment - self._last) // self._step + 1) * self._step
         return self._moment if self._moment > moment else None
 
     def _before(self, moment: datetime) -> datetime:
-        """Return the last tick before a moment, or what does as well to go on from."""
+        """Return the last tick before a moment, or a moment from which to go on equally well."""
         if self._step is not None:
             return self._last + (moment - MOMENT - self._last) // self._step * self._step
         return moment - MOMENT
@@ -181,7 +185,8 @@ class ScheduleSensor:
             tick = self._after(tick)
 
     def _delayed(self, tick: datetime) -> datetime:
-        """Return the tick with its jitter: by a digest, not by chance, so that it is the same after a restart."""
+        """Return the tick with its jitter, which comes from a digest and not from chance, so that it is the same after
+        a restart."""
         if not self._jitter or self._ctx is None:
             return tick
         named = f"{self._ctx.name} {tick.isoformat()}".encode(errors="replace")
@@ -220,29 +225,30 @@ def judged(
     waits: bool = False,
     delayed: Callable[[datetime], datetime] = lambda tick: tick,
 ) -> Verdicts:
-    """Judge ticks that are due, given in order.
+    """Judge ticks that are due; they are in order.
 
-    One that is at most `grace` late is merely late and runs; of several only the latest under `overlap="skip"`, and
-    none while an earlier one still `waits` to be sensed. All others are missed and told; `missed` says which still run.
+    A tick that is at most `grace` late still runs. Of several such ticks only the latest runs under `overlap="skip"`,
+    and none while an earlier one still `waits` to be sensed. All other ticks are missed and reported; `missed` decides
+    which of them still run.
     """
     lateness = {tick: now - delayed(tick) for tick in ticks}
     too_late = [tick for tick in ticks if lateness[tick] > grace]
     late = [tick for tick in ticks if lateness[tick] <= grace]
     running = late if overlap == "queue" else [] if waits else late[-1:]
-    told = [(tick, f"late: {lateness[tick].total_seconds():.0f} s, missed = {missed!r}") for tick in too_late]
-    told += [(tick, "overlap: another tick waits to be sensed") for tick in late if tick not in running]
+    reports = [(tick, f"late: {lateness[tick].total_seconds():.0f} s, missed = {missed!r}") for tick in too_late]
+    reports += [(tick, "overlap: another tick waits to be sensed") for tick in late if tick not in running]
     due = [Due(tick) for tick in running]
     if missed == "run_all":
         due = [Due(tick, missed=1) for tick in too_late] + due
     elif missed == "run_once" and too_late:
-        # One for all of them: the one that is merely late, if there is one, else the last that was missed.
+        # One perception for all missed ticks: the first running tick if there is one, else the last missed one.
         stands_for_all = Due(running[0] if running else too_late[-1], missed=len(too_late))
         due = [stands_for_all, *due[1:]]
-    return Verdicts(tuple(due), tuple(told))
+    return Verdicts(tuple(due), tuple(reports))
 
 
 def _last_of(cursor: Any, trigger: str) -> datetime | None:
-    """Return the last tick that was dealt with, if the cursor is one of this trigger and can be read."""
+    """Return the last handled tick, if the cursor belongs to this trigger and can be read."""
     try:
         last = datetime.fromisoformat(cursor["last"]) if cursor["trigger"] == trigger else None
     except (TypeError, KeyError, ValueError):

@@ -1,7 +1,7 @@
-"""Waits for file events of one directory in a thread, and tells the loop where something happened.
+"""Watch that waits for file events of one directory in a thread, and reports to the loop where something happened.
 
-watchfiles does the watching: by inotify, or by looking itself where that is not to be had. What has happened is
-not said, for events merge and get lost; whoever is told looks.
+watchfiles does the watching, by inotify, or by polling where inotify is not available. The kind of change is not
+reported, because events merge and get lost; the receiver looks at the files.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ DELETED = 3  # watchfiles' Change.deleted
 
 
 class Watch:
-    """The thread, from the moment it is made; `hinted` is called in the loop with full paths.
+    """Watching thread, from its construction on; `hinted` is called in the loop with full paths.
 
     It is called with None, for "anything may have changed", when the watch has begun and when it ends by itself.
-    `error` says why it did, `is_stale` that the directory was deleted under it, `identity` which directory it was.
+    `error` is the reason for such an end, `is_stale` tells that the directory was deleted, and `identity` identifies
+    the directory.
     """
 
     def __init__(
@@ -35,8 +36,7 @@ class Watch:
         self._root, self._hinted, self._recursive, self.must_poll = root, hinted, recursive, must_poll
         self._loop = asyncio.get_running_loop()
         self._is_stopped = self._has_begun = False
-        # A thread of its own and not one of `Threads`: it works as long as the sensor does, and a virtual clock
-        # must not stand still for it.
+        # Not a thread of `Threads`: it runs as long as the sensor, and a virtual clock must not stop for it.
         threading.Thread(target=self._serve, name=f"watch {root}", daemon=True).start()
 
     def stop(self) -> None:
@@ -44,9 +44,9 @@ class Watch:
         self._is_stopped = True
 
     def is_set(self) -> bool:
-        """Return whether to stop; watchfiles asks at every step, first when it has begun.
+        """Return whether to stop; watchfiles asks at every step, the first time when it has begun.
 
-        What changed before that first question was not seen.
+        Changes before that first call were not seen.
         """
         if not self._has_begun:
             self._has_begun = True

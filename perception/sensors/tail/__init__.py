@@ -1,7 +1,7 @@
-"""The sensor that follows files as they grow.
+"""Sensor that follows files as they grow.
 
-sensor    hands lines over as fast as they are taken, and keeps how far it has come
-follower  knows the files that are followed, through rotation, copies, truncation and restarts; blocking
-file      reads one file from an offset on; blocking
-lines     cuts bytes into lines and lines into records, within bounds; pure
+sensor    pushes lines as fast as they are taken, and stores the position in each file
+follower  knows the followed files, through rotation, copies, truncation and restarts; blocking
+file      reads one file from an offset; blocking
+lines     splits bytes into lines and joins lines to records, within bounds; pure
 """

@@ -1,8 +1,8 @@
-"""One file that is followed, from an offset on. Blocking.
+"""Followed file, read from an offset on. Blocking.
 
-It stays open, so that it is read to its end also under another name, or under none. It is known again by its inode and
-two prints: of its head, and of what stands before the offset. So neither another file with its inode nor other contents
-in its place are taken for it, and a copy of it is found.
+It stays open, so that it is read to its end also when it is renamed or deleted. It is recognised by its inode and two
+prints: of its head, and of the bytes before the offset. So another file with the same inode or other contents are not
+mistaken for it, and a copy of it is recognised.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from msgspec import Struct, convert
 
 from perception.sensors.tail.lines import Lines, Record, Records
 
-#: Bytes of the head, and before the offset, that a file is known by.
+#: Bytes of the head, and of the part before the offset, in the prints.
 HEAD: Final = 1024
 _BEFORE: Final = 256
-#: Bytes that were read and not handed over, of which the print before the offset can be made.
+#: Bound of the read bytes in memory, from which the print before the offset is computed.
 _MOST_RECENT: Final = 2 << 20
 _CHUNK: Final = 64 * 1024
 
 
 class Position(Struct, frozen=True):
-    """How far a file was handed over, and what it is known by."""
+    """Position up to which a file's records were pushed, and the prints that identify the file."""
 
     path: str
     offset: int
     head: str = ""
     head_size: int = 0
     before: str = ""
-    changed_at: int = 0  # nanoseconds since 1970, when it was last seen to be written
+    changed_at: int = 0  # nanoseconds since 1970, time of the last known write
 
 
 def position_of(row: Any) -> Position | None:
-    """Return the position that a row holds; None when it holds none."""
+    """Return the position of a row; None for an invalid row."""
     try:
         return convert(row, Position)
     except (TypeError, ValueError):
@@ -44,7 +44,7 @@ def position_of(row: Any) -> Position | None:
 
 
 class ReadingTerms(Struct, frozen=True):
-    """The terms of reading: the encoding, bytes of a line, and how records are made."""
+    """Terms of reading: the encoding, the bytes of a line, and how lines are joined to records."""
 
     encoding: str
     longest: int
@@ -56,18 +56,18 @@ class ReadingTerms(Struct, frozen=True):
 
 
 class FollowedFile:
-    """A file. `offset` is up to where its records were handed over. Raises: OSError when it cannot be opened."""
+    """Open file. `offset` is the end of the pushed records. Raises: OSError when it cannot be opened."""
 
     def __init__(self, path: str, offset: int, reading: ReadingTerms) -> None:
         self.path, self.offset, self._reading = path, offset, reading
-        # Not to wait for the writer of a pipe that took the file's place just now.
+        # O_NONBLOCK, because a pipe may have replaced the file just now.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         status = os.fstat(self._descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(self._descriptor)
             raise OSError(f"{path!r} is no regular file")
         self.key = key_of(status)
-        self.is_left = False  # its name leads elsewhere, or nowhere
+        self.is_left = False  # its name now belongs to another file, or to none
         self.quiet_since = 0.0
         self._seen = (-1, -1)
         self._changed_at = status.st_mtime_ns
@@ -77,21 +77,21 @@ class FollowedFile:
         self.last = self.position()
 
     def close(self) -> None:
-        """Close it. Idempotent."""
+        """Close the file; repeated calls do nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     @property
     def has_rest(self) -> bool:
-        """Return whether something of it waits for more."""
+        """Return whether an incomplete line or record waits for more bytes."""
         return self._lines.has_rest or self._records.has_rest
 
     def position(self) -> Position:
-        """Return how far it was handed over, and what it is known by; kept as `last`."""
+        """Return the current position, and store it as `last`."""
         size = min(self.offset, _BEFORE)
         begin, before = self.offset - size - self._recent_at, ""
-        if begin >= 0:  # of what was read: the file itself may have been truncated meanwhile
+        if begin >= 0:  # from memory, because the file may have been truncated meanwhile
             before = _print_of(self._recent[begin : begin + size])
         if begin > _CHUNK:
             del self._recent[:begin]
@@ -103,19 +103,19 @@ class FollowedFile:
         return os.fstat(self._descriptor)
 
     def has_other_contents(self) -> bool:
-        """Return whether it is shorter than what was read, or begins with something else."""
+        """Return whether the file is shorter than the part that was read, or begins differently."""
         status = self.status()
-        seen = (status.st_mtime_ns, status.st_size)
-        if seen == self._seen:
+        state = (status.st_mtime_ns, status.st_size)
+        if state == self._seen:
             return False
-        self._seen = seen
+        self._seen = state
         if status.st_size < self._lines.position:
             return True
         head = os.pread(self._descriptor, self._head_size, 0)
         return bool(self._head_size) and _print_of(head) != self._head
 
     def read(self, most: int) -> list[Record]:
-        """Return the records that have come to their end, of at most so many bytes."""
+        """Read at most `most` bytes and return the records that are complete."""
         chunk = os.pread(self._descriptor, most, self._lines.position)
         if chunk:
             self._changed_at = self.status().st_mtime_ns
@@ -124,20 +124,21 @@ class FollowedFile:
         if (excess := len(self._recent) - _MOST_RECENT) > 0:
             del self._recent[:excess]
             self._recent_at += excess
-        found = [record for line in self._lines.feed(chunk) for record in self._records.feed(line)]
+        records = [record for line in self._lines.feed(chunk) for record in self._records.feed(line)]
         self.has_more = len(chunk) == most
         self.has_read = bool(chunk)
-        return found
+        return records
 
     def flush(self, *, lines_too: bool) -> list[Record]:
-        """Return what waits for more; the last line only where `lines_too`, for its end may still come."""
-        found: list[Record] = []
+        """Return the incomplete record; with the last incomplete line only where `lines_too`, because its end may
+        still come."""
+        records: list[Record] = []
         if lines_too:
-            found = [record for line in self._lines.flush() for record in self._records.feed(line)]
-        return [*found, *self._records.flush()]
+            records = [record for line in self._lines.flush() for record in self._records.feed(line)]
+        return [*records, *self._records.flush()]
 
     def begin_again(self) -> None:
-        """Read it from its beginning: it has other contents."""
+        """Read the file from its beginning, because it has other contents."""
         self.offset = 0
         self._head, self._head_size = "", 0
         self._begin_at(0)
@@ -152,7 +153,7 @@ class FollowedFile:
         self._learn()
 
     def _learn(self) -> None:
-        """Know more of the head once there is more, unless it is another one by now."""
+        """Extend the print of the head when the file has grown, unless the head has changed."""
         if self._descriptor < 0 or self._head_size >= HEAD:
             return
         head = os.pread(self._descriptor, HEAD, 0)
@@ -161,7 +162,7 @@ class FollowedFile:
 
 
 def holds(path: str, position: Position) -> bool:
-    """Return whether a file has the contents up to a position, be it that file or a copy."""
+    """Return whether a file has the contents up to a position; it may be the file itself or a copy."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -186,12 +187,13 @@ def key_of(status: os.stat_result) -> str:
 
 
 def last_line_end(path: str, separator: bytes = b"\n", most: int = 64 * 1024) -> int:
-    """Return the offset behind the last line that has an end; the size of the file if none is near its end."""
+    """Return the offset behind the last complete line; the size of the file if there is none in its last `most`
+    bytes."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         size = os.fstat(file.fileno()).st_size
         begin = max(size - most, 0)
-        found = os.pread(file.fileno(), size - begin, begin).rfind(separator)
-    return size if found < 0 and begin else begin + found + len(separator) if found >= 0 else 0
+        place = os.pread(file.fileno(), size - begin, begin).rfind(separator)
+    return size if place < 0 and begin else begin + place + len(separator) if place >= 0 else 0
 
 
 def _print_of(content: bytes | bytearray) -> str:

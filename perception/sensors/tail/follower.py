@@ -1,8 +1,8 @@
-"""The files that are followed, also over rotation, copying, truncation and restarts. Blocking.
+"""Followed files, through rotation, copying, truncation and restarts. Blocking.
 
-A file that was renamed is read on under its new name until it has been quiet for a while; the one that took its place
-begins at its beginning. One that was copied and truncated is read on in the copy. What was not read when the process
-ended is looked for by its inode, then by its contents.
+A renamed file is read on under its new name until it has been quiet for a while; the new file of the old name is read
+from its beginning. A file that was copied and truncated is read on in the copy. A file that was not read to its end
+when the process ended is searched by its inode, then by its contents.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from perception.sensors.tail.file import FollowedFile, Position, ReadingTerms, h
 from perception.sensors.tail.lines import Record
 from spar.data.bounded import BoundedDict
 
-#: Seconds for which a file that has lost its name is read on after its last line.
+#: Seconds for which a file that lost its name is read on after its last line.
 LINGER: Final = 5.0
 #: Bytes of one file, and of all, that are read in one turn.
 _CHUNK: Final = 256 * 1024
 _TURN: Final = 1024 * 1024
-#: Files beside one that may be its copy or its new name.
+#: Bound of the neighbouring files that may be a copy or the renamed file.
 _MOST_BESIDE: Final = 1000
-#: The end of the name of a file that was turned away, behind the name it had: numbers, dates, words for it.
+#: Suffix that rotation adds to a file's name: numbers, dates, words.
 _TURNED: Final = re.compile(r"[._-](\d[\d._T-]{0,30}|old|bak|prev)")
 
 
 class TurnNews(Struct):
-    """The records of one turn, each with its file; the files that are done with; what went wrong, by path."""
+    """Records of one turn, each with its file; the finished files; the errors, by path."""
 
     records: list[tuple[FollowedFile, Record]]
     done: list[FollowedFile]
@@ -42,22 +42,22 @@ class TurnNews(Struct):
 
 
 class Follower:
-    """The files of some patterns.
+    """Files of some patterns.
 
     Args: patterns: absolute paths, perhaps with `*`, `?`, `[…]` and `**`; most: files that are followed at once;
-    flush_after: seconds after which a record that waits for more lines is taken for complete.
+    flush_after: seconds after which an incomplete record counts as complete.
     """
 
     def __init__(self, patterns: tuple[str, ...], reading: ReadingTerms, *, most: int, flush_after: float) -> None:
         self._patterns, self._reading, self._most, self._flush_after = patterns, reading, most, flush_after
         self.files: dict[str, FollowedFile] = {}
-        self._kept: dict[str, Position] = {}
+        self._positions: dict[str, Position] = {}
         self._ended: BoundedDict[str, None] = BoundedDict(_MOST_BESIDE)
         self._copies: dict[str, tuple[str, Position]] = {}  # copies of what is read: the key of the other one
 
-    def restore(self, kept: Mapping[str, Position]) -> None:
-        """Know how far files were handed over, by their keys."""
-        self._kept = dict(kept)
+    def restore(self, positions: Mapping[str, Position]) -> None:
+        """Load the positions of files, by their keys."""
+        self._positions = dict(positions)
 
     def close(self) -> None:
         """Close all files."""
@@ -66,22 +66,22 @@ class Follower:
         self.files = {}
 
     def mark(self) -> list[FollowedFile]:
-        """Follow what is there from its end on; returns those files."""
+        """Follow the existing files from their end on, and return them."""
         troubles: dict[str, OSError] = {}
-        for path, key in self._found(troubles):
+        for path, key in self._matching(troubles):
             if key not in self.files:
                 self._follow(path, partial(last_line_end, path), troubles)
         return list(self.files.values())
 
     def turn(self, now: float) -> TurnNews:
-        """Look for files, then read of each what is new, within bounds."""
+        """Look for files, then read the new bytes of each, within bounds."""
         troubles: dict[str, OSError] = {}
         self._look(now, troubles)
         news = TurnNews([], [], troubles)
         room = _TURN
         for file in list(self.files.values()):
             try:
-                self._mind_contents(file, now, troubles)
+                self._check_contents(file, now, troubles)
                 records = file.read(min(_CHUNK, max(room, 1)))
             except OSError as error:
                 troubles[file.path] = error
@@ -99,35 +99,37 @@ class Follower:
             if room <= 0:
                 news.is_full = True
                 break
-        for file in list(self.files.values()):  # the next turn begins with another one
+        for file in list(
+            self.files.values()
+        ):  # move the first file to the end, so that the next turn begins with another
             self.files[file.key] = self.files.pop(file.key)
             break
         return news
 
     def keys(self) -> set[str]:
         """Return the keys of files that are followed, or will be once they can be read."""
-        return {*self.files, *self._kept}
+        return {*self.files, *self._positions}
 
     def forget(self, file: FollowedFile) -> None:
-        """Follow a file no more: it was read to its end."""
+        """Stop following a file that was read to its end."""
         file.close()
         self._ended[file.key] = None
         self.files.pop(file.key, None)
 
-    # -- which files there are
+    # -- the files
 
     def _look(self, now: float, troubles: dict[str, OSError]) -> None:
         named = set[str]()
-        for path, key in self._found(troubles):
+        for path, key in self._matching(troubles):
             named.add(key)
             file = self.files.get(key)
             if file is not None:
                 file.path, file.is_left = path, False
-            elif key in self._kept:
-                self._take_up(path, self._kept.pop(key), now, troubles)
+            elif key in self._positions:
+                self._resume(path, self._positions.pop(key), now, troubles)
             else:
                 try:
-                    self._meet(path, key, troubles)
+                    self._follow_new(path, key, troubles)
                 except FileNotFoundError:
                     continue
         for file in self.files.values():
@@ -135,10 +137,10 @@ class Follower:
                 file.is_left, file.quiet_since = True, now
         for file in [file for file in self.files.values() if file.is_left]:
             self._read_between(file.last, now, troubles)
-        for key in [key for key in self._kept if key not in named]:
-            self._find_again(key, self._kept.pop(key), now, troubles)
+        for key in [key for key in self._positions if key not in named]:
+            self._find_again(key, self._positions.pop(key), now, troubles)
 
-    def _found(self, troubles: dict[str, OSError]) -> Iterator[tuple[str, str]]:
+    def _matching(self, troubles: dict[str, OSError]) -> Iterator[tuple[str, str]]:
         count = 0
         for pattern in self._patterns:
             has_magic = glob.has_magic(pattern)
@@ -174,73 +176,73 @@ class Follower:
         self._copies.pop(file.key, None)
         return file
 
-    def _take_up(self, path: str, kept: Position, now: float, troubles: dict[str, OSError]) -> None:
-        """Follow a file that an earlier process has followed."""
+    def _resume(self, path: str, position: Position, now: float, troubles: dict[str, OSError]) -> None:
+        """Follow a file that an earlier process followed."""
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except OSError as error:
             troubles[path] = error
-            self._kept[key_of(os.stat(path))] = kept  # until it can be read  # noqa: PTH116
+            self._positions[key_of(os.stat(path))] = position  # keep it until the file can be read  # noqa: PTH116
             return
-        if holds(path, kept):
-            self._follow(path, lambda: kept.offset, troubles)
+        if holds(path, position):
+            self._follow(path, lambda: position.offset, troubles)
         else:
-            self._read_on_beside(kept, troubles)
+            self._read_on_beside(position, troubles)
             self._follow(path, lambda: 0, troubles)
-            self._read_between(kept, now, troubles)
+            self._read_between(position, now, troubles)
 
-    def _find_again(self, key: str, kept: Position, now: float, troubles: dict[str, OSError]) -> None:
-        """Read a file on that has lost its name while nobody looked, where it is found under another one."""
-        for path, other in self._beside(kept.path):
-            if other == key and holds(path, kept):
-                file = self._follow(path, lambda: kept.offset, troubles)
+    def _find_again(self, key: str, position: Position, now: float, troubles: dict[str, OSError]) -> None:
+        """Read on in a file that was renamed while no process followed it, if it is found under another name."""
+        for path, other in self._beside(position.path):
+            if other == key and holds(path, position):
+                file = self._follow(path, lambda: position.offset, troubles)
                 if file is not None:
                     file.is_left, file.quiet_since = True, now
                 break
         else:
-            self._read_on_beside(kept, troubles)
-        self._read_between(kept, now, troubles)
+            self._read_on_beside(position, troubles)
+        self._read_between(position, now, troubles)
 
     def _read_between(self, left: Position, now: float, troubles: dict[str, OSError]) -> None:
-        """Read what has come and gone under a name between two looks: files beside the one that has lost it that were
-        written since and are not known."""
+        """Follow files that had the name only between two looks: unknown neighbours of the file that lost its name,
+        written since."""
         begin = os.path.basename(left.path)  # noqa: PTH119
-        known = {*self.files, *self._kept, *self._copies, *self._ended}
+        known = {*self.files, *self._positions, *self._copies, *self._ended}
         for path, key in self._beside(left.path, since=left.changed_at):
             name = os.path.basename(path)  # noqa: PTH119
             if key in known or not name.startswith(begin) or not _TURNED.fullmatch(name[len(begin) :]):
                 continue
             if left.offset and holds(path, left):
-                continue  # its copy
+                continue  # a copy of the file
             file = self._follow(path, lambda: 0, troubles)
             if file is not None:
                 file.is_left, file.quiet_since = True, now
 
     # -- copies
 
-    def _mind_contents(self, file: FollowedFile, now: float, troubles: dict[str, OSError]) -> None:
-        """Begin a file again that was truncated; what was not read of it is read in its copy, if there is one."""
+    def _check_contents(self, file: FollowedFile, now: float, troubles: dict[str, OSError]) -> None:
+        """Read a truncated file from its beginning; the unread bytes are read in its copy, if there is one."""
         if file.has_other_contents():
             position = file.last
             file.begin_again()
             self._read_on_beside(position, troubles)
             self._read_between(position, now, troubles)
 
-    def _read_on_beside(self, kept: Position, troubles: dict[str, OSError]) -> None:
-        if not kept.offset:
+    def _read_on_beside(self, position: Position, troubles: dict[str, OSError]) -> None:
+        if not position.offset:
             return
-        for path, key in self._beside(kept.path):
-            if holds(path, kept):
-                file = None if key in self.files else self._follow(path, lambda: kept.offset, troubles)
+        for path, key in self._beside(position.path):
+            if holds(path, position):
+                file = None if key in self.files else self._follow(path, lambda: position.offset, troubles)
                 if file is not None:
                     file.is_left = True
                 return
 
-    def _meet(self, path: str, key: str, troubles: dict[str, OSError]) -> None:
-        """Follow a new file from its beginning. A copy of one that is read waits: either that is truncated, and then it
-        is read on here, or what the copy has is read there."""
+    def _follow_new(self, path: str, key: str, troubles: dict[str, OSError]) -> None:
+        """Follow a new file from its beginning. A copy of a followed file waits until it is known whether the original
+        is truncated, and the copy is read on here, or the original is read as far as the copy reaches."""
         if key not in self._copies:
-            of = next((each for each in self._known() if each[1].offset and holds(path, each[1])), None)
+            of = next((pair for pair in self._known() if pair[1].offset and holds(path, pair[1])), None)
             if of is None:
                 self._follow(path, lambda: 0, troubles)
                 return
@@ -248,30 +250,31 @@ class Follower:
         other, position = self._copies[key]
         original = self.files.get(other)
         size = os.stat(path).st_size  # noqa: PTH116
-        if original is None and other not in self._kept:
+        if original is None and other not in self._positions:
             self._follow(path, lambda: position.offset, troubles)
         elif original is not None and original.offset >= size:
             self._follow(path, lambda: size, troubles)
 
     def _known(self) -> Iterator[tuple[str, Position]]:
         yield from ((key, file.last) for key, file in self.files.items())
-        yield from self._kept.items()
+        yield from self._positions.items()
 
     def _beside(self, path: str, since: int = 0) -> Iterator[tuple[str, str]]:
-        """Yield files of the same folder whose names begin as this one's, the newest first; those written `since`."""
+        """Yield the files of the same folder whose names begin alike and that were written `since`, the newest
+        first."""
         folder, name = os.path.split(path)
         stem = name.split(".", 1)[0] if "." in name else name
-        found: list[tuple[float, str, str]] = []
+        neighbours: list[tuple[float, str, str]] = []
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name != name and entry.name.startswith(stem) and entry.is_file():
                         status = entry.stat()
                         if status.st_mtime_ns >= since:
-                            found.append((-status.st_mtime, entry.path, key_of(status)))
-                        if len(found) >= _MOST_BESIDE:
+                            neighbours.append((-status.st_mtime, entry.path, key_of(status)))
+                        if len(neighbours) >= _MOST_BESIDE:
                             break
         except OSError:
             return
-        for _, each, key in sorted(found):
-            yield each, key
+        for _, neighbour, key in sorted(neighbours):
+            yield neighbour, key

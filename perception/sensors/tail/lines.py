@@ -1,7 +1,7 @@
-"""Bytes of a growing file, cut into lines, and lines joined to records, within bounds. Pure.
+"""Lines of a growing file, split from its bytes and joined to records, within bounds; pure.
 
-What is left out of a record is said in it and counted. A record knows the offsets at which it begins and ends, so that
-who has handed it over knows where to go on.
+Omitted text is mentioned in the record and counted. A record has the offsets of its beginning and end, so that the
+caller knows where to go on after it.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ from msgspec import Struct
 
 from spar.data.patterns import Pattern
 
-#: What a file in an encoding with a mark may begin with.
+#: Byte order marks at the beginning of a file, by encoding.
 _MARKS: Final = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
 _SEPARATORS: Final = {"utf-16-le": b"\n\0", "utf-16-be": b"\0\n"}
 
 
 class Record(Struct, frozen=True):
-    """One line, or several that belong together, from offset `begin` up to `end`; `left_out` counts bytes."""
+    """One line, or several that belong together, from offset `begin` to `end`; `left_out` counts bytes."""
 
     text: str
     begin: int
     end: int
     left_out: int = 0
-    is_odd: bool = False  # it has bytes that are none of the encoding
+    is_odd: bool = False  # it has bytes that cannot be decoded
     lines: int = 1
 
 
 class Lines:
-    """The lines of one file; a line that has no end yet waits.
+    """Lines of one file; an incomplete line waits for its end.
 
-    Args: encoding: its name as Python writes it; at: the offset at which it begins; longest: bytes kept of a line.
+    Args: encoding: its name in Python's form; at: the offset of the first byte; longest: bytes of a line that are
+    stored.
     """
 
     def __init__(self, encoding: str, at: int, longest: int) -> None:
         self._encoding, self._longest = encoding, longest
         self._separator = _SEPARATORS.get(encoding, b"\n")
         self._begin = self._end = at
-        self._kept = bytearray()
+        self._line = bytearray()
 
     @property
     def has_rest(self) -> bool:
-        """Return whether a line waits for its end."""
+        """Return whether an incomplete line waits for its end."""
         return self._end > self._begin
 
     @property
@@ -52,46 +53,46 @@ class Lines:
         return self._end
 
     def feed(self, chunk: bytes) -> Iterator[Record]:
-        """Yield the lines that have come to their end with these bytes."""
+        """Yield the lines that these bytes complete."""
         width, at = len(self._separator), 0
-        while (found := self._find(chunk, at)) >= 0:
-            self._add(chunk[at:found])
+        while (end := self._find(chunk, at)) >= 0:
+            self._add(chunk[at:end])
             self._end += width
-            at = found + width
-            yield self._taken()
+            at = end + width
+            yield self._take_line()
         self._add(chunk[at:])
 
     def flush(self) -> Iterator[Record]:
-        """Yield what waits: there is no more to come."""
+        """Yield the incomplete line, because no more bytes will come."""
         if self.has_rest:
-            yield self._taken()
+            yield self._take_line()
 
     def _find(self, chunk: bytes, at: int) -> int:
-        """Return where a separator stands, at the beginning of a character; -1 where none does."""
+        """Return the position of the next separator that begins at a whole character; -1 if there is none."""
         width = len(self._separator)
-        found = chunk.find(self._separator, at)
-        while found >= 0 and width > 1 and (self._end + found - at) % width:
-            found = chunk.find(self._separator, found + 1)
-        return found
+        place = chunk.find(self._separator, at)
+        while place >= 0 and width > 1 and (self._end + place - at) % width:
+            place = chunk.find(self._separator, place + 1)
+        return place
 
     def _add(self, part: bytes) -> None:
         self._end += len(part)
-        self._kept += part[: max(self._longest - len(self._kept), 0)]
+        self._line += part[: max(self._longest - len(self._line), 0)]
 
-    def _taken(self) -> Record:
-        begin, end, kept = self._begin, self._end, bytes(self._kept)
-        self._begin, self._kept = end, bytearray()
+    def _take_line(self) -> Record:
+        begin, end, line = self._begin, self._end, bytes(self._line)
+        self._begin, self._line = end, bytearray()
         if begin == 0:
-            kept = kept.removeprefix(_MARKS.get(self._encoding, b"\0\0\0\0never"))
+            line = line.removeprefix(_MARKS.get(self._encoding, b"\0\0\0\0never"))
         width = len(self._separator)
         size = end - begin - width if end - begin >= width else end - begin
         left_out = max(size - self._longest, 0)
         try:
-            text, is_odd = kept.decode(self._encoding), False
+            text, is_odd = line.decode(self._encoding), False
         except UnicodeDecodeError as error:
-            # A character that the bound has cut is nothing odd.
-            is_cut = left_out > 0 and error.start >= len(kept) - 4
-            text = kept[: error.start].decode(self._encoding) if is_cut else _visible(kept, self._encoding)
+            # A character that the bound cut in two is not an error of the encoding.
+            is_cut = left_out > 0 and error.start >= len(line) - 4
+            text = line[: error.start].decode(self._encoding) if is_cut else _visible(line, self._encoding)
             is_odd = not is_cut
         text = text.removesuffix("\r")
         if left_out:
@@ -100,9 +101,9 @@ class Lines:
 
 
 class Records:
-    """The records of one file: each line is one, or with a pattern each that matches begins one.
+    """Records of one file: each line is a record, or with a pattern each matching line begins one.
 
-    Args: begins: the pattern; longest: characters of a record; most: its lines.
+    Args: begins: the pattern; longest: characters of a record; most: lines of a record.
     """
 
     def __init__(self, begins: Pattern | None, longest: int, most: int) -> None:
@@ -112,11 +113,11 @@ class Records:
 
     @property
     def has_rest(self) -> bool:
-        """Return whether lines wait for more of their record."""
+        """Return whether an incomplete record waits for more lines."""
         return self._count > 0
 
     def feed(self, line: Record) -> Iterator[Record]:
-        """Yield the record that this line ends, if it ends one."""
+        """Yield the record that ends before or with this line, if one does."""
         if self._begins is None:
             yield line
             return
@@ -132,18 +133,18 @@ class Records:
         self._end = line.end
 
     def flush(self) -> Iterator[Record]:
-        """Yield the record that waits: no more of it is to come."""
+        """Yield the incomplete record, because no more lines of it will come."""
         if not self._count:
             return
-        kept, count, left_out = self._lines, self._count, self._left_out
-        text = "\n".join(each.text for each in kept)
-        if count > len(kept):
-            text += f"\n… {count - len(kept)} lines of this record left out"
-        left_out += sum(each.left_out for each in kept)
-        yield Record(text, kept[0].begin, self._end, left_out, any(each.is_odd for each in kept), count)
+        lines, count, left_out = self._lines, self._count, self._left_out
+        text = "\n".join(line.text for line in lines)
+        if count > len(lines):
+            text += f"\n… {count - len(lines)} lines of this record left out"
+        left_out += sum(line.left_out for line in lines)
+        yield Record(text, lines[0].begin, self._end, left_out, any(line.is_odd for line in lines), count)
         self._lines, self._size, self._left_out, self._count = [], 0, 0, 0
 
 
-def _visible(kept: bytes, encoding: str) -> str:
-    """Return the text with what cannot be decoded as `\\xNN`."""
-    return kept.decode(encoding, "backslashreplace")
+def _visible(raw: bytes, encoding: str) -> str:
+    """Return the text with undecodable bytes as `\\xNN`."""
+    return raw.decode(encoding, "backslashreplace")

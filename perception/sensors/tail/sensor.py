@@ -1,8 +1,8 @@
-"""Follows files and tells each line of them, or each record of several lines.
+"""Sensor that follows files and reports each line, or each record of several lines.
 
-It reads only as fast as its lines are taken: what has no room stays in the file. How far it has come is a row for each
-file, which moves with each line in the transaction that opens the line's cycle. Lines are untrusted, whoever wrote
-them.
+It reads only as fast as its lines are taken: while the buffer is full, the other lines stay in the file. The position
+in each file is a row, which moves with each line in the transaction that opens the line's cycle. Lines are untrusted,
+whoever wrote them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from spar.protocols import Home, SensorContext
 from spar.threads import Threads
 from spar.types import Fault, Perception
 
-BEGUN: Final = "begun"  # the row that says that an earlier process has begun; no key of a file is like it
-_FULL: Final = 0.25  # seconds until a full buffer is tried again
-_AT_ONCE: Final = 200  # lines that are handed over between two turns of others in the event loop
-#: Encodings of which a line break is more than a byte; all others must have it as one.
+BEGUN: Final = "begun"  # key of the row that tells that an earlier process has begun; no file has such a key
+_FULL: Final = 0.25  # seconds until the next try with a full buffer
+_AT_ONCE: Final = 200  # lines that are pushed before other tasks of the event loop run
+#: Encodings whose line break is two bytes; all others must have one byte.
 _WIDE: Final = ("utf-16-le", "utf-16-be")
 
 
@@ -41,10 +41,10 @@ class TailSensor:
     """Lines of files as they are written, as `log` unless `kind` says otherwise.
 
     Args: paths: files, perhaps with `*`, `?`, `[…]`, `**`; relative ones start at the configuration's folder; start:
-    where to begin with what is there at the first start, everything later is read from its beginning; encoding: of the
-    files; longest: bytes kept of a line, characters of a record; begins: a pattern (RE2) of lines that begin a record,
-    the others belong to the one before; most_lines: of a record; flush_after: seconds after which a record counts as
-    complete; most_files: followed at once; look_every: seconds between two looks.
+    where to begin in files that exist at the first start; later files are read from their beginning; encoding: of the
+    files; longest: bytes of a line and characters of a record that are stored; begins: a pattern (RE2) of lines that
+    begin a record, other lines belong to the record before; most_lines: of a record; flush_after: seconds after which
+    a record counts as complete; most_files: followed at once; look_every: seconds between two looks.
     """
 
     def __init__(
@@ -63,23 +63,25 @@ class TailSensor:
         kind: str = "log",
     ) -> None:
         reading = ReadingTerms(_known_encoding(encoding), longest, _pattern(begins), most_lines)
-        patterns = tuple(os.path.normpath(Path(home.config, Path(each).expanduser()).absolute()) for each in paths)
+        patterns = tuple(os.path.normpath(Path(home.config, Path(path).expanduser()).absolute()) for path in paths)
         self._make = partial(Follower, patterns, reading, most=most_files, flush_after=flush_after)
         self._start, self._pause, self._kind = start, look_every, kind
         self._pump: asyncio.Task[None] | None = None
-        self._work: asyncio.Task[TurnNews] | None = None  # of a thread, which goes on whoever stops to wait for it
+        self._work: asyncio.Task[TurnNews] | None = None  # in a thread, which goes on when nobody waits for it
         self._follower: Follower | None = None
 
     async def open(self, ctx: SensorContext) -> None:
-        """Take up what earlier processes have read and begin to follow."""
+        """Load the positions of earlier processes and begin to follow."""
         self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
         self._waiting: deque[tuple[FollowedFile, Record]] = deque()
         self._done: list[FollowedFile] = []
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._follower = self._make()
         rows = dict(await ctx.rows.list())
         has_begun = rows.pop(BEGUN, None) is not None
-        self._follower.restore({key: kept for key, row in rows.items() if (kept := position_of(row)) is not None})
+        self._follower.restore(
+            {key: position for key, row in rows.items() if (position := position_of(row)) is not None}
+        )
         self._rows = set(rows)
         if not has_begun:
             if self._start == "end":
@@ -89,18 +91,20 @@ class TailSensor:
         self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"tail sensor {ctx.name}")
 
     async def close(self) -> None:
-        """Follow no more. Idempotent."""
+        """Stop following; repeated calls do nothing."""
         pump, self._pump = self._pump, None
         if pump is not None:
             pump.cancel()
             await asyncio.wait([pump])
         if self._follower is not None:
-            if self._work is not None and not self._work.done():  # else it would read a file that is another's by then
+            if (
+                self._work is not None and not self._work.done()
+            ):  # closing now would let the thread read from reused descriptors
                 self._work.add_done_callback(partial(_closed, self._follower))
             else:
                 self._follower.close()
 
-    # -- one turn after another: hand over, look and read, rest
+    # -- turns: push, look and read, wait
 
     async def _run(self) -> None:
         clock, failures, backoff = self._ctx.clock, 0, Backoff(self._pause)
@@ -118,7 +122,7 @@ class TailSensor:
                 await asyncio.sleep(0)
 
     async def _turn(self, now: float) -> float:
-        """Take a turn; returns the seconds until the next."""
+        """Do one turn; return the seconds until the next one."""
         follower = self._follower
         assert follower is not None
         if not await self._hand_over():
@@ -135,14 +139,14 @@ class TailSensor:
         self._done = news.done
         for path, error in news.troubles.items():
             self._tell(path, error)
-        for path in self._told.keys() - news.troubles.keys():
-            del self._told[path]
+        for path in self._reported.keys() - news.troubles.keys():
+            del self._reported[path]
         if not await self._hand_over():
             return _FULL
         return 0.0 if news.is_full else self._pause
 
     async def _hand_over(self) -> bool:
-        """Return False when there is no room: the rest waits, and nothing more is read."""
+        """Push the waiting records; return False when there is no room, and then nothing more is read."""
         count = 0
         while self._waiting:
             count += 1
@@ -176,17 +180,17 @@ class TailSensor:
         )
 
     def _tell(self, path: str, error: Exception) -> None:
-        """Tell what is wrong with a file, once until it is well again."""
-        said = f"{type(error).__name__}: {error}"
-        if self._told.get(path) == said:
+        """Report an error of a file, once until it is gone."""
+        words = f"{type(error).__name__}: {error}"
+        if self._reported.get(path) == words:
             return
-        self._told[path] = said
+        self._reported[path] = words
         fault = Fault.of(error, part=self._ctx.name, phase="sense")
         self._ctx.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy="retry", exception=error)
 
 
 def _closed(follower: Follower, work: asyncio.Task[TurnNews]) -> None:
-    """Close a follower whose last turn has ended; that one's error is of no use any more."""
+    """Close a follower after its last turn, whose error is dropped."""
     if not work.cancelled():
         work.exception()
     follower.close()

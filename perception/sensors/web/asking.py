@@ -1,7 +1,7 @@
-"""Asking a server again and again: judged addresses, bounds, and only for what has changed since.
+"""Repeated requests to a server: with checked addresses, within bounds, and only for answers that have changed.
 
-One exchange of `spar.net` for each question. An answer of 304, or one whose digest is that of the last, is no news.
-The server's name for the version of its answer (ETag, Last-Modified) is a part of the cursor of who asks.
+Each request is one exchange of `spar.net`. An answer of 304, or one with the digest of the last answer, is no news.
+The server's names for the version of its answer (ETag, Last-Modified) are a part of the sensor's cursor.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from spar.net.http_client import Exchange, HttpAnswer, HttpRequest, failure, rea
 
 
 class Terms(BaseModel):
-    """Terms of asking."""
+    """Terms of requests."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     allow: tuple[str, ...] = ()
-    """Hosts that a redirect may lead to beside that of the address, as for the tool `http`; empty: any public one."""
+    """Hosts that a redirect may lead to besides that of the address, as for the tool `http`; empty: any public one."""
     private: bool = False
-    """Whether names may lead into the own network that `allow` does not name, that of the address, too."""
+    """Whether host names, also that of the address, may lead into the local network without being in `allow`."""
     headers: dict[str, str] = {}
-    """Headers of each request; not carried to another host."""
+    """Headers of each request; they are not sent to another host."""
     token: str = ""
     """A bearer token."""
     max_bytes: Annotated[int, Ge(1), Le(64 << 20)] = 4 << 20
     """Bytes of an answer, unpacked; a longer one is an error."""
     redirects: Annotated[int, Ge(0), Le(20)] = 3
-    """Redirects that are followed, each judged."""
+    """Redirects that are followed; each target is checked."""
     within: Annotated[float, Gt(0), Le(3600)] = 20.0
     """Seconds for an answer."""
 
 
 class Version(Struct, frozen=True):
-    """Version of an answer: of which address, what the server calls it, and a digest of its body."""
+    """Version of an answer: its address, the server's names for it, and a digest of its body."""
 
     url: str = ""
     etag: str = ""
@@ -54,7 +54,7 @@ class Version(Struct, frozen=True):
 
 
 class Question:
-    """A question to one address; `shown` is how it may be shown, `mark` what no other one has.
+    """Request to one address; `shown` is the address without secrets, `mark` a digest of the address.
 
     Raises: ConfigError for an address or terms that cannot be used.
     """
@@ -79,10 +79,10 @@ class Question:
         self._exchange = Exchange(self._guard, clock, max_bytes=self._terms.max_bytes, redirects=self._terms.redirects)
 
     async def ask(self, known: Version, *, path: str = "") -> tuple[HttpAnswer, Version] | None:
-        """Return the answer and its version; None when it is the known one.
+        """Return the answer and its version; None when the answer is the known version.
 
-        Raises: what the exchange raises; PermanentError or TransientError for an answer of 400 and more, or one that is
-        too large.
+        Raises: the errors of the exchange; PermanentError or TransientError for an answer of 400 and more, or a too
+        large one.
         """
         assert self._exchange is not None
         url = self.url + path
@@ -113,23 +113,24 @@ class Question:
 
 
 def _guard(url: str, terms: Terms) -> Guard:
-    """Return the judge of where this address leads. Raises: ValueError.
+    """Return the guard of the addresses that may be used. Raises: ValueError.
 
-    Who writes an address of the own network means it; a name may come to lead there by nobody's will but its owner's.
+    An address of the local network in the configuration is allowed, because its author chose it. A host name is not,
+    because its owner alone decides where it leads.
     """
     parts = urlsplit(url)
     if not parts.hostname:
         raise ValueError(f"{shown(url)!r:.200} has no host")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    own = f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+    host_port = f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
     allow = terms.allow or ("*",)
     if is_address(parts.hostname) or parts.hostname == "localhost":
-        return Guard.of([own, *allow], private=terms.private)
-    return Guard.of(allow, private=terms.private, public=[own])
+        return Guard.of([host_port, *allow], private=terms.private)
+    return Guard.of(allow, private=terms.private, public=[host_port])
 
 
 def shown(url: str) -> str:
-    """Return an address as it may be shown: the values in its query may be secrets."""
+    """Return an address without the values in its query, which may be secrets."""
     parts = urlsplit(url)
     if not parts.query:
         return url
@@ -139,24 +140,24 @@ def shown(url: str) -> str:
 
 
 def version_of(cursor: Any) -> Version:
-    """Return the version that a cursor holds, an empty one if it holds none."""
-    found = cursor.get("version") if isinstance(cursor, Mapping) else None
+    """Return the version in a cursor, an empty one if there is none."""
+    row = cursor.get("version") if isinstance(cursor, Mapping) else None
     try:
-        return convert(found, Version) if found is not None else Version()
+        return convert(row, Version) if row is not None else Version()
     except (TypeError, ValueError):
         return Version()
 
 
-def kept(version: Version, **more: Any) -> dict[str, Any]:
-    """Return the cursor that holds a version."""
+def cursor_of(version: Version, **more: Any) -> dict[str, Any]:
+    """Return the cursor with a version."""
     return {"version": to_builtins(version), **more}
 
 
 def _fit(value: str) -> str:
-    """Return a header's value as it may be sent back; "" for one that may not."""
+    """Return a header's value if it may be sent back, else ""."""
     return value if value.isascii() and value.isprintable() else ""
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Return a mark of these texts, which no other texts have."""
+    """Return a digest of these texts, to recognise them."""
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=16).hexdigest()

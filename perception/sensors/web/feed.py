@@ -1,7 +1,7 @@
-"""Asks for a feed (RSS, Atom) again and again, and tells each entry that is new.
+"""Sensor that requests a feed (RSS, Atom) repeatedly, and reports each new entry.
 
-An entry is known by its id, else its link, else its title and time. What was told is the cursor, as many as a feed has
-and some more. The feed is read in a process of its own (`feed_entries`), its HTML becomes text.
+An entry is recognised by its id, else its link, else its title and time. The reported entries are the cursor: as many
+as a feed may have, and some more. A separate process reads the feed (`feed_entries`), and its HTML becomes text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Gt, Le
 
-from perception.sensors.web.asking import Question, Terms, joined, kept, version_of
+from perception.sensors.web.asking import Question, Terms, cursor_of, joined, version_of
 from perception.sensors.web.feed_entries import MOST_ENTRIES, FeedContents, FeedEntry, check_library, read_feed
 from perception.sensors.web.html import text_of
 from spar.errors import TransientError
@@ -19,14 +19,14 @@ from spar.protocols import SensorContext
 from spar.threads import Threads
 from spar.types import Fault, Perception
 
-#: Entries that are known to have been told.
+#: Bound of the reported entries in the cursor.
 _MOST_KNOWN: Final = 2 * MOST_ENTRIES
 
 
 class FeedSensor:
     """New entries of a feed, as `feed.entry`.
 
-    Args: url: of the feed; every: seconds between two questions; existing: tell the entries of the first answer;
+    Args: url: of the feed; every: seconds between two requests; existing: also report the entries of the first answer;
     longest: characters of an entry's text; terms: hosts, headers, token and bounds.
     """
 
@@ -47,7 +47,7 @@ class FeedSensor:
         self._ctx: SensorContext | None = None
 
     async def open(self, ctx: SensorContext) -> None:
-        """Take up what was told."""
+        """Load the reported entries."""
         self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
         self._question.open(ctx.clock)
         cursor = ctx.cursor if isinstance(ctx.cursor, dict) and ctx.cursor.get("url") == self._question.url else {}
@@ -57,40 +57,41 @@ class FeedSensor:
         self._problem = ""
 
     async def poll(self) -> list[Perception]:
-        """Return the new entries, the oldest first. Raises: what asking raises; TransientError for what is no feed."""
+        """Return the new entries, the oldest first. Raises: the errors of the request; TransientError for an answer
+        that is not a feed."""
         assert self._ctx is not None
-        found = await self._question.ask(self._version)
-        if found is None:
+        news = await self._question.ask(self._version)
+        if news is None:
             return []
-        answer, version = found
+        answer, version = news
         feed, texts = await self._threads.run(self._parsed, answer)
         known = self._known
         noticed: list[Perception] = []
         marks = [_mark(entry) for entry in feed.entries]
-        told = set[str]()
+        reported = set[str]()
         for entry, text, mark in reversed(list(zip(feed.entries, texts, marks, strict=True))):
-            if mark in told or (mark in known if known is not None else not self._existing):
+            if mark in reported or (mark in known if known is not None else not self._existing):
                 continue
-            told.add(mark)
+            reported.add(mark)
             noticed.append(self._perception(feed, entry, text, mark))
-        later = dict.fromkeys([*(each for each in known or () if each not in set(marks)), *marks])
+        later = dict.fromkeys([*(old_mark for old_mark in known or () if old_mark not in set(marks)), *marks])
         self._known, self._version = dict.fromkeys(list(later)[-_MOST_KNOWN:]), version
-        self._ctx.checkpoint(kept(version, url=self._question.url, known=list(self._known)))
+        self._ctx.checkpoint(cursor_of(version, url=self._question.url, known=list(self._known)))
         self._tell(feed)
         return noticed
 
     def _parsed(self, answer: HttpAnswer) -> tuple[FeedContents, list[str]]:
-        """Return what a feed says and the text of each of its entries. Blocks."""
+        """Return the contents of a feed and the text of each of its entries. Blocks."""
         feed = read_feed(answer.body, answer.headers.get("content-type", ""), answer.url)
         return feed, [text_of(entry.html) for entry in feed.entries]
 
     def _perception(self, feed: FeedContents, entry: FeedEntry, text: str, mark: str) -> Perception:
         assert self._ctx is not None
         left_out = max(len(text) - self._longest, 0)
-        told = f"{text[: self._longest]}{f' … {left_out} more characters left out' if left_out else ''}"
+        body = f"{text[: self._longest]}{f' … {left_out} more characters left out' if left_out else ''}"
         title = text_of(entry.title)
         return Perception(
-            "\n".join(filter(None, (title, told))) or entry.link or "an entry without words",
+            "\n".join(filter(None, (title, body))) or entry.link or "an entry without words",
             source=self._ctx.name,
             kind="feed.entry",
             at=self._ctx.clock.now(),
@@ -108,7 +109,7 @@ class FeedSensor:
         )
 
     def _tell(self, feed: FeedContents) -> None:
-        """Tell, once, of a feed that is broken or too long and is read as far as it can be."""
+        """Report, once, that a feed is broken or too long and only a part of it is read."""
         problem = feed.problem
         if feed.count > MOST_ENTRIES:
             problem = f"{feed.count} entries, {MOST_ENTRIES} are read; {problem}"

@@ -1,8 +1,8 @@
-"""Reads a feed (RSS, Atom) from standard input and writes its entries to standard output; a process of its own.
+"""Reader of a feed (RSS, Atom), from standard input to standard output; it runs as a separate process.
 
-A feed is a stranger's, and the library that reads it looks at it with patterns that may take for ever and hold the
-interpreter meanwhile. So it runs beside the service, with limits of time and memory, and declarations of entities, of
-which a few lines may unfold to gigabytes, are refused before.
+A feed is untrusted, and the patterns of the library that reads it may run for ever and block the interpreter
+meanwhile. So it runs outside the service, with limits of time and memory. Declarations of entities are refused before,
+because a few lines of them may expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from spar.errors import ConfigError, TransientError
 
-#: Seconds, and bytes of memory, that reading may take; entries that are read.
+#: Bounds of reading: seconds, bytes of memory, entries.
 SECONDS: Final = 20
 _MEMORY: Final = 1 << 30
 MOST_ENTRIES: Final = 1000
@@ -26,7 +26,7 @@ _ENTITY = re.compile(rb"<!ENTITY", re.IGNORECASE)
 
 
 class FeedEntry(msgspec.Struct, frozen=True):
-    """One entry of a feed, as it says it."""
+    """One entry of a feed, unchanged."""
 
     id: str = ""
     link: str = ""
@@ -37,7 +37,7 @@ class FeedEntry(msgspec.Struct, frozen=True):
 
 
 class FeedContents(msgspec.Struct, frozen=True):
-    """The entries of a feed, how many it has, its title, and what is wrong with it, if anything."""
+    """Entries of a feed, their total number, the feed's title, and its problem, if it has one."""
 
     entries: tuple[FeedEntry, ...] = ()
     count: int = 0
@@ -47,7 +47,7 @@ class FeedContents(msgspec.Struct, frozen=True):
 
 
 def check_library() -> None:
-    """Raises: ConfigError when the library is missing."""
+    """Check that the library is installed. Raises: ConfigError."""
     from importlib.util import find_spec
 
     if find_spec("feedparser") is None:
@@ -55,8 +55,8 @@ def check_library() -> None:
 
 
 def read_feed(body: bytes, content_type: str, url: str) -> FeedContents:
-    """Return the entries of a feed. Blocks. Raises: TransientError for what is no feed, or cannot be read in time."""
-    if _ENTITY.search(body.replace(b"\0", b"")):  # in any encoding of two bytes, too
+    """Return the entries of a feed. Blocks. Raises: TransientError when it is not a feed, or cannot be read in time."""
+    if _ENTITY.search(body.replace(b"\0", b"")):  # also in encodings of two bytes
         raise TransientError(f"{url} declares entities, which no feed needs: it is not read")
     command = [sys.executable, "-I", "-m", __name__, content_type[:200]]
     try:
@@ -66,37 +66,37 @@ def read_feed(body: bytes, content_type: str, url: str) -> FeedContents:
     except subprocess.TimeoutExpired:
         raise TransientError(f"{url} could not be read within {SECONDS + 10} s") from None
     try:
-        found = msgspec.json.decode(done.stdout, type=FeedContents) if done.returncode == 0 else None
+        contents = msgspec.json.decode(done.stdout, type=FeedContents) if done.returncode == 0 else None
     except msgspec.DecodeError:
-        found = None
-    if found is None:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit {done.returncode}"]
-        raise TransientError(f"{url} could not be read as a feed: {said[0]:.300}")
-    if not found.is_feed:
-        raise TransientError(f"{url} is no feed{f': {found.problem}' if found.problem else ''}")
-    return found
+        contents = None
+    if contents is None:
+        last_lines = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+        raise TransientError(f"{url} could not be read as a feed: {last_lines[0]:.300}")
+    if not contents.is_feed:
+        raise TransientError(f"{url} is no feed{f': {contents.problem}' if contents.problem else ''}")
+    return contents
 
 
 def main() -> None:
-    """Read and write."""
+    """Read the feed and write its entries."""
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     import feedparser
 
     kind = sys.argv[1] if len(sys.argv) > 1 else ""
-    # As a stream: bytes and texts the library takes for the name of a file, too, and opens it.
+    # Pass a stream, because the library may take bytes or text as the name of a file and open it.
     parsed = feedparser.parse(sys.stdin.buffer, response_headers={"content-type": kind} if kind else {})
-    entries = [_entry(each) for each in parsed.entries[:MOST_ENTRIES]]
+    entries = [_entry(item) for item in parsed.entries[:MOST_ENTRIES]]
     problem = str(parsed.get("bozo_exception", ""))[:300] if parsed.get("bozo") else ""
     is_feed = bool(parsed.get("version")) or bool(entries)
     title = _text(parsed.feed.get("title"))
-    found = FeedContents(tuple(entries), len(parsed.entries), title, problem, is_feed)
-    sys.stdout.buffer.write(msgspec.json.encode(found))
+    feed = FeedContents(tuple(entries), len(parsed.entries), title, problem, is_feed)
+    sys.stdout.buffer.write(msgspec.json.encode(feed))
 
 
 def _entry(item: Any) -> FeedEntry:
-    contents = [each.get("value", "") for each in item.get("content") or ()]
+    contents = [content.get("value", "") for content in item.get("content") or ()]
     html = max([*contents, _text(item.get("summary"))], key=len, default="")
     published = _text(item.get("published") or item.get("updated"))
     return FeedEntry(

@@ -1,6 +1,6 @@
-"""Text of HTML and of parts of it, within bounds: `selectolax` parses it. Blocking.
+"""Text of HTML and of parts of it, within bounds; `selectolax` parses it. Blocking.
 
-The parser's time grows with the depth of nesting times the length, so both are bounded first.
+The parser's time grows with the product of nesting depth and length, so both are bounded before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from spar.errors import ConfigError, TransientError
 
-#: Bytes of HTML that are read; elements within elements; elements that a selector may choose.
+#: Bounds: bytes of HTML, depth of nested elements, elements that a selector may choose.
 LONGEST: Final = 1 << 20
 DEEPEST: Final = 300
 _MOST_CHOSEN: Final = 1000
@@ -20,7 +20,7 @@ _UNSEEN: Final = ["script", "style", "template", "noscript", "svg"]
 
 
 def check_selector(selector: str) -> None:
-    """Raises: ConfigError when the library is missing or the selector cannot be read."""
+    """Check that the library is installed and the selector can be read. Raises: ConfigError."""
     parser = _parser()
     try:
         parser(b"<p>").css(selector)
@@ -29,17 +29,18 @@ def check_selector(selector: str) -> None:
 
 
 def selected(html: bytes, selector: str, url: str) -> str:
-    """Return the text of the elements that a selector chooses, a line for each. Raises: TransientError for none."""
+    """Return the text of the elements that a selector chooses, one line for each. Raises: TransientError when there is
+    none."""
     chosen = _tree(html, url).css(selector)
     if not chosen:
         raise TransientError(f"{url} has no element {selector!r}")
     if len(chosen) > _MOST_CHOSEN:
         raise TransientError(f"{url} has {len(chosen)} elements {selector!r}, at most {_MOST_CHOSEN} are read")
-    return "\n".join(" ".join(str(each.text(separator=" ")).split()) for each in chosen)
+    return "\n".join(" ".join(str(element.text(separator=" ")).split()) for element in chosen)
 
 
 def text_of(html: str) -> str:
-    """Return the text of HTML, the blanks as one; text without tags as it is, and with a word where it is not read."""
+    """Return the text of HTML with single blanks. HTML that cannot be read becomes a note in brackets."""
     if "<" not in html and "&" not in html:
         return " ".join(html.split())
     try:

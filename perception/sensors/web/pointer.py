@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901): from `/disks/0/name` to the value that stands there."""
+"""JSON pointers (RFC 6901): from `/disks/0/name` to the value at that place."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ MISSING: Final[Any] = type("Missing", (), {"__repr__": lambda self: "MISSING", "
 
 
 def check_pointer(text: str) -> str:
-    """Return the pointer. Raises: ValueError for what is none."""
+    """Return the pointer. Raises: ValueError for an invalid one."""
     if len(text) > 1000 or not _FORM.fullmatch(text):
         raise ValueError(f'{text!r:.100} is no JSON pointer; an example: /data/0/name, and "" for the whole')
     return text
 
 
-#: An option that is a JSON pointer.
+#: Type of an option that is a JSON pointer.
 Pointer = Annotated[str, AfterValidator(check_pointer)]
 
 
 def at_pointer(value: Any, pointer: str) -> Any:
-    """Return what stands at a pointer; MISSING where nothing does."""
+    """Return the value at a pointer; MISSING when there is none."""
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Asks an address again and again, and tells when what stands there has changed.
+"""Sensor that requests an address repeatedly, and reports when its content has changed.
 
-Watched is the whole answer, a value in its JSON (a JSON pointer), or the text of elements of its HTML (a CSS selector).
-The first answer is told too, unless `first` says otherwise. What it has seen last is its cursor, so that a change while
-the service was down is told.
+It watches the whole answer, a value in its JSON (a JSON pointer), or the text of elements of its HTML (a CSS
+selector). The first answer is reported too, unless `first` is false. The cursor holds the last content, so a change
+while the service was down is reported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from annotated_types import Ge, Gt, Le
 
-from perception.sensors.web.asking import Question, Terms, kept, version_of
+from perception.sensors.web.asking import Question, Terms, cursor_of, version_of
 from perception.sensors.web.html import check_selector, selected
 from perception.sensors.web.pointer import MISSING, Pointer, at_pointer
 from spar.errors import ConfigError, TransientError
@@ -22,16 +22,16 @@ from spar.protocols import SensorContext
 from spar.threads import Threads
 from spar.types import Perception
 
-#: Characters of what was there before that a perception shows.
+#: Characters of the former content in a perception.
 _SHOWN: Final = 2000
 
 
 class PollSensor:
-    """Changes of what stands at an address, as `web.changed`.
+    """Changes of the content at an address, as `web.changed`.
 
-    Args: url: the address; every: seconds between two questions; pointer: a JSON pointer to what is watched; selector:
-    a CSS selector of it (needs the extra `feeds`); first: whether the first answer is told; longest:
-    characters of what is told; kind: of its perceptions; terms: hosts, headers, token and bounds.
+    Args: url: the address; every: seconds between two requests; pointer: a JSON pointer to the watched value;
+    selector: a CSS selector of the watched elements (needs the extra `feeds`); first: whether the first answer is
+    reported; longest: characters of a report; kind: of its perceptions; terms: hosts, headers, token and bounds.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PollSensor:
         self._ctx: SensorContext | None = None
 
     async def open(self, ctx: SensorContext) -> None:
-        """Take up what was seen last."""
+        """Load the last content."""
         self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
         self._question.open(ctx.clock)
         cursor = ctx.cursor if isinstance(ctx.cursor, dict) else {}
@@ -66,18 +66,18 @@ class PollSensor:
         self._shown = str(cursor.get("shown", "")) if asks_the_same else ""
 
     async def poll(self) -> list[Perception]:
-        """Return a perception if something has changed. Raises: what asking raises; TransientError for an answer in
-        which what is watched does not stand."""
+        """Return a perception if the content has changed. Raises: the errors of the request; TransientError for an
+        answer without the watched value."""
         assert self._ctx is not None
-        found = await self._question.ask(self._version)
-        if found is None:
+        news = await self._question.ask(self._version)
+        if news is None:
             return []
-        answer, version = found
+        answer, version = news
         text, value = await self._threads.run(self._watched, answer)
         digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
         before, shown, is_first = self._seen, self._shown, not self._seen
         self._version, self._seen, self._shown = version, digest, text[:_SHOWN]
-        self._ctx.checkpoint(kept(version, what=self._what(), seen=digest, shown=self._shown))
+        self._ctx.checkpoint(cursor_of(version, what=self._what(), seen=digest, shown=self._shown))
         if digest == before or (is_first and not self._first):
             return []
         return [self._perception(text, value, None if is_first else shown, digest)]
@@ -86,7 +86,7 @@ class PollSensor:
         return [self._question.url, self._pointer, self._selector]
 
     def _watched(self, answer: HttpAnswer) -> tuple[str, Any]:
-        """Return what is watched, as text and as value. Blocks."""
+        """Return the watched content, as text and as value. Blocks."""
         if self._selector:
             return selected(answer.body, self._selector, answer.url), None
         if not self._pointer:
@@ -118,7 +118,7 @@ class PollSensor:
             kind=self._kind,
             at=at,
             key=f"{self._question.mark} {digest} {at.isoformat()}",
-            # Addresses that differ in what is not shown are told apart by the sensor.
+            # The sensor's name separates addresses that differ only in their hidden query.
             subject=" ".join(filter(None, (shown, *self._what()[1:], self._ctx.name if "?" in shown else ""))),
             trust="untrusted",
             attributes=attributes,

@@ -1,8 +1,8 @@
-"""Asks a Prometheus an instant query again and again: each series is a perception with its value.
+"""Sensor that sends an instant query to a Prometheus repeatedly: each series is a perception with its value.
 
-A series that is there no more is told once; so is what the server warns of, and that there are more series than are
-read. A value that is no number (NaN, infinities) is told as text and is no `attributes.value`. What was there last is
-the cursor.
+It reports once that a series has vanished, a warning of the server, and that there are more series than it reads. A
+value that is not finite (NaN, infinities) is reported as text, without `attributes.value`. The cursor holds the last
+series.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from spar.protocols import SensorContext
 from spar.threads import Threads
 from spar.types import Perception
 
-#: Characters of a name or value of a label.
+#: Bound of the characters of a label's name or value.
 _LONGEST: Final = 500
 
 
 class PrometheusSensor:
     """Values of a query, as `metric.value`.
 
-    Args: url: of the server, without `/api/v1/query`; query: in PromQL, an instant one; every: seconds between two
-    questions; most: series that are read; subject: what the values are about, for people; kind: of its perceptions;
-    tell: every value, or those that the pipeline finds rare; terms: hosts, headers, token and bounds.
+    Args: url: of the server, without `/api/v1/query`; query: an instant query in PromQL; every: seconds between two
+    requests; most: series that are read; subject: the subject of the values, for people; kind: of its perceptions;
+    tell: every value, or only those that the pipeline finds rare; terms: hosts, headers, token and bounds.
     """
 
     def __init__(
@@ -54,23 +54,23 @@ class PrometheusSensor:
         self._ctx: SensorContext | None = None
 
     async def open(self, ctx: SensorContext) -> None:
-        """Take up which series there were."""
+        """Load the last series."""
         self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
         self._question.open(ctx.clock)
         cursor = ctx.cursor if isinstance(ctx.cursor, dict) and ctx.cursor.get("query") == self._query else {}
         series = cursor.get("series")
         self._series: dict[str, str] = dict(series) if isinstance(series, dict) else {}
-        self._told = str(cursor.get("told", ""))
+        self._warnings = str(cursor.get("told", ""))
 
     async def poll(self) -> list[Perception]:
-        """Return a perception for each series. Raises: what asking raises; PermanentError for a query that the server
-        refuses or that is no instant one, TransientError for an answer that makes no sense."""
-        found = await self._question.ask(Version(), path=f"/api/v1/query?query={quote(self._query, safe='')}")
-        assert found is not None  # of no known version
-        payload = await self._threads.run(_decoded, found[0].body)
-        noticed, self._series, self._told = self._read(payload)
+        """Return a perception for each series. Raises: the errors of the request; PermanentError for a query that the
+        server refuses or that is not an instant one, TransientError for an answer of another form."""
+        news = await self._question.ask(Version(), path=f"/api/v1/query?query={quote(self._query, safe='')}")
+        assert news is not None  # it is None only for a known version
+        payload = await self._threads.run(_decoded, news[0].body)
+        noticed, self._series, self._warnings = self._read(payload)
         assert self._ctx is not None
-        self._ctx.checkpoint({"query": self._query, "series": self._series, "told": self._told})
+        self._ctx.checkpoint({"query": self._query, "series": self._series, "told": self._warnings})
         return noticed
 
     def _read(self, payload: Mapping[str, Any]) -> tuple[list[Perception], dict[str, str], str]:
@@ -78,16 +78,16 @@ class PrometheusSensor:
         noticed: list[Perception] = []
         series: dict[str, str] = {}
         for labels, value in rows[: self._most]:
-            name = _named(labels)
+            name = _name_of(labels)
             series[joined([name])[:16]] = name[:_LONGEST]
             noticed.append(self._value(name, labels, value))
-        if len(rows) <= self._most:  # else it may be one of those that are not read
+        if len(rows) <= self._most:  # else a missing series may be one of those that are not read
             noticed += [self._gone(self._series[mark]) for mark in sorted(self._series.keys() - series.keys())]
-        told = [str(each)[:_LONGEST] for each in payload.get("warnings") or ()]
+        warnings = [str(warning)[:_LONGEST] for warning in payload.get("warnings") or ()]
         if len(rows) > self._most:
-            told.append(f"{len(rows)} series answer {self._query!r:.200}, {self._most} are read (most)")
-        words = "; ".join(told)
-        if words and words != self._told:
+            warnings.append(f"{len(rows)} series answer {self._query!r:.200}, {self._most} are read (most)")
+        words = "; ".join(warnings)
+        if words and words != self._warnings:
             noticed.append(self._perception(words, "metric.warning", f"warning {self._subject}", {}))
         return noticed, series, words
 
@@ -126,7 +126,7 @@ class PrometheusSensor:
 
 
 def _decoded(body: bytes) -> dict[str, Any]:
-    """Return what the server answers. Blocks. Raises: TransientError."""
+    """Return the answer of the server. Blocks. Raises: PermanentError, TransientError."""
     try:
         payload = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -140,7 +140,8 @@ def _decoded(body: bytes) -> dict[str, Any]:
 
 
 def _rows(payload: Mapping[str, Any], query: str) -> list[tuple[dict[str, str], str]]:
-    """Return labels and value of each series, in the order of their names. Raises: PermanentError, TransientError."""
+    """Return the labels and the value of each series, in the order of their names. Raises: PermanentError,
+    TransientError."""
     data = payload.get("data")
     data = data if isinstance(data, dict) else {}
     kind, result = data.get("resultType"), data.get("result")
@@ -149,16 +150,16 @@ def _rows(payload: Mapping[str, Any], query: str) -> list[tuple[dict[str, str], 
     try:
         if kind in ("scalar", "string"):
             return [({}, str(list(result or ())[1]))]
-        found = [(_labels(each["metric"]), str(each["value"][1])) for each in result or () if "value" in each]
+        rows = [(_labels(row["metric"]), str(row["value"][1])) for row in result or () if "value" in row]
     except (TypeError, KeyError, IndexError, ValueError, AttributeError):
         raise TransientError("the server does not answer as a Prometheus does: is the address right?") from None
-    return sorted(found, key=lambda row: _named(row[0]))
+    return sorted(rows, key=lambda row: _name_of(row[0]))
 
 
 def _labels(metric: Mapping[str, Any]) -> dict[str, str]:
     return {str(key)[:_LONGEST]: str(value)[:_LONGEST] for key, value in metric.items()}
 
 
-def _named(labels: Mapping[str, str]) -> str:
+def _name_of(labels: Mapping[str, str]) -> str:
     inside = ", ".join(f'{key}="{labels[key]}"' for key in sorted(labels) if key != "__name__")
     return f"{labels.get('__name__', '')}{{{inside}}}" if inside else labels.get("__name__", "") or "value"

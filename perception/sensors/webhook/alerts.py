@@ -9,22 +9,22 @@ from perception.sensors.webhook.body import object_of, shown, texts
 from perception.sensors.webhook.terms import Noticed
 from spar.ports.webhook import WebhookRefusal, WebhookRequest
 
-#: Alerts of one post.
+#: Bound of the alerts of one post.
 MOST_ALERTS: Final = 1000
-#: Characters of the receiver and the group of a post, which stand in each of its alerts.
+#: Characters of the receiver and the group of a post, which each of its alerts repeats.
 LONGEST_SHARED: Final = 1000
 
 
 def read_alerts(request: WebhookRequest) -> list[Noticed]:
-    """Return what each alert says. Raises: WebhookRefusal."""
+    """Return the alerts of a post. Raises: WebhookRefusal."""
     payload = object_of(request.body)
     alerts, shared = payload.get("alerts"), {name: _bounded(payload.get(name, "")) for name in ("receiver", "groupKey")}
-    if not isinstance(alerts, list) or not all(isinstance(each, dict) for each in alerts):
+    if not isinstance(alerts, list) or not all(isinstance(alert, dict) for alert in alerts):
         raise WebhookRefusal(400, "this is no notification of an Alertmanager: it has no list of alerts", "malformed")
     if len(alerts) > MOST_ALERTS:
         sentence = f"more than {MOST_ALERTS} alerts at once; set max_alerts of the receiver"
         raise WebhookRefusal(413, sentence, "too_large")
-    noticed = [_alert(each, payload, shared) for each in alerts]
+    noticed = [_alert(alert, payload, shared) for alert in alerts]
     if left_out := _left_out(payload, shared["groupKey"]):
         noticed.append(left_out)
     return noticed
@@ -36,10 +36,12 @@ def _alert(alert: dict[str, Any], payload: dict[str, Any], shared: dict[str, str
     fingerprint = shown(alert.get("fingerprint") or _print_of(labels))[:200]
     starts_at, name = shown(alert.get("startsAt", "")), labels.get("alertname", "alert")
     where = labels.get("instance", labels.get("host", ""))
-    said = " ".join(dict.fromkeys(filter(None, (notes.get("summary"), notes.get("description"), notes.get("message")))))
+    words = " ".join(
+        dict.fromkeys(filter(None, (notes.get("summary"), notes.get("description"), notes.get("message"))))
+    )
     begin = f"{name}{f' on {where}' if where else ''} {'is resolved' if status == 'resolved' else 'fires'}"
     return Noticed(
-        content=f"{begin}: {said}" if said else begin,
+        content=f"{begin}: {words}" if words else begin,
         kind=f"alert.{status}",
         key=f"{fingerprint} {status} {starts_at}",
         subject=f"alert {name} {fingerprint}",
@@ -62,14 +64,15 @@ def _alert(alert: dict[str, Any], payload: dict[str, Any], shared: dict[str, str
 
 
 def _bounded(value: object) -> str:
-    """Return what each alert of a post repeats, bounded: else a post would be kept as often as it has alerts."""
+    """Return a value that each alert of a post repeats, shortened; else a large one would be stored once for each
+    alert."""
     text = shown(value)
     left_out = len(text) - LONGEST_SHARED
     return text if left_out <= 0 else f"{text[:LONGEST_SHARED]} … {left_out} more characters left out"
 
 
 def _left_out(payload: dict[str, Any], group: str) -> Noticed | None:
-    """Return what is to be said of alerts that the sender itself has left out."""
+    """Return a report of the alerts that the sender itself left out."""
     count = payload.get("truncatedAlerts")
     if not isinstance(count, int) or isinstance(count, bool) or count <= 0:
         return None
@@ -88,5 +91,5 @@ def _host(instance: str) -> str:
 
 
 def _print_of(labels: dict[str, str]) -> str:
-    said = "\0".join(f"{key}\0{labels[key]}" for key in sorted(labels))
-    return hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    text = "\0".join(f"{key}\0{labels[key]}" for key in sorted(labels))
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()

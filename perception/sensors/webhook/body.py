@@ -1,4 +1,4 @@
-"""Bodies of strangers: JSON within bounds of depth and number, and any bytes as text in which nothing is lost."""
+"""Bodies of untrusted requests: JSON within bounds of depth and number, and any bytes as text without loss."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from spar.ports.webhook import WebhookRefusal
 
-#: Levels of JSON within JSON, and values in all.
+#: Bounds of JSON: levels of nesting, values.
 DEEPEST: Final = 64
 MOST_VALUES: Final = 100_000
 
 
 def json_of(body: bytes) -> Any:
-    """Return the JSON value that a body is. Raises: WebhookRefusal."""
+    """Return a body as a JSON value. Raises: WebhookRefusal."""
     try:
         value = msgspec.json.decode(body)
     except RecursionError:
@@ -27,7 +27,7 @@ def json_of(body: bytes) -> Any:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """Return the JSON object that a body is. Raises: WebhookRefusal."""
+    """Return a body as a JSON object. Raises: WebhookRefusal."""
     value = json_of(body)
     if not isinstance(value, dict):
         raise WebhookRefusal(400, "the body must be a JSON object", "malformed")
@@ -35,7 +35,7 @@ def object_of(body: bytes) -> dict[str, Any]:
 
 
 def text_of(body: bytes) -> tuple[str, bool]:
-    """Return a body as text, and whether it was UTF-8; bytes that are not stand as `\\xNN`."""
+    """Return a body as text, and whether it was UTF-8; other bytes become `\\xNN`."""
     try:
         return body.decode("utf-8"), True
     except UnicodeDecodeError:
@@ -43,14 +43,14 @@ def text_of(body: bytes) -> tuple[str, bool]:
 
 
 def texts(value: object) -> dict[str, str]:
-    """Return the members of an object as texts; nothing of what is no object."""
+    """Return the members of an object as texts; nothing for another value."""
     if not isinstance(value, Mapping):
         return {}
     return {str(key): item if isinstance(item, str) else shown(item) for key, item in value.items()}
 
 
 def shown(value: Any) -> str:
-    """Return a value as text: itself if it is one, else its JSON."""
+    """Return a text itself, another value as its JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -61,11 +61,11 @@ def _demand_bounded(value: Any) -> None:
         if not level:
             return
         below: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                below.extend(each.values())
-            elif isinstance(each, list):
-                below.extend(each)
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
         count += len(level)
         if count > MOST_VALUES:
             raise WebhookRefusal(400, f"the JSON has more than {MOST_VALUES} values", "malformed")

@@ -1,4 +1,4 @@
-"""Readers of formats, by name; the generic one, which takes JSON or text and looks where the configuration points."""
+"""Readers of formats, by name, and the generic one, which reads JSON or text at the configured places."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from spar.ports.webhook import WebhookRefusal, WebhookRequest
 
 Format = Literal["generic", "alertmanager", "github"]
 Reader = Callable[[WebhookRequest], Sequence[Noticed]]
-#: Kinds that a body may not say of itself: what people say, and what the pipeline tells; rules and planners go by them.
-_OURS = ("message", "incident.", "anomaly.")
+#: Kinds that a body may not claim: those of people's messages and of the pipeline; rules and planners trust them.
+_RESERVED = ("message", "incident.", "anomaly.")
 
 
 class Fields(BaseModel):
-    """Where in the JSON of the generic format something stands, as JSON pointers; "" for nowhere."""
+    """Places of the fields in the JSON of the generic format, as JSON pointers; "" for none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: Pointer = ""
-    """What is told; the whole then stands under `attributes.payload`. Nowhere: the whole is the content."""
+    """The content of the perception, with the whole body in `attributes.payload`; "": the whole body is the content."""
     kind: Pointer = ""
     subject: Pointer = ""
     key: Pointer = ""
-    """What tells one thing from another: of two with the same the second is known already."""
+    """The key of the perception; a second perception with the same key is a repetition."""
     severity: Pointer = ""
     value: Pointer = ""
     """A number, for `attributes.value`."""
@@ -42,7 +42,7 @@ def is_json(kind: str) -> bool:
 
 
 def admits(format_: Format, content_type: str) -> bool:
-    """Return whether a body of this content type is read."""
+    """Return whether bodies of this content type are read."""
     kind = content_type.partition(";")[0].strip().lower()
     return is_json(kind) or (format_ == "generic" and (kind.startswith("text/") or kind == "application/octet-stream"))
 
@@ -61,31 +61,31 @@ def _generic(request: WebhookRequest, fields: Fields, kind: str) -> Noticed:
         text, is_utf8 = text_of(request.body)
         return Noticed(text, kind, None, attributes={} if is_utf8 else {"binary": True})
     value = json_of(request.body)
-    found = {name: at_pointer(value, at) for name, at in fields.model_dump().items() if at}
+    values = {name: at_pointer(value, at) for name, at in fields.model_dump().items() if at}
     attributes: dict[str, Any] = {}
     content = value
-    if "text" in found:
-        if found["text"] is MISSING:
+    if "text" in values:
+        if values["text"] is MISSING:
             raise WebhookRefusal(400, f"the body has nothing at {fields.text!r}, which this hook tells", "malformed")
-        content, attributes["payload"] = shown(found["text"]), value
-    if found.get("severity", MISSING) is not MISSING:
-        attributes["severity"] = shown(found["severity"])
-    number = found.get("value", MISSING)
+        content, attributes["payload"] = shown(values["text"]), value
+    if values.get("severity", MISSING) is not MISSING:
+        attributes["severity"] = shown(values["severity"])
+    number = values.get("value", MISSING)
     if isinstance(number, (int, float)) and not isinstance(number, bool):
         attributes["value"] = number
-    said = _text(found, "kind")
-    if said is not None and said.startswith(_OURS):
-        sentence = f"a body may not be of a kind that begins with any of: {', '.join(_OURS)}"
+    stated_kind = _text(values, "kind")
+    if stated_kind is not None and stated_kind.startswith(_RESERVED):
+        sentence = f"a body may not be of a kind that begins with any of: {', '.join(_RESERVED)}"
         raise WebhookRefusal(400, sentence, "malformed")
     return Noticed(
         content,
-        said or kind,
-        _text(found, "key"),
-        _text(found, "subject"),
+        stated_kind or kind,
+        _text(values, "key"),
+        _text(values, "subject"),
         attributes,
     )
 
 
-def _text(found: dict[str, Any], name: str) -> str | None:
-    value = found.get(name, MISSING)
+def _text(values: dict[str, Any], name: str) -> str | None:
+    value = values.get(name, MISSING)
     return None if value is MISSING or value is None else shown(value)[:1000]

@@ -1,6 +1,6 @@
-"""Proofs of who posts: a bearer token, or a signature (HMAC-SHA256) over the body and, where it has one, its time.
+"""Proofs of the sender: a bearer token, or a signature (HMAC-SHA256) over the body and, if there is one, its time.
 
-Secrets are compared in constant time and stand in no error.
+Secrets are compared in constant time and never appear in errors.
 """
 
 from __future__ import annotations
@@ -19,33 +19,34 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from spar.errors import ConfigError
 from spar.ports.webhook import WebhookRefusal
 
-#: Characters that a secret has at least.
+#: Least number of characters of a secret.
 _SHORTEST: Final = 16
 _TIME, _BODY = "{timestamp}", "{body}"
 
 
 class Signing(BaseModel):
-    """How a sender signs: what, and where it says so."""
+    """Terms of a signature: the signed content, and the headers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     header: Annotated[str, Field(min_length=1, max_length=100)] = "X-Signature"
     """The header that has the signature."""
     prefix: Annotated[str, Field(max_length=32)] = "sha256="
-    """What stands before the signature in it."""
+    """The text before the signature in that header."""
     encoding: Literal["hex", "base64"] = "hex"
-    """How the signature is written."""
+    """The encoding of the signature."""
     timestamp_header: Annotated[str, Field(max_length=100)] = ""
-    """The header with the seconds since 1970 at which it was signed; "": there is none, and only its delivery id tells
-    a request from its repetition."""
+    """The header with the time of signing in seconds since 1970; "": there is none, and only the delivery id tells a
+    repeated request."""
     tolerance: Annotated[float, Ge(1), Le(86_400)] = 300.0
     """Seconds by which that time may differ from now."""
     content: str = ""
-    """What is signed: `{body}`, with a time `{timestamp}.{body}`, or as the sender has it: `v0:{timestamp}:{body}`."""
+    """The signed content: `{body}`, with a time `{timestamp}.{body}`, or another form of the sender, such as
+    `v0:{timestamp}:{body}`."""
 
     @model_validator(mode="after")
     def _content_fits(self) -> Signing:
-        """Refuse what would leave the time unsigned, or the body."""
+        """Refuse a content without the time or the body."""
         signed = self.signed
         if not signed.endswith(_BODY) or signed.count(_BODY) != 1:
             raise ValueError(f"content must end with {_BODY}, once; an example: '{_TIME}.{_BODY}'")
@@ -59,9 +60,9 @@ class Signing(BaseModel):
 
 
 class Proof:
-    """The judgement of who posts, by any of a token and a secret.
+    """Check of the sender, by a token or a secret; either is enough.
 
-    Args: token, secret: "" for none; signing: how the secret is used.
+    Args: token, secret: "" for none; signing: the terms of the signature.
     """
 
     def __init__(self, *, token: str, secret: str, signing: Signing) -> None:
@@ -72,21 +73,22 @@ class Proof:
         return bool(self._token or self._secret)
 
     def admit(self, headers: Mapping[str, str]) -> None:
-        """Judge the head of a request. Raises: WebhookRefusal."""
+        """Check the headers of a request. Raises: WebhookRefusal."""
         if not self.is_demanded or self._has_token(headers):
             return
         if not self._secret:
             raise WebhookRefusal(401, "a bearer token is needed, and this is not it", "unauthorized")
-        if not self._given(headers):
+        if not self._signature_in(headers):
             raise WebhookRefusal(401, "a signature is needed, in the header that was agreed", "unauthorized")
 
     def judge(self, headers: Mapping[str, str], body: bytes, now: datetime) -> str:
-        """Return when a request was signed, as it says itself; "" where it does not. Raises: WebhookRefusal."""
+        """Check the signature, and return the time of signing that the request states; "" if there is none. Raises:
+        WebhookRefusal."""
         if not self._secret or self._has_token(headers):
             return ""
         signing = self._signing
         at = headers.get(signing.timestamp_header.lower(), "").strip() if signing.timestamp_header else ""
-        if not hmac.compare_digest(self._signature(body, at), self._given(headers)):
+        if not hmac.compare_digest(self._signature(body, at), self._signature_in(headers)):
             raise WebhookRefusal(401, "the signature does not fit", "unauthorized")
         if signing.timestamp_header:
             if not (at.isascii() and at.isdigit() and len(at) <= 12):
@@ -96,12 +98,12 @@ class Proof:
         return at
 
     def _has_token(self, headers: Mapping[str, str]) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        encoded = given.strip().encode("utf-8", "surrogateescape")
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        encoded = token.strip().encode("utf-8", "surrogateescape")
         return bool(self._token) and scheme.lower() == "bearer" and hmac.compare_digest(encoded, self._token)
 
-    def _given(self, headers: Mapping[str, str]) -> bytes:
-        """Return the signature that a request has; empty for none, or one that cannot be read."""
+    def _signature_in(self, headers: Mapping[str, str]) -> bytes:
+        """Return the signature of a request; empty when there is none or it cannot be read."""
         text = headers.get(self._signing.header.lower(), "").strip()
         if not text.startswith(self._signing.prefix) or len(text) > 200:
             return b""
@@ -116,12 +118,12 @@ class Proof:
         return hmac.digest(self._secret, before.encode("utf-8", "surrogateescape") + body, hashlib.sha256)
 
 
-def check_secret(what: str, found: str) -> str:
-    """Return a secret; "" for none. Raises: ConfigError for one that is easily guessed."""
-    if found and len(found) < _SHORTEST:
+def check_secret(what: str, secret: str) -> str:
+    """Return a secret; "" for none. Raises: ConfigError for one that is too short."""
+    if secret and len(secret) < _SHORTEST:
         raise ConfigError(
-            f"the {what} has {len(found)} characters, at least {_SHORTEST} are needed; "
+            f"the {what} has {len(secret)} characters, at least {_SHORTEST} are needed; "
             "an example of one: openssl rand -hex 32",
             path=(what,),
         )
-    return found
+    return secret

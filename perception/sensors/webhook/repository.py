@@ -1,4 +1,4 @@
-"""Deliveries of GitHub: one perception for each delivery, with a sentence for people and the payload as attribute."""
+"""Deliveries of GitHub: one perception for each, with a sentence for people and the payload as attribute."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perception.sensors.webhook.body import object_of, shown
 from perception.sensors.webhook.terms import Noticed
 from spar.ports.webhook import WebhookRefusal, WebhookRequest
 
-#: Members of a payload that an event is about, the first that is there; and the name of each in a subject.
+#: Members of a payload that an event may be about, with their names in a subject; the first existing one counts.
 _THINGS = (
     ("check_run", "check_run"),
     ("check_suite", "check_suite"),
@@ -28,7 +28,7 @@ _LONGEST = 2000
 
 
 def read_delivery(request: WebhookRequest) -> list[Noticed]:
-    """Return what a delivery says. Raises: WebhookRefusal."""
+    """Return the perception of a delivery. Raises: WebhookRefusal."""
     event, delivery = request.headers.get("x-github-event", ""), request.headers.get("x-github-delivery", "")
     if not event or not delivery or len(delivery) > 200 or len(event) > 100:
         raise WebhookRefusal(400, "X-GitHub-Event and X-GitHub-Delivery are needed", "malformed")
@@ -42,7 +42,7 @@ def read_delivery(request: WebhookRequest) -> list[Noticed]:
     ref = shown(payload.get("ref") or "")
     body = _first(thing, "body", "description", "output")
     state = _first(thing, "conclusion", "state", "status")
-    said = " ".join(filter(None, (
+    sentence = " ".join(filter(None, (
         f"{event}{f' {action}' if action else ''}",
         f"in {repository}" if repository else "",
         f"by {sender}" if sender else "",
@@ -50,11 +50,11 @@ def read_delivery(request: WebhookRequest) -> list[Noticed]:
         f"{what} {number}" if what else "",
         f"({state})" if state else "",
     )))  # fmt: skip
-    told = ": ".join(filter(None, (said, title)))
+    headline = ": ".join(filter(None, (sentence, title)))
     rest = f" … {len(body) - _LONGEST} more characters in attributes.payload" if len(body) > _LONGEST else ""
     return [
         Noticed(
-            content=f"{told}\n{body[:_LONGEST]}{rest}" if body else told,
+            content=f"{headline}\n{body[:_LONGEST]}{rest}" if body else headline,
             kind=f"github.{event}",
             key=f"github {delivery}",
             subject=" ".join(filter(None, ("github", repository, f"{what} {number}" if what else ref or delivery))),

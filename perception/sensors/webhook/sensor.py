@@ -1,8 +1,8 @@
-"""Hears what other programs post to `/hooks/NAME`: alerts, deliveries, anything.
+"""Sensor that receives the posts of other programs to `/hooks/NAME`: alerts, deliveries, anything.
 
-It keeps no state of its own: what it accepts the journal has before the sender is told so, under an id that is made of
-the delivery, so that a repetition is known. Everything a post says is untrusted. Reading is a thread's, and what waits
-is bounded for each sensor, so that a flood is refused and touches nobody else.
+It has no state of its own: the journal stores an accepted post before the sender gets the answer, under an id made
+from the delivery, so that a repetition is recognised. Everything in a post is untrusted. A thread reads the posts, and
+the number of waiting ones is bounded for each sensor, so that a flood is refused and affects nothing else.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from spar.protocols import SensorContext
 from spar.types import Perception
 
 _GITHUB: Final = Signing(header="X-Hub-Signature-256")
-#: Characters of a delivery id.
+#: Bound of the characters of a delivery id.
 _LONGEST_ID: Final = 200
 
 
 class WebhookSensor:
     """Posts to `/hooks/NAME` of the service's HTTP port, where NAME is the sensor's.
 
-    Args: format: what is posted; token: the bearer token that senders must have; secret: what they sign with; signing:
-    how; unauthenticated: any program of this machine may post, and nobody else; delivery_header: the header that names
-    a delivery (generic format), so that a repetition of it is known; fields: where something stands in JSON (generic
-    format); kind: of its perceptions; max_bytes: of a body.
+    Args: format: of the posts; token: the bearer token that senders must have; secret: the key of their signatures;
+    signing: the terms of the signature; unauthenticated: any program of this machine may post, and nobody else;
+    delivery_header: the header with the id of a delivery (generic format), by which a repetition is recognised;
+    fields: the places of the fields in JSON (generic format); kind: of its perceptions; max_bytes: of a body.
+
     Raises: ConfigError.
     """
 
@@ -75,31 +76,31 @@ class WebhookSensor:
         self._ctx: SensorContext | None = None
 
     async def open(self, ctx: SensorContext) -> None:
-        """Be posted to from now on."""
+        """Accept posts from now on."""
         self._ctx = ctx
 
     async def close(self) -> None:
-        """Be posted to no more."""
+        """Accept no more posts."""
         self._ctx = None
 
     @property
     def has_secret(self) -> bool:
-        """Return whether senders must prove who they are."""
+        """Return whether senders must prove their identity."""
         return self._proof.is_demanded
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Return how many requests ended how."""
+        """Return the number of requests by outcome."""
         with self._lock:
             return dict(self._requests)
 
     def count(self, outcome: str) -> None:
-        """Count how a request ended. From any thread."""
+        """Count the outcome of a request. It may be called from any thread."""
         with self._lock:
             self._requests[outcome] += 1
 
     def admit(self, headers: Mapping[str, str]) -> None:
-        """Judge a request by its head. Raises: WebhookRefusal."""
+        """Check the headers of a request. Raises: WebhookRefusal."""
         self._proof.admit(headers)
         if headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise WebhookRefusal(415, "the body must not be packed", "unsupported")
@@ -110,22 +111,23 @@ class WebhookSensor:
             raise WebhookRefusal(400, f"a delivery id may have {_LONGEST_ID} characters", "malformed")
 
     def read(self, request: WebhookRequest) -> Sequence[Perception]:
-        """Return what a request says. From any thread. Raises: WebhookRefusal, NotReadyError."""
+        """Return the perceptions of a request. It may be called from any thread. Raises: WebhookRefusal,
+        NotReadyError."""
         ctx = self._opened()
         signed_at = self._proof.judge(request.headers, request.body, ctx.clock.now())
-        found = self._reader(request)
+        contents = self._reader(request)
         delivery = request.headers.get(self._delivery_header, "") if self._format == "generic" else ""
         if not delivery and self._format == "generic" and signed_at:
             delivery = f"{signed_at} {hashlib.sha256(request.body).hexdigest()}"
-        return [self._perception(ctx, each, delivery) for each in found]
+        return [self._perception(ctx, noticed, delivery) for noticed in contents]
 
     async def take(self, perceptions: Sequence[Perception]) -> Taken:
-        """Accept them durably, all at once.
+        """Accept the perceptions durably, all at once.
 
-        Raises: what `SensorContext.accept` raises, once all have come to an end.
+        Raises: the first error of `SensorContext.accept`, after all calls have ended.
         """
         ctx = self._opened()
-        ends = await asyncio.gather(*(ctx.accept(each) for each in perceptions), return_exceptions=True)
+        ends = await asyncio.gather(*(ctx.accept(perception) for perception in perceptions), return_exceptions=True)
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
@@ -152,6 +154,6 @@ class WebhookSensor:
 
 
 def _id_of(name: str, mark: str) -> str:
-    """Return the id that a repetition has as well; in the form of any other id of ours."""
-    said = f"{name}\0{mark}".encode("utf-8", "replace")
-    return hashlib.blake2b(said, digest_size=16, person=b"spar webhook").hexdigest()
+    """Return the perception's id, which is the same for a repetition; it has the form of any other id."""
+    text = f"{name}\0{mark}".encode("utf-8", "replace")
+    return hashlib.blake2b(text, digest_size=16, person=b"spar webhook").hexdigest()

@@ -1,4 +1,4 @@
-"""Findings of the readers of formats."""
+"""Result type of the readers of formats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 
 class Noticed(Struct, frozen=True):
-    """One thing that a request says. `key` tells it from all others; None: nothing does but the request itself."""
+    """One thing that a request reports. `key` identifies it; None: only the request itself does."""
 
     content: Any
     kind: str

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from perception.sensors.directory import DirectorySensor
-from perception.sensors.files import NEVER, Files, Kept, folders_of
+from perception.sensors.files import NEVER, Files, KnownFile, folders_of
 from perception.sensors.folder import Entry, Folder, Text, readable
 from perception.sensors.watch import Watch
 from spar.clock import SystemClock
@@ -548,8 +548,8 @@ async def test_leaving_alone_what_is_there_is_begun_again_when_it_was_cut_off(dr
     assert (await drop.rows.list()).keys() == {"/", "a.txt", "b.txt"}
 
 
-def known(size: int) -> dict[str, Kept]:
-    return {f"dir/sub/file-{i:06d}.txt": Kept(1, 1, "", 1) for i in range(size)}
+def known(size: int) -> dict[str, KnownFile]:
+    return {f"dir/sub/file-{i:06d}.txt": KnownFile(1, 1, "", 1) for i in range(size)}
 
 
 def test_deleting_many_files_costs_in_proportion_to_their_number() -> None:

@@ -453,7 +453,7 @@ def test_policies_decide_what_runs(missed: Any, overlap: Any, late_by: Any, due:
     verdicts = judged([tick(s) for s in late_by], START, grace=timedelta(seconds=60), missed=missed, overlap=overlap)
 
     assert [(item.at, item.missed) for item in verdicts.due] == [(tick(s), missed) for s, missed in due]
-    assert [at for at, _ in verdicts.told] == [tick(s) for s in told]
+    assert [at for at, _ in verdicts.reports] == [tick(s) for s in told]
 
 
 # -- what cannot be
