@@ -1,14 +1,17 @@
-"""The journal as the agent uses it: closing transactions, recovery, and work that people must settle.
+"""The journal as the agent uses it: transactions of cycles, recovery after a restart, and work that a person must
+decide.
 
-cycle_log     writes the beginning and the end of each cycle, one transaction each
+The journal is a database table of facts: accepted work, the start and the end of each cycle, the ends of runs.
+
+cycle_log     writes the start of each cycle, and its end with all results in one transaction
 closing       computes the journal rows of a closed cycle; pure
-recovery      finds and resumes the work that an earlier process left
-suspects      tries work again that may have killed the process, one piece at a time
-interrupted   decides about each cycle that was cut off: resume, repeat, or dead letter
-retries       tries work again that failed, later
-work          the accepted work in hand of this process, its open journal, the ends of its runs
-in_doubt      keeps calls that may have had their effect until a person answers
-dead_letters  keeps work that failed too often until a person answers
-feedback      takes what people say of runs that have ended
+recovery      finds and resumes the work that an earlier process left unfinished
+suspects      retries work that may have killed the process, one piece at a time
+interrupted   decides about each interrupted cycle: resume, retry its perceptions, or put aside
+retries       retries failed work after a back-off
+work          the accepted work of this process, its open journal, the ends of its runs
+in_doubt      keeps calls that may have had their effect until a person decides
+dead_letters  keeps work that failed too often until a person decides
+feedback      applies feedback on runs and cycles that have ended
 state/        the state of an agent that outlives its process
 """

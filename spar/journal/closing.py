@@ -1,4 +1,4 @@
-"""The end of a cycle as the journal keeps it: a pure account of what became of the work it took in hand."""
+"""Journal rows for the end of a cycle: what became of the work that it took. Pure."""
 
 from __future__ import annotations
 
@@ -11,47 +11,50 @@ from spar.records.journal import Closing, Item, RowChange, Unfinished
 from spar.records.transcript import Entry
 from spar.types import Credit, CycleRecord, Experience, Fault, Feedback, Perception, replace
 
-#: Phases after whose failure the perceptions of a cycle have not been dealt with.
-UNDEALT = ("sense", "plan")
+#: Phases whose failure leaves the perceptions of a cycle unprocessed.
+_UNPROCESSED_AFTER = ("sense", "plan")
 CUT = Fault("interrupted", "its cycle was cut off", "loop")
 
 
-def undealt(cycle: Cycle) -> Fault | None:
-    """Why what the cycle perceived has still to be dealt with; None when it has been."""
-    if cycle.result is None and cycle.phase == "act":  # cut off in an actor that does not tell what it had done
+def unprocessed_fault(cycle: Cycle) -> Fault | None:
+    """Return the fault because of which the perceptions of a cycle must be tried again; None if they were processed."""
+    if cycle.result is None and cycle.phase == "act":  # interrupted in an actor that does not report its results
         return None
-    if cycle.resumed is not None and cycle.resumed.action is not None:  # it had been decided on before
+    if cycle.resumed is not None and cycle.resumed.action is not None:  # an earlier cycle had already planned
         return None
-    if cycle.result is not None and (not cycle.is_cut or any(each.attempts for each in cycle.result.results)):
-        return None  # it was acted on, also by calls of a plan that broke off
+    if cycle.result is not None and (not cycle.is_cut or any(result.attempts for result in cycle.result.results)):
+        return None  # some call was made, perhaps of an incomplete plan
     if cycle.is_cut:
         return CUT
-    return next((fault for fault in cycle.faults if fault.phase in UNDEALT), None)
+    return next((fault for fault in cycle.faults if fault.phase in _UNPROCESSED_AFTER), None)
 
 
-def begun(cycle: Cycle, perceptions: Sequence[Perception]) -> Unfinished:
-    """A cycle that has begun to deal with these, as it is found should it be cut off."""
+def unfinished_cycle(cycle: Cycle, perceptions: Sequence[Perception]) -> Unfinished:
+    """Return the journal entry of a cycle that has begun to process these perceptions."""
     run_id = cycle.run.id if cycle.run is not None else None
     return Unfinished(cycle.id, cycle.session, tuple(perceptions), cycle.items, run_id,
                       opened_at=cycle.started_at, is_stepped=cycle.is_stepped)  # fmt: skip
 
 
-def to_go_on(cycle: Cycle) -> Unfinished:
-    """A cycle that was cut off in good order, as its next beginning finds it: this one counts as no attempt."""
+def cycle_to_resume(cycle: Cycle) -> Unfinished:
+    """Return the journal entry from which the next process resumes a cycle. This interrupted start counts as no
+    attempt."""
     if cycle.resumed is not None:
         return cycle.resumed
-    found = begun(cycle, cycle.perceptions)
-    return replace(found, attempts=found.attempts - 1)
+    entry = unfinished_cycle(cycle, cycle.perceptions)
+    return replace(entry, attempts=entry.attempts - 1)
 
 
-def left_over(cycle: Cycle, in_hand: Mapping[str, Item], of_run: Collection[str]) -> tuple[list[Perception], bool]:
-    """Return the perceptions of a failed cycle to try again, and whether they have been through the pipeline.
+def perceptions_to_retry(
+    cycle: Cycle, open_items: Mapping[str, Item], of_run: Collection[str]
+) -> tuple[list[Perception], bool]:
+    """Return the perceptions of a failed cycle to try again, and whether the pipeline has processed them.
 
-    What people said in its run (by id) is not: the run goes on with it.
+    Messages of its run (ids in `of_run`) are left out, because the run continues with them.
     """
     if cycle.perceptions:
-        return [each for each in cycle.perceptions if each.id not in of_run], True
-    taken = [in_hand[item_id] for item_id in cycle.items if item_id in in_hand]
+        return [perception for perception in cycle.perceptions if perception.id not in of_run], True
+    taken = [open_items[item_id] for item_id in cycle.items if item_id in open_items]
     return [item.perception for item in taken if item.kind == "perception"], False
 
 
@@ -66,19 +69,23 @@ def closing(
     parts: tuple[Any, ...],
     entries: tuple[Entry, ...],
     changes: tuple[RowChange, ...],
-    is_to_go_on: bool,
+    will_resume: bool,
     besides: dict[str, Any] | None,
 ) -> Closing:
-    """The account. `run` is the item of the cycle's run, `answer` that run's once it has ended, `parts` those of
-    the messages that were a part of it, `entries` what its session's transcript gains."""
+    """Return the changes that the journal writes at the end of a cycle.
+
+    Args: failed: the items to try again; run: the item of the cycle's run; answer: the answer of that run if it has
+    ended; parts: the answers of the messages that the run absorbed; entries: the new transcript entries; will_resume:
+    the next start resumes the cycle; besides: counts of unrecorded cycles.
+    """
     run_id = run.id if run is not None else None
     done: tuple[str, ...] = ()
-    if cycle.items and not is_to_go_on:
-        kept = {run_id, *[item.id for item in failed]}
-        done = tuple([each for each in cycle.items if each not in kept])
+    if cycle.items and not will_resume:
+        unfinished = {run_id, *[item.id for item in failed]}
+        done = tuple([item_id for item_id in cycle.items if item_id not in unfinished])
     past = None
-    if run is not None and answer is None and cycle.result is not None and not is_to_go_on:
-        worked = () if cycle.deferred else (cycle.id,)  # nothing was planned for what was said
+    if run is not None and answer is None and cycle.result is not None and not will_resume:
+        worked = () if cycle.deferred else (cycle.id,)  # a deferred cycle has planned nothing
         past = replace(run, past=(*run.past, *worked), attempts=0, fault=None)
     return Closing(
         cycle.outcome,
@@ -90,24 +97,25 @@ def closing(
         answer,
         parts,
         past,
-        to_go_on(cycle) if is_to_go_on and (cycle.is_journalled or cycle.resumed is not None) else None,
+        cycle_to_resume(cycle) if will_resume and (cycle.is_journalled or cycle.resumed is not None) else None,
         entries,
         cycle.session,
         changes,
         besides,
         cycle.is_stepped,
-        *_words_of(cycle, is_to_go_on=is_to_go_on),
+        *_judgements_of(cycle, will_resume=will_resume),
     )
 
 
-def _words_of(cycle: Cycle, *, is_to_go_on: bool) -> tuple[tuple[Credit, ...], tuple[Feedback, ...]]:
-    """Return what a cycle says of earlier experiences; nothing while it is to be gone on with."""
-    told = cycle.reflection
-    return ((), ()) if told is None or is_to_go_on else (tuple(told.credits), tuple(told.feedback))
+def _judgements_of(cycle: Cycle, *, will_resume: bool) -> tuple[tuple[Credit, ...], tuple[Feedback, ...]]:
+    """Return the judgements of a cycle on earlier experiences and runs; none while the cycle will be resumed."""
+    reflection = cycle.reflection
+    return ((), ()) if reflection is None or will_resume else (tuple(reflection.credits), tuple(reflection.feedback))
 
 
 def experiences_of(cycle: Cycle) -> Sequence[Experience]:
-    """Return the experiences of a cycle; if its reflection failed, one that says what was done and how it ended."""
+    """Return the experiences of a cycle. If its reflection failed, return one that records the calls and how they
+    ended."""
     if cycle.reflection is not None:
         return cycle.reflection.experiences
     if cycle.result is None or cycle.written_action is None:
@@ -120,7 +128,7 @@ def experiences_of(cycle: Cycle) -> Sequence[Experience]:
 
 
 def _text_of(perception: Perception) -> str:
-    """Return the content as text; of what is no JSON only the beginning of what it looks like."""
+    """Return the content as text; for content that is not JSON the first 200 characters of its representation."""
     try:
         return perception.text
     except Exception:

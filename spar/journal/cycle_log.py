@@ -1,6 +1,6 @@
-"""Log of the cycles of an agent: the beginning of each and its work, and its outcome in one piece.
+"""Log of an agent's cycles in the journal: the start of each with its work, and its end in one transaction.
 
-Only agents whose memory keeps a journal have it; whoever calls these has seen to that.
+Only agents whose memory keeps a journal have a log. The callers check this.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from spar.errors import FencedError, SparError
 from spar.health.error_reporting import ErrorReporter
-from spar.journal.closing import begun, closing, experiences_of, left_over, undealt
+from spar.journal.closing import closing, experiences_of, perceptions_to_retry, unfinished_cycle, unprocessed_fault
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
@@ -31,7 +31,7 @@ log = get_logger("spar.recovery")
 
 
 class CycleLog:
-    """Keeps them for one agent; what is in hand, and what becomes of work that failed, its `recovery` knows."""
+    """Writer of the cycles of one agent. Its `recovery` keeps the current work and the retries."""
 
     __slots__ = ("_agent_state", "_core", "_is_strict", "_recovery", "_reports", "_runs", "_setup", "_work")
 
@@ -42,11 +42,11 @@ class CycleLog:
         self._is_strict = not offers(agent_state.memory, StatesDurability) or agent_state.memory.durability == "power"
 
     def opened(self, cycle: Cycle, perceptions: Sequence[Perception] | None) -> None:
-        """A cycle begins to deal with what it perceived."""
+        """Journal the start of a cycle with its perceptions."""
         if cycle.is_journalled:
             return
         cycle.is_journalled = True
-        if cycle.resumed is not None:  # it stands as open already
+        if cycle.resumed is not None:  # the journal has it as open already
             return
         reached: Mapping[str, Any] = {}
         sense = self._setup.modules["sense"]
@@ -54,24 +54,27 @@ class CycleLog:
         if cycle.session == STANDING:
             reached, changes = sense.cursors(), [*changes, *sense.row_changes()]
         seen = perceptions or ()
-        make = partial(begun, cycle, seen)
+        make = partial(unfinished_cycle, cycle, seen)
         demanded(self._work.journal).opened(self._core.name, cycle.id, seen, cycle.items, make, reached, changes)
         if cycle.run is not None and cycle.new_messages:
-            self._absorbed(cycle.run.id)
+            self._write_absorbed(cycle.run.id)
 
-    def _absorbed(self, run_id: str) -> None:
-        """Keep what was said in a run as a part of it from the beginning of the cycle that deals with it."""
-        run, hand = self._runs.get(run_id), self._work.in_hand
-        for each in (run, *run.absorbed):
-            item = hand.get(each.id)
-            into = "" if each is run else run_id
-            if item is not None and (item.into != into or item.perception is not each.message):
-                hand[each.id] = item = replace(item, into=into, perception=each.message)
+    def _write_absorbed(self, run_id: str) -> None:
+        """Journal the absorbed messages of a run as parts of it, when the cycle begins that processes them."""
+        run, items = self._runs.get(run_id), self._work.open_items
+        for part in (run, *run.absorbed):
+            item = items.get(part.id)
+            into = "" if part is run else run_id
+            if item is not None and (item.into != into or item.perception is not part.message):
+                items[part.id] = item = replace(item, into=into, perception=part.message)
                 demanded(self._work.journal).keep(self._core.name, item)
 
     async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
-        """An actor that writes down nothing of its calls is about to execute this; its attribute `effect` says whether
-        that may be repeated ("once" if it has none). What it cannot be let do again is in doubt: then the result."""
+        """Journal an action before an actor executes it that does not journal its calls.
+
+        Its attribute `effect` says whether the action may be repeated ("once" without it). Return a result instead if
+        the action was resumed and must not be repeated: its calls are then in doubt.
+        """
         if cycle.resumed is not None and cycle.resumed.known:
             return ActionResult(action, "failed", cycle.resumed.known)
         if action.calls:
@@ -82,21 +85,24 @@ class CycleLog:
                 await journal.safe()
         return None
 
-    def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, is_to_go_on: bool) -> None:
-        """A cycle has ended, or is put off to the next start: what it came to becomes durable in one piece.
+    def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, will_resume: bool) -> None:
+        """Journal the end of a cycle, with all its results, in one transaction.
 
-        What cannot be made of it, such as its record, is reported and missing there; that it has ended is kept.
+        Args: will_resume: the agent stops, and the next start resumes the cycle.
+        An error in a part of the data, such as the cycle's record, is reported; the end is journalled without that
+        part.
         """
         core, is_idle, guarded = self._core, cycle.outcome == "idle", self._reports.guarded
         if (is_idle or cycle.is_refused) and not cycle.is_journalled and not cycle.items:
-            self._agent_state.passed(cycle, duration)
+            self._agent_state.count_cycle(cycle, duration)
             return
         journal = demanded(self._work.journal)
         failed: tuple[Item, ...] = ()
-        fault = None if is_to_go_on or cycle.is_stepped else undealt(cycle)
+        fault = None if will_resume or cycle.is_stepped else unprocessed_fault(cycle)
         if fault is not None:
-            of_run = {each.id for each in (run.message, *run.said, *cycle.new_messages)} if run is not None else ()
-            left, is_sensed = left_over(cycle, self._work.in_hand, of_run)
+            messages = (run.message, *run.said, *cycle.new_messages) if run is not None else ()
+            of_run = {message.id for message in messages}
+            left, is_sensed = perceptions_to_retry(cycle, self._work.open_items, of_run)
             failed = self._recovery.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
         experiences = () if is_idle else tuple(guarded(cycle, experiences_of, cycle) or ())
         record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
@@ -104,37 +110,37 @@ class CycleLog:
         parts: tuple[Any, ...] = ()
         entries: tuple[Entry, ...] = ()
         if run is not None:
-            item = self._work.in_hand.get(run.id)
+            item = self._work.open_items.get(run.id)
             if end is not None:
                 answer, parts = run.status_at(end, core.clock.now()), self._recovery.ends.parts(run, end)
-            elif item is not None and run.output is not None:  # it is asked once more: this stands if no better comes
+            elif item is not None and run.output is not None:  # counts if the run's one more try brings no answer
                 item = replace(item, output=run.output)
-            if not is_to_go_on:
+            if not will_resume:
                 entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
         besides = None
         if record is None:
-            self._agent_state.passed(cycle, duration)
+            self._agent_state.count_cycle(cycle, duration)
         else:
-            besides = self._agent_state.besides()
+            besides = self._agent_state.take_counts()
         changes = () if is_idle else guarded(cycle, self._agent_state.closing, cycle) or ()
-        if not cycle.is_journalled:  # nothing was planned: what came belonged to an incident
+        if not cycle.is_journalled:  # nothing was planned: the perceptions belong to an incident
             changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle.id))
         account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, parts=parts,
-                          entries=entries, changes=changes, is_to_go_on=is_to_go_on, besides=besides)  # fmt: skip
+                          entries=entries, changes=changes, will_resume=will_resume, besides=besides)  # fmt: skip
         try:
             journal.closed(core.name, cycle.id, account)
-        except Exception as error:  # told here, and what cannot be kept is left out
+        except Exception as error:  # report it, and write the end without this data
             self._reports.closing_failed(cycle, error)
             bare = replace(account, record=None, experiences=(), credits=(), feedback=(), entries=(), besides=None)
             journal.closed(core.name, cycle.id, bare)
         if cycle.items or run is not None:
-            for item_id in (*(cycle.items if is_to_go_on else account.done), *[part.run_id for part in parts]):
-                self._work.in_hand.pop(item_id, None)
+            for item_id in (*(cycle.items if will_resume else account.done), *[part.run_id for part in parts]):
+                self._work.open_items.pop(item_id, None)
             if item is not None and answer is not None:
-                self._work.in_hand.pop(item.id, None)
+                self._work.open_items.pop(item.id, None)
             elif account.past is not None:
-                self._work.in_hand[account.past.id] = account.past
-        if record is not None and not is_to_go_on:
+                self._work.open_items[account.past.id] = account.past
+        if record is not None and not will_resume:
             known = cycle.resumed.known if cycle.resumed is not None else ()
             for result in record.result.results if record.result is not None else known:
                 if result.is_in_doubt:
@@ -144,9 +150,12 @@ class CycleLog:
     def _entries_of(self, run: Run, cycle: Cycle, end: End | None) -> tuple[Entry, ...]:
         return entries_of(run, cycle, end, self._setup.tools(), self._core.clock.now())
 
-    async def kept(self, *, is_answered: bool) -> bool:
-        """Wait until the cycle that has ended is on disk: always when that is to outlive a power cut, and before
-        anybody is given the answer of its run. False when another process has taken the memory over, and its runs."""
+    async def wait_until_safe(self, *, is_answered: bool) -> bool:
+        """Wait until the end of the last cycle is on disk. Return False if another process has taken over the memory
+        and its runs.
+
+        Always wait if the journal must survive a power cut, and before the answer of a run is sent.
+        """
         journal = self._work.journal
         if journal is None or journal.is_safe or not (is_answered or self._is_strict or journal.is_behind):
             return True
@@ -154,6 +163,6 @@ class CycleLog:
             await journal.safe()
         except FencedError:
             return False
-        except SparError as error:  # it is being closed under us
+        except SparError as error:  # the journal is being closed
             log.warning("cycle not known to be kept", agent=self._core.name, reason=str(error))
         return True

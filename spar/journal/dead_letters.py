@@ -1,4 +1,5 @@
-"""Work that was put aside because it was cut off or failed too often, until somebody deals with it."""
+"""Dead letters: work that was put aside after too many failed or interrupted attempts, until a person decides about
+it."""
 
 from __future__ import annotations
 
@@ -16,13 +17,14 @@ log = get_logger("spar.recovery")
 
 
 class HandsOut(Protocol):
-    """The recovery that gives accepted work to its session."""
+    """Recovery that gives accepted work to its session."""
 
-    async def hand_out(self, item: Item) -> bool: ...
+    async def hand_out(self, item: Item) -> bool:
+        """Give accepted work to its session; return whether it goes there."""
 
 
 class DeadLetters:
-    """The dead letters of one agent; their number by `len`, `totals` by kind since the process began."""
+    """The dead letters of one agent. `len` is their number, `totals` counts those of this process by kind."""
 
     __slots__ = ("_core", "_known", "_recovery", "_runs", "_work", "totals")
 
@@ -35,15 +37,15 @@ class DeadLetters:
         return len(self._known)
 
     async def load(self) -> None:
-        """Know those that earlier processes have left."""
+        """Load the ids of the letters of earlier processes."""
         self._known = dict.fromkeys(letter.id for letter in await self.list())
 
     async def list(self) -> list[DeadLetter]:
-        """Return the letters nobody has dealt with, oldest first. Raises: ConflictError where no journal is kept."""
+        """Return the letters that nobody has decided about, oldest first. Raises: ConflictError without a journal."""
         return list(await demanded(self._work.journal).dead_letters(self._core.name))
 
     def add(self, item: Item) -> None:
-        """Put this aside and tell; a run ends with it."""
+        """Put an item aside and publish that. If the item is a run, the run ends with an error."""
         why = item.fault.message if item.fault is not None else "the process ended with it in hand"
         reason = f"{item.attempts} attempts failed; the last: {why}"
         demanded(self._work.journal).bury(self._core.name, item, reason)
@@ -58,14 +60,17 @@ class DeadLetters:
             self._runs.end(run, End("error", reason))
 
     async def revive(self, id: str) -> Item:
-        """Have it tried again, as if it were new. Raises: LookupError for an id that is none; ConflictError when it
-        has been dealt with."""
+        """Try a letter again, as if it were new; return its item.
+
+        Args: id: its id, or a unique prefix. Raises: LookupError for an unknown id; ConflictError if it was decided
+        already.
+        """
         item = await self._take(id, waits=True)
         await self._recovery.hand_out(item)
         return item
 
     async def bury(self, id: str) -> Item:
-        """Have it be through for good. Raises: as `revive`."""
+        """Drop a letter for good; return its item. Raises: as `revive`."""
         return await self._take(id, waits=False)
 
     async def _take(self, id: str, *, waits: bool) -> Item:

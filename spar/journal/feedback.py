@@ -1,8 +1,8 @@
-"""Feedback on runs and cycles that have ended: taken from people and modules, made durable at once, and learnt from.
+"""Feedback on runs and cycles that have ended: accepted from people and modules, made durable at once, and learnt from.
 
-One transaction holds it all: the abilities that change, what the reflector keeps, and the experiences that came of the
-run. It waits for no cycle but one that it is about and that is being reflected on: before its end there is nothing that
-the word could change. Only doors that trust the speaker call this; a message is none.
+One transaction holds the changed abilities, the reflector's own rows, and the changes to the run's experiences.
+Feedback on a cycle that is being reflected on waits for the end of that cycle, since before it nothing could change.
+Only interfaces that trust the speaker accept feedback; a message is no feedback.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ from spar.records.abilities import ReadAbilities
 from spar.runs.runs import Runs
 from spar.types import Feedback, FeedbackSource, Reflection
 
-#: Characters of the reason that somebody gives.
+#: The most characters of the reason.
 LONGEST_WHY = 500
 
 
-class TurningSession(Protocol):
-    """A session, as far as its cycle in hand is looked at."""
+class SessionWithCycle(Protocol):
+    """Session, as far as its current cycle is read."""
 
     @property
     def cycle(self) -> Cycle | None: ...
 
 
 class GivenFeedback:
-    """Feedback on the runs of one agent, whose sessions are these, by their keys."""
+    """Feedback on the runs of one agent. Args: sessions: its sessions by key."""
 
     __slots__ = ("_agent_state", "_core", "_requests", "_runs", "_sessions", "_setup")
 
     def __init__(self, core: Core, setup: Setup, agent_state: AgentState, runs: Runs, requests: Requests,
-                 sessions: Mapping[str, TurningSession]) -> None:  # fmt: skip
+                 sessions: Mapping[str, SessionWithCycle]) -> None:  # fmt: skip
         self._core, self._setup, self._agent_state, self._runs = core, setup, agent_state, runs
         self._requests, self._sessions = requests, sessions
 
     async def give(self, about: str, success: bool, why: str = "", *, by: FeedbackSource = "person") -> Feedback:
-        """Take a word on a run or a cycle; with a journal it is on disk when this returns.
+        """Apply feedback on a run or a cycle, and return it. With a journal it is on disk on return.
 
-        Raises: LookupError for what is not known; ConflictError while nothing is to be learnt; NotReadyError while the
-        memory is closed; TransientError when it cannot be written.
+        Args: about: the id of a run, or the id of a cycle or a prefix of it.
+        Raises: LookupError for an unknown id; ConflictError if learning is off; NotReadyError while the memory is
+        closed; TransientError if it cannot be written.
         """
         core, state = self._core, self._agent_state
         if core.settings.memory.learning == "off":
@@ -59,39 +60,42 @@ class GivenFeedback:
         journal = state.journal
         if journal is None and state.has_journal:
             raise NotReadyError("the agent's memory is not open: feedback could not be kept")
-        word = Feedback(await self._known(about), success, by, safe_line(why, LONGEST_WHY))
-        await self._take(word)
-        return word
+        feedback = Feedback(await self._full_id(about), success, by, safe_line(why, LONGEST_WHY))
+        await self._apply(feedback)
+        return feedback
 
-    def later(self, word: Feedback, done: Callable[[], None]) -> None:
-        """Take a word of a module in the background; `done` is called once it is kept, not where it cannot be."""
-        self._requests.in_background(self._take_later(word, done), "feedback for")
+    def later(self, feedback: Feedback, done: Callable[[], None]) -> None:
+        """Apply feedback of a module in the background. `done` is called once it is kept; on an error it is not
+        called."""
+        self._requests.in_background(self._apply_later(feedback, done), "feedback for")
 
-    async def _take_later(self, word: Feedback, done: Callable[[], None]) -> None:
+    async def _apply_later(self, feedback: Feedback, done: Callable[[], None]) -> None:
         if self._core.settings.memory.learning != "off":
-            await self._take(word)
+            await self._apply(feedback)
         done()
 
-    async def _take(self, word: Feedback) -> None:
+    async def _apply(self, feedback: Feedback) -> None:
         core, state = self._core, self._agent_state
-        await self._until_closed(word.about)
+        await self._until_closed(feedback.about)
         journal, read = state.journal, ReadAbilities(state.abilities.known, core.clock)
         reflector = self._setup.modules["reflect"].part
-        reflection = Reflection(feedback=(word,))
+        reflection = Reflection(feedback=(feedback,))
         if offers(reflector, HearsFeedback):
-            reflection = await reflector.hear_feedback((word,), self._context(read))
+            reflection = await reflector.hear_feedback((feedback,), self._context(read))
         changes = state.take(reflection, read)
         if journal is not None:
             journal.change(changes)
             if offers(journal, TakesFeedback):
                 journal.judged(reflection.credits, reflection.feedback)
             await journal.safe()
-        core.events.publish(FeedbackTaken(about=word.about, success=word.success, by=word.by, why=word.why))
+        core.events.publish(
+            FeedbackTaken(about=feedback.about, success=feedback.success, by=feedback.by, why=feedback.why)
+        )
 
     async def _until_closed(self, about: str) -> None:
-        """Wait until the cycle in hand has ended, if the word is about it, or its run, and it is being reflected on.
+        """Wait for the end of the cycle that is being reflected on, if the feedback is about it or its run.
 
-        Inside of a cycle, e.g. in a hook, nothing is waited for.
+        Inside a cycle, for example in a hook, do not wait.
         """
         if self._requests.is_inside:
             return
@@ -105,8 +109,8 @@ class GivenFeedback:
                 await closed.wait()
                 return
 
-    async def _known(self, about: str) -> str:
-        """Return the id of a run, or of a cycle by its beginning. Raises: LookupError for what is neither."""
+    async def _full_id(self, about: str) -> str:
+        """Return the id of a run, or of a cycle by a prefix of its id. Raises: LookupError for any other text."""
         try:
             return (await self._runs.wait(about, 0.0)).run_id
         except LookupError:

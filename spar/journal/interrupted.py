@@ -1,7 +1,8 @@
-"""Cycles that were cut off: what becomes of each when it is found in the journal again.
+"""Interrupted cycles: the decision about each cycle that the journal has as begun and not ended.
 
-One that had decided goes on under its own id, with what is known of its calls; one that had not, or that was cut off
-too often, is broken up into what it was begun on. Which of them is dealt with when is `spar.journal.recovery`'s affair.
+A cycle that had planned resumes under its own id, with the known results of its calls. A cycle that had not planned, or
+that was interrupted too often, is split: each of its perceptions is tried by itself. `spar.journal.recovery` decides
+when.
 """
 
 from __future__ import annotations
@@ -19,48 +20,50 @@ from spar.types import CallResult, CycleRecord, Fault, Perception, replace
 
 
 class Resumes(Protocol):
-    """The recovery that has sessions go on with what was cut off."""
+    """Recovery that has sessions resume interrupted work."""
 
     def resume_with(self, work: Unfinished, run: Run | None = None, *, is_suspect: bool = False) -> None:
-        """Have interrupted work wait in its session for a cycle of its own, with its run if it has one."""
+        """Queue interrupted work in its session for a cycle of its own, with its run if it has one."""
 
     async def run_of(self, item: Item | None) -> Run | None:
-        """Return the run of an accepted message, with what its earlier cycles brought."""
+        """Return the run of an accepted message, with the results of its earlier cycles."""
 
 
-class CutCycles:
-    """The cycles of one agent that were cut off."""
+class InterruptedCycles:
+    """The interrupted cycles of one agent."""
 
     __slots__ = ("_core", "_doubts", "_recovery", "_work")
 
     def __init__(self, core: Core, work: Work, doubts: InDoubtCalls, recovery: Resumes) -> None:
         self._core, self._work, self._doubts, self._recovery = core, work, doubts, recovery
 
-    async def go_on(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str] = ()) -> bool:
-        """See to one; whether it goes on under its own id.
+    async def resume_or_split(
+        self, cycle: Unfinished, items: dict[str, Item], absorbed_ids: Collection[str] = ()
+    ) -> bool:
+        """Resume or split one interrupted cycle; return whether it resumes under its own id.
 
-        Args: items: accepted work by id, from which what it was begun on is taken; said: what was said in runs (ids of
-            perceptions), which go on with it themselves.
+        Args: items: open accepted work by id, from which the work of the cycle is removed; said: ids of messages that
+        runs absorbed, which those runs process themselves.
         """
         if cycle.effect:
             return self._reattach(cycle)
-        if cycle.is_stepped or tries(cycle, items) >= MOST_ATTEMPTS or cycle.action is None:
-            self._break_up(cycle, items, said)
+        if cycle.is_stepped or attempts_at(cycle, items) >= MOST_ATTEMPTS or cycle.action is None:
+            self._split(cycle, items, absorbed_ids)
             return False
-        is_suspect, run = tries(cycle, items) > 1, None
+        is_suspect, run = attempts_at(cycle, items) > 1, None
         if cycle.run_id is not None:
             run = await self._recovery.run_of(items.pop(cycle.run_id, None))
-        if cycle.run_id is not None and run is None:  # it was ended meanwhile
-            self._break_up(cycle, items, said)
+        if cycle.run_id is not None and run is None:  # the run has ended meanwhile
+            self._split(cycle, items, absorbed_ids)
             return False
         for item_id in cycle.items:
             if (item := items.pop(item_id, None)) is not None:
-                self._work.in_hand[item_id] = item
+                self._work.open_items[item_id] = item
         self._recovery.resume_with(cycle, run, is_suspect=is_suspect)
         return True
 
-    async def begun_again(self, cycle: Unfinished) -> None:
-        """Count this beginning of a cycle durably before anything of it is done: it may be what kills the process."""
+    async def count_attempt(self, cycle: Unfinished) -> None:
+        """Journal this attempt at a cycle before any of its work is done, because the work may kill the process."""
         journal = self._work.journal
         if journal is None:
             return
@@ -68,27 +71,28 @@ class CutCycles:
         crashpoint("recover.resume")
         await journal.safe()
 
-    def give_up(self, piece: Interrupted[Run]) -> None:
-        """The run of interrupted work has ended: nothing of it goes on."""
+    def drop(self, piece: Interrupted[Run]) -> None:
+        """Drop an interrupted cycle whose run has ended."""
         if piece.cycle is not None and self._work.journal is not None:
-            self._break_up(piece.cycle, {}, ())
+            self._split(piece.cycle, {}, ())
 
     def _reopen(self, cycle: Unfinished) -> None:
         name = self._core.name
         demanded(self._work.journal).opened(name, cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
 
-    def _break_up(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str]) -> None:
-        """A cycle that does not go on: what it was begun on is tried by itself, or put aside with it."""
+    def _split(self, cycle: Unfinished, items: dict[str, Item], absorbed_ids: Collection[str]) -> None:
+        """Close a cycle that does not resume. Its perceptions become items of their own, to be tried again or put
+        aside."""
         core, journal = self._core, demanded(self._work.journal)
         why = Fault("interrupted", "the process ended in the middle of it", "loop")
         for result in cycle.known:
             if result.is_in_doubt:
                 self._doubts.add(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result)
         again: dict[str, Item] = {}
-        if not cycle.is_stepped and (cycle.action is None or tries(cycle, items) >= MOST_ATTEMPTS):
+        if not cycle.is_stepped and (cycle.action is None or attempts_at(cycle, items) >= MOST_ATTEMPTS):
             run = items.get(cycle.run_id or "")
             for perception in cycle.perceptions:
-                if perception.id not in said and (run is None or perception.id != run.perception.id):
+                if perception.id not in absorbed_ids and (run is None or perception.id != run.perception.id):
                     known = items.get(perception.id) or Item(perception.id, perception, session=cycle.session)
                     again[known.id] = replace(known, perception=perception, is_sensed=True)
             if run is not None:
@@ -104,32 +108,29 @@ class CutCycles:
                              cycle.perceptions, action, faults=(why,))  # fmt: skip
         journal.closed(core.name, cycle.cycle_id, Closing("interrupted", record, run_id=cycle.run_id, done=done))
 
-    def _reattach(self, cut: Unfinished) -> bool:
-        """A call that nobody waited for was cut off: in doubt, or made again, as its effect allows."""
+    def _reattach(self, entry: Unfinished) -> bool:
+        """Decide about an interrupted call that no cycle waited for: it is in doubt, or made again, as its effect
+        allows. Return whether it is made again."""
         core, journal = self._core, demanded(self._work.journal)
-        assert cut.action is not None
-        [call] = cut.action.calls
-        work = cut.cycle_id.removesuffix(f"/{call.id}")
-        if cut.effect == "once":
+        assert entry.action is not None
+        [call] = entry.action.calls
+        work = entry.cycle_id.removesuffix(f"/{call.id}")
+        if entry.effect == "once":
             message = f"tool {call.tool!r} was on its way, detached, when the process ended: find out"
             why = Fault("in_doubt", message, call.tool, "act", retryable=False)
-            self._doubts.add(work, cut.session, None, cut.action, CallResult(call, "in_doubt", fault=why))
-        elif cut.effect == "idempotent":
-            told = Perception(f"{call.tool} was cut off and is made again", source="recovery", kind="call.again",
-                              session=cut.session, trust="trusted")  # fmt: skip
-            again = replace(cut, cycle_id=core.clock.new_id(), perceptions=(told,), effect="")
+            self._doubts.add(work, entry.session, None, entry.action, CallResult(call, "in_doubt", fault=why))
+        elif entry.effect == "idempotent":
+            notice = Perception(f"{call.tool} was cut off and is made again", source="recovery", kind="call.again",
+                                session=entry.session, trust="trusted")  # fmt: skip
+            again = replace(entry, cycle_id=core.clock.new_id(), perceptions=(notice,), effect="")
             self._reopen(again)
-            journal.acting(again.cycle_id, cut.action)
-            self.go_on_with(again)
+            journal.acting(again.cycle_id, entry.action)
+            self._recovery.resume_with(again)
         journal.attached(work, call.id)
-        return cut.effect == "idempotent"
-
-    def go_on_with(self, cycle: Unfinished) -> None:
-        """Have a cycle of its own execute this, which stands in the journal."""
-        self._recovery.resume_with(cycle)
+        return entry.effect == "idempotent"
 
 
-def tries(cycle: Unfinished, items: Mapping[str, Item]) -> int:
-    """Return how often the process died with this cycle in hand, or with one of the items it was begun on."""
+def attempts_at(cycle: Unfinished, items: Mapping[str, Item]) -> int:
+    """Return how often the process died while this cycle, or one of its items, was current."""
     begun_on = [items[item_id].attempts for item_id in (*cycle.items, cycle.run_id or "") if item_id in items]
     return cycle.attempts + max(begun_on, default=0)

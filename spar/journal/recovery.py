@@ -1,12 +1,11 @@
-"""Going on: what an earlier process, or an earlier attempt, left to be done.
+"""Recovery of work that an earlier process, or a failed attempt, left unfinished.
 
-At the start, and again every minute, what the journal holds is held against what is in hand here: accepted work that
-nobody has in hand is handed out, a cycle that was cut off goes on under its own id, a call that may have had an effect
-that must not be repeated is in doubt until somebody says what became of it. Work that was in hand when the process
-died, or whose plan failed, is tried again by itself, in a cycle of its own, and put aside after so many attempts.
+At the start, and every minute, the journal is compared with the current work of this process. Accepted work that is not
+current goes to its session. An interrupted cycle resumes under its own id. A call that may have had an effect, and must
+not be repeated, is in doubt until a person decides. Work that was current when the process died, or whose plan failed,
+is tried again in a cycle of its own, and put aside after `MOST_ATTEMPTS` attempts.
 
-Without a journal nothing is kept and nothing goes on. What is written down of cycles is `spar.journal.cycle_log`'
-affair.
+Without a journal nothing is kept and nothing resumes. `spar.journal.cycle_log` writes the cycles.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from spar.events import Recovered
 from spar.failpoints import crashpoint
 from spar.journal.dead_letters import DeadLetters
 from spar.journal.in_doubt import InDoubtCalls
-from spar.journal.interrupted import CutCycles
+from spar.journal.interrupted import InterruptedCycles
 from spar.journal.retries import Retries
 from spar.journal.state.agent_state import AgentState
 from spar.journal.suspects import OpenSessions, Suspects
@@ -38,27 +37,27 @@ from spar.types import Action, ActionResult, CycleRecord, Perception, replace
 
 log = get_logger("spar.recovery")
 
-#: Seconds between two looks at the journal.
+#: Seconds between two comparisons with the journal.
 EVERY = 60.0
-#: Seconds after which whoever met a closed door may ask again: a start takes less, as a rule.
+#: Seconds after which a refused caller may ask again; a start usually takes less.
 STARTS_WITHIN = 1.0
 
 
 class Intake(Protocol):
-    """The way into an agent for what it is told of its own work."""
+    """Entrance of the agent for perceptions and commands of its own work."""
 
     def push(self, perception: Perception) -> bool: ...
     def carry_out(self, run: Run) -> None: ...
 
 
 class Recovery:
-    """Recovery of the unfinished work of one agent; `work` is what this process has in hand.
+    """Recovery of the unfinished work of one agent. `work` is the current work of this process.
 
-    Args: intake: hands a perception to its session as if it had just come.
+    Args: intake: gives a perception to its session like a new one.
     """
 
     __slots__ = ("_agent_state", "_core", "_counted", "_intake", "_requests", "_runs", "_sessions",
-                 "_timer", "cut", "doubts", "ends", "has_begun", "letters", "resumed", "retries",
+                 "_timer", "doubts", "ends", "has_begun", "interrupted_cycles", "letters", "resumed", "retries",
                  "suspects", "work")  # fmt: skip
 
     def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
@@ -66,37 +65,37 @@ class Recovery:
         self._core, self._agent_state, self._requests = core, agent_state, requests
         self._runs, self._sessions, self._intake = runs, sessions, intake
         self.work = work = Work(core.name)
-        #: Whether what an earlier process left is known.
+        #: Whether the unfinished work of earlier processes has been read.
         self.has_begun = False
         self.resumed = 0
-        self._counted: Any = None  # the journal whose former process's attempts have been counted
+        self._counted: Any = None  # the journal in which the attempts of the last process are counted
         self.doubts = InDoubtCalls(core, work, self)
         self.ends = RunEnds(core, work, lambda: agent_state.journal)
         self.letters = DeadLetters(core, work, runs, self)
-        self.cut = CutCycles(core, work, self.doubts, self)
+        self.interrupted_cycles = InterruptedCycles(core, work, self.doubts, self)
         self.retries = Retries(core, work, requests, self.letters, self.hand_out)
         self.suspects = Suspects(core.name, sessions)
         self._timer: Timer | None = None
 
     @property
     def journal(self) -> Any:
-        """The journal while it is open; None where none is kept."""
+        """Return the journal while it is open; None without a journal."""
         return self.work.journal
 
-    # -- its life
+    # -- start and end
 
     @property
     def is_ready(self) -> bool:
-        """Return whether work can be accepted: the journal is open and its content known, or there is none."""
+        """Return whether work can be accepted: the journal was opened and read, or there is none."""
         return self.has_begun or not self._agent_state.has_journal
 
     @property
     def can_keep(self) -> bool:
-        """Return whether what is pushed can be taken in: into the journal that is open, or where none is kept."""
+        """Return whether pushed perceptions can be accepted: the journal is open, or there is none."""
         return self.work.journal is not None or not self._agent_state.has_journal
 
     def demand_ready(self, what: str) -> None:
-        """Raises: NotReadyError when something is accepted that the journal could not keep."""
+        """Check that work can be accepted. Raises: NotReadyError while the journal is not open."""
         if not self.is_ready:
             core = self._core
             raise NotReadyError(
@@ -106,7 +105,8 @@ class Recovery:
             )
 
     async def begin(self) -> None:
-        """Take up what is there, before the first cycle. Raises: what the journal's reading raises."""
+        """Open the journal and resume unfinished work, before the first cycle. Raises: errors of reading the
+        journal."""
         agent_state, name = self._agent_state, self._core.name
         journal = self.work.journal = agent_state.journal
         if journal is None:
@@ -117,7 +117,7 @@ class Recovery:
         journal.claim(name, self)
         await self.work.open(journal, keeps_sessions=agent_state.sessions is not None)
         items, cycles = await journal.items(name), await journal.unfinished(name)
-        held = await self._held(cycles)
+        held = await self._unrecorded_ids(cycles)
         crashpoint("recover.scan")
         before = await agent_state.memory.load(self.suspects.key) or {}
         self.suspects.count(journal, before, held, items, cycles)
@@ -132,7 +132,7 @@ class Recovery:
         self._arm()
 
     def end(self) -> None:
-        """Nothing is handed out any more."""
+        """Stop recovery, and release the journal."""
         self.has_begun = False
         if self._timer is not None:
             self._timer.cancel()
@@ -152,26 +152,29 @@ class Recovery:
             self._requests.in_background(self._reconcile(), "recovery of")
 
     async def _reconcile(self) -> None:
-        """Hand out what the journal knows and nobody has in hand: nothing, unless something went wrong."""
+        """Give work of the journal that is not current to its sessions. There is none unless an error occurred."""
         journal = self.journal
         try:
             items, cycles = await journal.items(self._core.name), await journal.unfinished(self._core.name)
-            left = {item.id for item in items if item.id not in self.work.in_hand}
-            left |= {cycle.cycle_id for cycle in cycles} - self._cycles_in_hand()
-            if left:  # what ended while it was read is gone when it is read again
+            left = {item.id for item in items if item.id not in self.work.open_items}
+            left |= {cycle.cycle_id for cycle in cycles} - self._current_cycles()
+            if left:  # a second read leaves out work that ended during the first
                 await journal.safe()
                 items, cycles = await journal.items(self._core.name), await journal.unfinished(self._core.name)
                 items = [item for item in items if item.id in left]
                 cycles = [cycle for cycle in cycles if cycle.cycle_id in left]
                 if self.journal is journal and self._core.state == "running":
                     await self._take_up(items, cycles, frozenset())
-        except Exception as error:  # the store says itself that it cannot be read
+        except Exception as error:  # the store also reports the error itself
             log.warning("recovery put off", agent=self._core.name, reason=str(error))
 
-    # -- taking up
+    # -- resuming
 
-    async def _held(self, cycles: Sequence[Unfinished]) -> frozenset[str]:
-        """Return the ids in flight in the last process that are in no journal row. Counted once, also if cut off."""
+    async def _unrecorded_ids(self, cycles: Sequence[Unfinished]) -> frozenset[str]:
+        """Return the ids that were current when the last process died and have no journal row.
+
+        They are counted once per dead process, even if this start is interrupted.
+        """
         hand, key = self.journal.hand, f"hand:{self._core.name}"
         if self._counted is self.journal or await self._agent_state.memory.load(key) == hand.left_by:
             return frozenset()
@@ -179,23 +182,24 @@ class Recovery:
         left: frozenset[str] = hand.left
         return left - {item_id for cycle in cycles for item_id in cycle.items}
 
-    def _cycles_in_hand(self) -> set[str]:
-        """Return the ids of the cycles that sessions are in, or will go on with."""
+    def _current_cycles(self) -> set[str]:
+        """Return the ids of the cycles that sessions execute or will resume."""
         sessions = self._sessions.by_key.values()
-        mine = {session.cycle.id for session in sessions if session.cycle is not None}
-        return mine | {each.cycle.cycle_id for session in sessions for each in session.interrupted if each.cycle}
+        executing = {session.cycle.id for session in sessions if session.cycle is not None}
+        waiting = {piece.cycle.cycle_id for session in sessions for piece in session.interrupted if piece.cycle}
+        return executing | waiting
 
     async def _take_up(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
-        mine = self._cycles_in_hand()
-        cycles = [cycle for cycle in cycles if cycle.cycle_id not in mine]
-        by_id = {item.id: item for item in items if item.id not in self.work.in_hand and not self._is_over(item)}
+        current = self._current_cycles()
+        cycles = [cycle for cycle in cycles if cycle.cycle_id not in current]
+        by_id = {item.id: item for item in items if item.id not in self.work.open_items and not self._is_over(item)}
         parts = [by_id.pop(item.id) for item in list(by_id.values()) if item.into]
-        said = {item.perception.id for item in items if item.into}
-        going = number = 0
+        absorbed_ids = {item.perception.id for item in items if item.into}
+        resumed = number = 0
         for cycle in cycles:
-            going += await self.cut.go_on(cycle, by_id, said)
+            resumed += await self.interrupted_cycles.resume_or_split(cycle, by_id, absorbed_ids)
         for item in sorted(by_id.values(), key=lambda item: item.at):
-            if item.id in self.work.in_hand:
+            if item.id in self.work.open_items:
                 continue
             if item.id in held:
                 item = replace(item, attempts=item.attempts + 1)
@@ -203,13 +207,14 @@ class Recovery:
             number += await self.hand_out(item, is_suspect=item.due_at is None and item.attempts > 0)
         for item in parts:
             number += await self._rejoin(item)
-        if going or number:
-            self.resumed += going
-            log.info("recovered", agent=self._core.name, cycles=going, items=number)
-            self._core.events.publish(Recovered(cycles=going, items=number))
+        if resumed or number:
+            self.resumed += resumed
+            log.info("recovered", agent=self._core.name, cycles=resumed, items=number)
+            self._core.events.publish(Recovered(cycles=resumed, items=number))
 
     def _is_over(self, item: Item) -> bool:
-        """Return whether this process knows that a run has ended: while the journal was read, or was closed."""
+        """Return whether this process knows that a run has ended while the journal was read or closed. If so, journal
+        its end."""
         run = self._runs.find(item.id) if item.kind == "run" else None
         if run is None or run.status is None:
             return False
@@ -217,13 +222,13 @@ class Recovery:
         return True
 
     def push(self, perception: Perception) -> None:
-        """Hand a perception to its session as if it had just come."""
+        """Give a perception to its session like a new one."""
         self._intake.push(perception)
 
-    # -- handing out
+    # -- giving work to sessions
 
     def resume_with(self, work: Unfinished | Item, run: Run | None = None, *, is_suspect: bool = False) -> None:
-        """Have interrupted work wait in its session for a cycle of its own."""
+        """Queue interrupted work in its session for a cycle of its own."""
         session = self._sessions.of(work.session)
         session.resume_with(Interrupted(work, run, self._core.clock.monotonic(), is_suspect=is_suspect))
         if is_suspect:
@@ -231,26 +236,27 @@ class Recovery:
         self._sessions.spawn(session)
 
     async def _rejoin(self, item: Item) -> bool:
-        """A message that had become a part of a run is one again; whether it had to be handed out instead."""
-        whole = item.into
-        if (run := self._runs.open_run(whole)) is not None:
-            self.work.in_hand[item.id] = item
+        """Join an absorbed message to its run again; return whether it became work of its own because that run is
+        unknown."""
+        absorber_id = item.into
+        if (run := self._runs.open_run(absorber_id)) is not None:
+            self.work.open_items[item.id] = item
             self._runs.rejoin(run, self._runs.restore(item, []))
             return False
         try:
-            status = await self.status_of(whole)
+            status = await self.status_of(absorber_id)
         except LookupError:
             return await self.hand_out(replace(item, into=""))
-        self.work.in_hand[item.id] = item
+        self.work.open_items[item.id] = item
         part = self._runs.restore(item, [])
-        part.is_told = True  # its people were told when the run ended that it was a part of
+        part.is_told = True  # the answer of the absorbing run was sent to its sender, too
         end = End("ok" if status.status == "ok" else "error", status.error, status.output)
         await self.ends.keep(part, end)
         self._runs.end(part, end)
         return False
 
     async def hand_out(self, item: Item, *, is_suspect: bool = False) -> bool:
-        """Give accepted work to its session when it is due; return whether it goes there."""
+        """Give accepted work to its session, or to a timer if it is not due; return whether it goes to the session."""
         if item.attempts >= MOST_ATTEMPTS:
             self.letters.add(item)
             return False
@@ -259,7 +265,7 @@ class Recovery:
             self.retries.later(item, wait)
             return False
         crashpoint("recover.hand_out")
-        self.work.in_hand[item.id] = item
+        self.work.open_items[item.id] = item
         session = self._sessions.of(item.session)
         if item.kind == "run":
             run = await self.run_of(item)
@@ -268,7 +274,7 @@ class Recovery:
             if is_command(run.message):
                 self._intake.carry_out(run)
                 return True
-            if run.is_planned or item.attempts:  # it has begun: it goes before all others, and is not dropped
+            if run.is_planned or item.attempts:  # a run that has begun goes first, and is never dropped
                 self.resume_with(item, run, is_suspect=is_suspect)
                 return True
             session.queue(run)
@@ -281,7 +287,7 @@ class Recovery:
         return True
 
     async def run_of(self, item: Item | None) -> Run | None:
-        """The run of an item, with what its earlier cycles brought; None when there is no such item."""
+        """Return the run of an item, with the results of its earlier cycles; None without an item."""
         if item is None:
             return None
         results: list[ActionResult] = []
@@ -289,19 +295,22 @@ class Recovery:
         for cycle_id in item.past:
             record = await self._agent_state.memory.cycle(cycle_id)
             if record is not None and record.result is not None:
-                results.append(replace(record.result, action=_whole(record)))
+                results.append(replace(record.result, action=_action_of(record)))
                 seen.update(perception.id for perception in record.perceptions)
-        self.work.in_hand[item.id] = item
+        self.work.open_items[item.id] = item
         run = self._runs.restore(item, results)
         run.seen |= seen
         return run
 
-    # -- what comes in
+    # -- polled perceptions
 
     def sift(self, polled: list[Perception], session: str, cycle_id: str, sense: Module) -> list[Perception]:
-        """Return what was polled; nothing, if some was in hand when the process died: then all of it becomes accepted
-        work, each piece with a cycle of its own, and the sensors' cursors go on with that."""
-        attempts = {each.id: self.suspects.polled.pop(self.journal.trait(each), 0) for each in polled}
+        """Return the polled perceptions, or none if one of them was current when the process died.
+
+        In that case all of them become accepted work, each with a cycle of its own, and the cursors of the sensors are
+        saved.
+        """
+        attempts = {perception.id: self.suspects.polled.pop(self.journal.trait(perception), 0) for perception in polled}
         if not any(attempts.values()):
             return polled
         for perception in polled:
@@ -313,10 +322,10 @@ class Recovery:
         self.journal.change([*sense.cycle_rows(cycle_id), *sense.row_changes()])
         return []
 
-    # -- what is known
+    # -- status
 
     async def status_of(self, run_id: str) -> RunStatus:
-        """Return the status of a run of an earlier process. Raises: LookupError for one that is not known."""
+        """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
         item, answer = (None, None) if self.journal is None else await self.journal.run(self._core.name, run_id)
         if answer is not None:
             return RunStatus.read(answer)
@@ -326,7 +335,7 @@ class Recovery:
         raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how much is in doubt, put aside and waiting; JSON-able, from any thread."""
+        """Return the numbers of open work of each kind. JSON-able; may be called from any thread."""
         journal = self.journal
         return {
             "is_journalled": journal is not None,
@@ -334,7 +343,7 @@ class Recovery:
             "dead_letters": len(self.letters),
             "dead_by_kind": dict(self.letters.totals),
             "open_cycles": journal.open_cycles if journal is not None else 0,
-            "in_hand": len(self.work.in_hand),
+            "in_hand": len(self.work.open_items),
             "to_be_retried": len(self.retries),
             "resumed": self.resumed,
             "repeated": self.work.repeated,
@@ -342,6 +351,6 @@ class Recovery:
         }
 
 
-def _whole(record: CycleRecord) -> Action | None:
-    """The action of a recorded cycle with what it was made from, which says how far it is to be trusted."""
+def _action_of(record: CycleRecord) -> Action | None:
+    """Return the action of a recorded cycle with its perceptions, which determine its trust."""
     return None if record.action is None else replace(record.action, perceptions=record.perceptions)

@@ -1,4 +1,4 @@
-"""Retries: work that waits until its next attempt is due."""
+"""Retries: failed work that waits for its next attempt."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from spar.loop.tasks import Requests
 from spar.records.journal import MOST_ATTEMPTS, Item
 from spar.types import Fault, Perception, replace
 
-#: Between a failure and the next attempt at the same work.
+#: The wait (seconds) between a failure and the next attempt at the same work.
 BACKOFF = Backoff(10.0, 300.0)
-#: Pieces of work that may be in hand; what was only polled and fails beyond that is not tried again.
-MOST_IN_HAND = 10_000
+#: The most pieces of current work. Beyond it failed perceptions of sensors are not tried again.
+MOST_OPEN_ITEMS = 10_000
 
 
 class Retries:
-    """The work of one agent that is tried again later; its pieces by `len`, `shed` counts what is not.
+    """The failed work of one agent that waits for its next attempt. `len` is its number, `shed` counts work that was
+    dropped.
 
     Args: hand_out: gives an item to its session, once it is due.
     """
@@ -42,11 +43,12 @@ class Retries:
     def failed(
         self, perceptions: Iterable[Perception], session: str, fault: Fault, *, is_sensed: bool
     ) -> tuple[Item, ...]:
-        """Work whose cycle failed: the items as they are to be kept, tried again later or put aside."""
+        """Count a failed attempt at each perception; return the items that will be tried again. Others are put
+        aside."""
         failed: list[Item] = []
         for perception in perceptions:
-            item = self._work.in_hand.get(perception.id)
-            if item is None and len(self._work.in_hand) >= MOST_IN_HAND:
+            item = self._work.open_items.get(perception.id)
+            if item is None and len(self._work.open_items) >= MOST_OPEN_ITEMS:
                 self.shed += 1
                 continue
             item = item or Item(perception.id, perception, session=session)
@@ -55,7 +57,7 @@ class Retries:
             due = self._core.clock.now() + timedelta(seconds=wait)
             item = replace(item, perception=perception, is_sensed=is_sensed, attempts=attempts, fault=fault, due_at=due)
             if attempts >= MOST_ATTEMPTS:
-                self._work.in_hand.pop(item.id, None)
+                self._work.open_items.pop(item.id, None)
                 self._letters.add(item)
             else:
                 self.later(item, wait)
@@ -63,25 +65,25 @@ class Retries:
         return tuple(failed)
 
     def later(self, item: Item, wait: float) -> None:
-        """Have an item wait until it is tried again; what a sensor brings again meanwhile waits no second time.
+        """Start the timer of an item's next attempt. A timer that the item has already is replaced.
 
-        Args: wait: seconds, of which it waits 300 at most before somebody looks again.
+        Args: wait: seconds; a longer wait is checked again after 300 s.
         """
 
-        def due() -> None:
+        def try_again() -> None:
             del self._timers[item.id]
             if self._core.state == "running":
                 self._requests.in_background(self._hand_out(replace(item, due_at=None)), "recovery of")
 
-        self._work.in_hand[item.id] = item
+        self._work.open_items[item.id] = item
         if (waiting := self._timers.get(item.id)) is not None:
             waiting.cancel()
         clock = self._core.clock
-        self._timers[item.id] = clock.call_at(clock.monotonic() + min(wait, BACKOFF.cap), due)
+        self._timers[item.id] = clock.call_at(clock.monotonic() + min(wait, BACKOFF.cap), try_again)
 
     def end(self) -> None:
-        """Nothing is tried again any more; what waits is found at the next start."""
+        """Cancel all timers. The next start finds the items in the journal."""
         for item_id, timer in self._timers.items():
             timer.cancel()
-            self._work.in_hand.pop(item_id, None)
+            self._work.open_items.pop(item_id, None)
         self._timers.clear()

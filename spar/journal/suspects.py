@@ -1,4 +1,4 @@
-"""Suspects: work that may have killed the process, which is tried again one piece at a time."""
+"""Suspects: work that may have killed the process. It is tried again one piece at a time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import Run
 from spar.types import Perception
 
-#: Perceptions that are remembered as suspects, at most.
+#: The most perceptions that are remembered as suspects.
 MOST_SUSPECTS = 10_000
 
 
 class RecoverySession(Protocol):
-    """A session as work is handed out to it."""
+    """Session, as recovery gives work to it."""
 
     run: Run | None
     cycle: Cycle | None
@@ -34,7 +34,7 @@ class RecoverySession(Protocol):
 
 
 class OpenSessions(Protocol):
-    """The sessions that have something to do: those there are, one by its key, and having some turn."""
+    """Sessions that have work: find them, create one, start them."""
 
     @property
     def by_key(self) -> Mapping[str, RecoverySession]: ...
@@ -45,74 +45,76 @@ class OpenSessions(Protocol):
 class Suspects:
     """The suspects of one agent.
 
-    Attributes: polled: how often what will be polled again was in hand when a process died, by its trait.
+    Attributes: polled: for each trait (hash) of a perception that will be polled again: how often it was current when a
+    process died.
     """
 
-    __slots__ = ("_line", "_name", "_sessions", "_trial", "polled")
+    __slots__ = ("_name", "_queue", "_sessions", "_trial", "polled")
 
     def __init__(self, name: str, sessions: OpenSessions) -> None:
         self._name, self._sessions = name, sessions
         self.polled: dict[str, int] = {}
-        self._line: deque[str] | None = None  # sessions that have some; most processes die of nothing
+        self._queue: deque[str] | None = None  # sessions with suspects; None in the usual case without any
         self._trial: Interrupted[Run] | None = None
 
     def count(self, journal: Journal, before: Mapping[str, Any], held: frozenset[str], items: Sequence[Item],
               cycles: Sequence[Unfinished]) -> None:  # fmt: skip
-        """Count the attempts at what was in hand and left no other trace: perceptions that will be polled again.
+        """Count an attempt at each perception that was current in a dead process, has no journal row, and will be
+        polled again.
 
-        Args: before: what was counted so far, as loaded under `key`; held: the ids that were in hand.
+        Args: before: the former counts, as loaded under `key`; held: the ids that were current.
         """
         known = {item.id for item in items}
-        traits = {journal.trait(each) for cycle in cycles for each in cycle.perceptions}
+        traits = {journal.trait(perception) for cycle in cycles for perception in cycle.perceptions}
         self.polled = {name: int(before.get(name, 0)) + 1 for name in sorted(held - known - traits)[:MOST_SUSPECTS]}
         if self.polled or before:
             journal.save(self.key, self.polled)
 
     @property
     def key(self) -> str:
-        """Return the key under which the memory keeps the counts."""
+        """Return the memory's key of the counts."""
         return f"suspects:{self._name}"
 
     def add(self, session: str) -> None:
-        """Note that a session has one that waits for its trial."""
-        if self._line is None:
-            self._line = deque()
-        self._line.append(session)
+        """Note that a session has a suspect that waits for its trial."""
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append(session)
 
     def may_try(self, piece: Interrupted[Run]) -> bool:
         """Return whether no other suspect is being tried."""
         return self._trial is None or self._trial is piece
 
-    def tries(self, piece: Interrupted[Run]) -> None:
-        """A cycle takes this."""
+    def begin_trial(self, piece: Interrupted[Run]) -> None:
+        """Note that a cycle begins to try this piece."""
         if piece.is_suspect:
             self._trial = piece
 
-    def tried(self, piece: Interrupted[Run], *, is_put_back: bool = False) -> None:
-        """The cycle that took this has ended; if it was being tried, another one may be.
+    def end_trial(self, piece: Interrupted[Run], *, is_put_back: bool = False) -> None:
+        """Note that the cycle of this piece has ended, and let the next suspect be tried.
 
-        Args: is_put_back: its session tries it again by itself, after a rest.
+        Args: is_put_back: its session will try it again by itself, after a wait.
         """
         if self._trial is piece:
             self._trial = None
             self.wake_next(piece.session if is_put_back else "")
 
     def wake_next(self, but: str = "") -> None:
-        """Have the next session go on with a suspect, unless one is being tried; another session than this."""
-        line = self._line
-        if self._trial is not None or line is None:
+        """Start the next session with a suspect, unless a trial goes on. Args: but: a session to skip."""
+        queue = self._queue
+        if self._trial is not None or queue is None:
             return
-        for _ in range(len(line)):
-            key = line.popleft()
+        for _ in range(len(queue)):
+            key = queue.popleft()
             session = self._sessions.by_key.get(key)
             if session is None or not session.interrupted.suspects:
                 continue
-            line.append(key)
+            queue.append(key)
             if key != but and session.has_suspects_to_try:
                 session.wake.set()
                 self._sessions.spawn(session)
                 break
 
     def forget_trial(self) -> None:
-        """Know of no trial any more: the agent stops."""
+        """Forget the current trial, because the agent stops."""
         self._trial = None

@@ -1,4 +1,4 @@
-"""The accepted work of an agent that this process has in hand, the journal that keeps it, and the ends of its runs."""
+"""The current accepted work of this process, the journal that keeps it, and the ends of its runs."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from spar.runs.run import End, Run, RunStatus
 
 log = get_logger("spar.recovery")
 
-#: Ids of accepted work by which a repetition is known that is pushed, not awaited.
+#: The most ids of accepted work that are remembered to recognize a repeated push.
 REMEMBERED = 10_000
 
 
 class Work:
-    """The work of one agent in hand, by id, and the journal while it is open; None where none is kept.
+    """Current accepted work of one agent, by id, and its journal while that is open; None without a journal.
 
-    `repeated` counts what was accepted before.
+    `repeated` counts the work that had been accepted before.
     """
 
-    __slots__ = ("_keeps_sessions", "_name", "_recent", "in_hand", "journal", "repeated")
+    __slots__ = ("_keeps_sessions", "_name", "_recent", "journal", "open_items", "repeated")
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.journal: Journal | None = None
-        self.in_hand: dict[str, Item] = {}
+        self.open_items: dict[str, Item] = {}
         self.repeated = 0
-        self._recent: BoundedDict[str, None] | None = None  # while there is a journal
+        self._recent: BoundedDict[str, None] | None = None  # None without a journal
         self._keeps_sessions = False
 
     async def open(self, journal: Journal, *, keeps_sessions: bool) -> None:
-        """Keep work in this journal from now on.
+        """Keep accepted work in this journal from now on.
 
-        Args: keeps_sessions: whether it keeps that work uses its session, too.
+        Args: keeps_sessions: the journal also records the use of sessions.
         """
         self._keeps_sessions = keeps_sessions
         recent = self._recent = BoundedDict(REMEMBERED)
@@ -46,17 +46,18 @@ class Work:
             recent[item_id] = None
 
     async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Keep new work durably, and that it uses its session; the item that counts, and whether it is new."""
-        given = (item, use) if use is not None and self._keeps_sessions else (item,)
-        kept, is_new = await demanded(self.journal).accept(self._name, *given)
+        """Journal new work durably, with the use of its session. Return the item that counts (the first accepted one),
+        and whether it is new."""
+        arguments = (item, use) if use is not None and self._keeps_sessions else (item,)
+        accepted, is_new = await demanded(self.journal).accept(self._name, *arguments)
         if is_new:
             self._note(item)
         else:
             self.repeated += 1
-        return kept, is_new
+        return accepted, is_new
 
     def take_in(self, item: Item) -> bool:
-        """Keep new work without waiting until that is durable; False when it was accepted before."""
+        """Journal new work without waiting for the disk. Return False if it was accepted before."""
         if self._recent is not None and item.id in self._recent:
             self.repeated += 1
             return False
@@ -65,13 +66,13 @@ class Work:
         return True
 
     def _note(self, item: Item) -> None:
-        self.in_hand[item.id] = item
+        self.open_items[item.id] = item
         if self._recent is not None:
             self._recent[item.id] = None
 
 
 class RunEnds:
-    """Keeps the ends of one agent's runs that no cycle keeps.
+    """Writer of the ends of runs that no cycle has journalled.
 
     Args: opened: returns the memory's journal while that is open.
     """
@@ -82,43 +83,41 @@ class RunEnds:
         self._core, self._work, self._opened = core, work, opened
 
     def parts(self, run: Run, end: End) -> tuple[RunStatus, ...]:
-        """Return the ends of the accepted messages that are a part of a run."""
-        found: list[RunStatus] = []
+        """Return the ends of the accepted messages that a run has absorbed."""
+        statuses: list[RunStatus] = []
         for part in run.share():
-            if part.id in self._work.in_hand:
-                found.append(part.status_at(end, self._core.clock.now()))
-            found += self.parts(part, end)
-        return tuple(found)
+            if part.id in self._work.open_items:
+                statuses.append(part.status_at(end, self._core.clock.now()))
+            statuses += self.parts(part, end)
+        return tuple(statuses)
 
-    def _tell_end(self, run: Run, end: End) -> bool:
-        """Tell the journal that a run is over, and with it what is a part of it; False if it knows."""
-        was_in_hand = run.id in self._work.in_hand
-        ends = [run.status_at(end, self._core.clock.now())] if was_in_hand else []
+    def _write_end(self, run: Run, end: End) -> bool:
+        """Journal the end of a run and of the messages it absorbed. Return False if the run is not current, so that its
+        end is journalled already."""
+        was_open = run.id in self._work.open_items
+        ends = [run.status_at(end, self._core.clock.now())] if was_open else []
         journal = self._work.journal
-        if journal is None and self._core.state in ("created", "stopped"):  # steps by hand have opened it
+        if journal is None and self._core.state in ("created", "stopped"):  # steps by hand may have opened it
             journal = self._opened()
-        for each in (*ends, *self.parts(run, end)):
-            del self._work.in_hand[each.run_id]
-            if journal is not None:  # else it is told at the next start, if there is to be one
-                journal.run_ended(each.run_id, each)
-        return was_in_hand
+        for status in (*ends, *self.parts(run, end)):
+            del self._work.open_items[status.run_id]
+            if journal is not None:  # without a journal the next start ends it
+                journal.run_ended(status.run_id, status)
+        return was_open
 
     async def keep(self, run: Run, end: End) -> None:
-        """Have the end of a run that no cycle ends on disk before anybody is told of it.
-
-        That of one that a cycle has just ended is there, too, when this returns.
-        """
+        """Wait until the end of a run is on disk, whether a cycle or this call journals it."""
         journal = self._work.journal
-        if journal is None or (run.status is None and not self._tell_end(run, end)):
+        if journal is None or (run.status is None and not self._write_end(run, end)):
             return
         try:
             await journal.safe()
-        except SparError as error:  # it is being closed under us, or was taken over
+        except SparError as error:  # the journal is being closed, or another process has taken it over
             log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
 
     def run_ended(self, run: Run, end: End) -> None:
-        """A run has its answer; one that no cycle gave is kept here, and so is one that was changed since."""
+        """Journal the end of a run that no cycle has journalled, or that was changed since."""
         journal = self._work.journal
-        is_new = self._tell_end(run, end)
+        is_new = self._write_end(run, end)
         if journal is not None and run.is_changed and not is_new:
             journal.amended(run.id, run.status_at(None, self._core.clock.now()))

@@ -76,7 +76,7 @@ class SessionCycles(SessionWork):
         if piece is not None:  # interrupted work gets its own cycle, outside the current run
             run = piece.run
             self.interrupted.take(piece)
-            parts.recovery.suspects.tries(piece)
+            parts.recovery.suspects.begin_trial(piece)
         cycle = Cycle(self.key, None if run is None else run.context(), core.clock, piece)
         if piece is not None:
             cycle.items = piece.items
@@ -228,8 +228,8 @@ class SessionCycles(SessionWork):
         if is_put_back and (piece.run is None or piece.run.status is None):
             self.interrupted.add(piece, is_first=True)
         elif is_put_back:
-            self.parts.recovery.cut.give_up(piece)
-        self.parts.recovery.suspects.tried(piece, is_put_back=is_put_back)
+            self.parts.recovery.interrupted_cycles.drop(piece)
+        self.parts.recovery.suspects.end_trial(piece, is_put_back=is_put_back)
         return is_put_back
 
     def _is_put_off(self, cycle: Cycle) -> bool:
@@ -264,7 +264,7 @@ class SessionCycles(SessionWork):
     def leave(self, run: Run) -> None:
         """Forget a run that has ended, drop its interrupted work, and let the next run begin."""
         for piece in self.interrupted.take_of(run) if self.interrupted.runs else ():
-            self.parts.recovery.cut.give_up(piece)
+            self.parts.recovery.interrupted_cycles.drop(piece)
             self.parts.recovery.suspects.wake_next()
         if self.core.hooks.used:
             self.parts.session_hooks.run_ended(self.key)

@@ -223,7 +223,7 @@ class SessionPhases:
     async def _continue_plan(self, cycle: Cycle, perceptions: Any) -> Any:
         """Return the action of a cycle that continues interrupted work, or calls that a person has decided."""
         if cycle.resumed is not None and cycle.resumed.action is not None:
-            await self.parts.recovery.cut.begun_again(cycle.resumed)
+            await self.parts.recovery.interrupted_cycles.count_attempt(cycle.resumed)
             self.resumed()  # the actor recognizes its own calls among these
             return cycle.resumed.action
         if (resumed := cycle.resumable) is None:

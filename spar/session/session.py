@@ -64,7 +64,9 @@ class Session(SessionCycles):
             self.is_turning = True
             cycle = await self.loop.cycle()
             is_answered = self.ended is not None
-            if (cycle.is_journalled or is_answered) and not await parts.cycle_log.kept(is_answered=is_answered):
+            if (cycle.is_journalled or is_answered) and not await parts.cycle_log.wait_until_safe(
+                is_answered=is_answered
+            ):
                 self.ended = None  # the process that has taken over the journal ends the run
             if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):
                 await self.phases.settle(cycle)

@@ -571,7 +571,7 @@ async def test_what_a_sensor_brings_again_while_it_waits_for_its_next_try_is_tri
     asyncio.get_running_loop().set_exception_handler(lambda loop, trouble: troubles.append(trouble))
     async with agent_at(tmp_path, clock, plan, sense=sense) as agent:
         await clock.sleep(120)
-        assert agent.recovery.work.in_hand == {}
+        assert agent.recovery.work.open_items == {}
 
     assert (planned, troubles) == (["p1"] * 3, [])
 

@@ -1,4 +1,4 @@
-"""Abilities of an agent: what it knows of its tools, within bounds, and the rows that say so."""
+"""Abilities of an agent: its success counts for each tool and kind of task, bounded, and their rows in the memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from spar.records.abilities import ReadAbilities, ability_key, is_exact, is_of_s
 from spar.records.journal import RowChange
 from spar.types import Ability, Reflection, replace
 
-#: Abilities that are remembered, one for each tool at each kind of task.
+#: The most abilities, one for each tool at each kind of task.
 MOST_ABILITIES = 10_000
-#: How many of these may be of situations that name what they are about: they push out only one another.
+#: The most abilities for exact situations. Beyond it such an ability replaces only another of its kind.
 MOST_EXACT = 5_000
-#: How many may be of trials that strangers had a say in: these, too, push out only one another.
+#: The most abilities from trials that untrusted people influenced. They, too, replace only one another.
 MOST_OF_STRANGERS = 2_000
 
 
@@ -33,9 +33,9 @@ class Abilities:
         self._core = core
         self.known: dict[str, Ability] = {}
         self.learnt = LearningCounts()
-        self._exact: dict[str, None] = {}  # their keys, the oldest trial first
+        self._exact: dict[str, None] = {}  # keys, the oldest trial first
         self._strange: dict[str, None] = {}
-        self._written: dict[str, Ability] = {}  # as the rows say
+        self._written: dict[str, Ability] = {}  # the abilities as the rows have them
 
     @property
     def owner(self) -> str:
@@ -43,13 +43,13 @@ class Abilities:
         return f"ability:{self._core.name}"
 
     def learn(self, reflection: Reflection, read: ReadAbilities | None) -> list[str]:
-        """Take over what was learnt of tools, and count it; the keys of abilities that changed or were forgotten.
+        """Apply the abilities of a reflection, and count them; return the keys of changed and forgotten abilities.
 
         Args: read: the abilities as the reflector read them.
         """
-        told = reflection.abilities
-        if read is not None and (taken := [read.taken(each) for each in told]) != list(told):
-            reflection = replace(reflection, abilities=taken)
+        abilities = reflection.abilities
+        if read is not None and (merged := [read.taken(ability) for ability in abilities]) != list(abilities):
+            reflection = replace(reflection, abilities=merged)
         self.learnt.add(reflection, self.known)
         keys: list[str] = []
         for ability in reflection.abilities:
@@ -57,30 +57,31 @@ class Abilities:
         return keys
 
     def _know(self, ability: Ability) -> Sequence[str]:
-        """Situations are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""
+        """Store an ability; forget the one with the oldest trial beyond a bound, since the number of situations has
+        none. Return the changed keys."""
         known, key = self.known, ability_key(ability.tool, ability.task)
         known.pop(key, None)
         known[key] = ability
         exact, strange = self._exact, self._strange
         if is_of_strangers(ability.task):
-            apart, most = strange, MOST_OF_STRANGERS
+            bounded, most = strange, MOST_OF_STRANGERS
         elif is_exact(ability.task):
-            apart, most = exact, MOST_EXACT
+            bounded, most = exact, MOST_EXACT
         else:
-            apart, most = {}, 1
-        apart.pop(key, None)
-        apart[key] = None
-        if len(known) <= MOST_ABILITIES and len(apart) <= most:
+            bounded, most = {}, 1
+        bounded.pop(key, None)
+        bounded[key] = None
+        if len(known) <= MOST_ABILITIES and len(bounded) <= most:
             return (key,)
-        oldest = next(iter(apart if len(apart) > most else known))
-        for each in (known, exact, strange):
-            each.pop(oldest, None)
+        oldest = next(iter(bounded if len(bounded) > most else known))
+        for table in (known, exact, strange):
+            table.pop(oldest, None)
         return key, oldest
 
     # -- rows
 
     def changes(self, keys: Iterable[str]) -> tuple[RowChange, ...]:
-        """Return the changes of the rows of these keys, for the caller to write."""
+        """Return the row changes for these keys, for the caller to write."""
         changes, known, written = [], self.known, self._written
         for key in keys:
             if (ability := known.get(key)) is None:
@@ -92,36 +93,36 @@ class Abilities:
         return tuple(changes)
 
     def unwritten(self) -> tuple[dict[str, Ability], list[RowChange]]:
-        """Return the abilities as they are now, for `has_written`, and the changes that make the rows say so."""
+        """Return the present abilities, for `has_written`, and the row changes that bring the rows up to date."""
         known, written = dict(self.known), self._written
         changes = [RowChange(self.owner, key, is_dropped=True) for key in written.keys() - known.keys()]
-        changes += [self._row_of(key, each) for key, each in known.items() if written.get(key) is not each]
+        changes += [self._row_of(key, ability) for key, ability in known.items() if written.get(key) is not ability]
         return known, changes
 
     def has_written(self, known: dict[str, Ability]) -> None:
-        """Take note that the rows say this."""
+        """Note that the rows contain these abilities."""
         self._written = known
 
     def take_over(self, former: Iterable[Any], rows: Iterable[Any]) -> None:
-        """Take up what an earlier process knew.
+        """Load the abilities of an earlier process.
 
         Args: former: values of a file from before there were rows.
         """
         for item in former:
             self._read(item)
-        self._written.clear()  # those are no rows yet
+        self._written.clear()  # these values are not in rows yet
         for item in sorted(rows, key=_tried_at):
             if (ability := self._read(item)) is not None:
                 self._written[ability_key(ability.tool, ability.task)] = ability
 
     def _row_of(self, key: str, ability: Ability) -> RowChange:
-        at = self._core.clock.now().timestamp()  # by which the order of trials is known again
+        at = self._core.clock.now().timestamp()  # keeps the order of trials across restarts
         return RowChange(self.owner, key, {**msgspec.structs.asdict(ability), "tried_at": at})
 
     def _read(self, item: Any) -> Ability | None:
         try:
             ability = msgspec.convert(item, Ability)
-        except msgspec.ValidationError as error:  # of another version: what does not fit is learnt again
+        except msgspec.ValidationError as error:  # written by another version; it is learnt again
             self._core.log.warning("ability not taken over", agent=self._core.name, reason=str(error))
             return None
         self._know(ability)

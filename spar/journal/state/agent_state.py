@@ -1,7 +1,8 @@
-"""State of an agent that outlives it: experiences, the log of cycles, statistics, abilities, numbers of events.
+"""State of an agent that outlives its process: experiences, cycle records, statistics, abilities, event numbers.
 
-Abilities are small rows (`spar.journal.state.abilities`), statistics counts. With a journal they change in the closing
-transaction of each cycle that was not idle, so that a killed process has lost none of them; else at the stop.
+Abilities are small rows (`spar.journal.state.abilities`), statistics are counts. With a journal they change in the
+closing transaction of each cycle that was not idle, so that a killed process loses none; without one they are saved at
+the stop.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ from spar.types import PHASES, CycleRecord, Experience, Fault, Reflection
 
 R = TypeVar("R")
 
-#: By how much the `seq` saved at a stop is ahead: what is published after it, while the modules close, stays below.
+#: The distance of the `seq` saved at a stop, for events that are published after it while the modules close.
 SEQ_AHEAD = 1000
-#: How many numbers are reserved while the agent runs: were its process killed, the next goes on behind them.
+#: The event numbers reserved while the agent runs. After a kill the next process continues behind them.
 SEQ_BLOCK = 1_000_000_000
-#: Seconds that the store may take to flush, to load, to save.
+#: The time limit (seconds) of the store for a flush, a load or a save.
 STORE_WITHIN = 10.0
-#: The row of the statistics.
+#: The key of the statistics row.
 ACCOUNT = "account"
 #: The kind of fault of a memory that another process has taken over.
 FENCED = "fenced"
-#: What the log says of a memory's faults that do not keep it from writing, by kind.
-_SAID = {
+#: The log message by kind of fault, for faults that do not keep the memory from writing.
+_FAULT_MESSAGES = {
     "damaged": "memory is damaged",
     "permanent": "memory has lost an item",
     "too_large": "too large to be kept",
@@ -61,18 +62,33 @@ _SAID = {
     "superseded": "transcript not kept",
 }
 
-#: Errors by phase of which the journal was told, of an agent that has none; one for all, and never changed.
+#: The journalled errors by phase of a new agent; shared, and never changed.
 _NO_ERRORS: Mapping[str, int] = dict.fromkeys(PHASES, 0)
 
 
 class AgentState:
-    """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept.
+    """Memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept.
 
-    Args: agent: gives up when another process has taken the memory over.
+    Args: agent: stops when another process has taken the memory over.
     """
 
-    __slots__ = ("_agent", "_besides", "_core", "_paused_since", "_reports", "_requests", "_reserved", "_rows",
-                 "_stats", "_told_errors", "abilities", "has_loaded", "has_pause", "memory", "writer")  # fmt: skip
+    __slots__ = (
+        "_agent",
+        "_core",
+        "_journalled_errors",
+        "_paused_since",
+        "_pending_counts",
+        "_reports",
+        "_requests",
+        "_reserved",
+        "_rows",
+        "_stats",
+        "abilities",
+        "has_loaded",
+        "has_pause",
+        "memory",
+        "writer",
+    )  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: ErrorReporter,
                  agent: AgentControl) -> None:  # fmt: skip
@@ -83,20 +99,20 @@ class AgentState:
         self.has_loaded = self.has_pause = False
         self._paused_since = ""
         self._rows = rows_of(self.state_store)
-        self._besides: dict[str, Any] = {}
-        self._told_errors = _NO_ERRORS
-        #: The first number of an event that is not reserved; 0 while nothing is.
+        self._pending_counts: dict[str, Any] = {}
+        self._journalled_errors = _NO_ERRORS
+        #: The first event number that is not reserved; 0 without a reservation.
         self._reserved = 0
 
     @property
     def state_store(self) -> Any:
-        """The memory, if it can load and save states."""
+        """Return the memory, if it can load and save states."""
         memory = self.memory
         return memory if offers(memory, KeepsState) else None
 
     @property
     def journal(self) -> Journal | None:
-        """The memory's journal while it is open; None where it keeps none."""
+        """Return the memory's journal while it is open; None without one."""
         memory = self.memory
         try:
             return memory.journal if offers(memory, KeepsJournal) else None
@@ -105,18 +121,18 @@ class AgentState:
 
     @property
     def transcripts(self) -> TranscriptStore | None:
-        """The memory's transcripts while its journal is open; None where it keeps none."""
+        """Return the memory's transcripts while its journal is open; None without them."""
         memory = self.memory
         return memory.transcripts if self.journal is not None and offers(memory, KeepsTranscripts) else None
 
     @property
     def sessions(self) -> SessionStore | None:
-        """The memory's sessions while its journal is open; None where it keeps none."""
+        """Return the memory's sessions while its journal is open; None without them."""
         memory = self.memory
         return memory.sessions if self.journal is not None and offers(memory, KeepsSessions) else None
 
     def rows_of(self, name: str) -> OwnRows | None:
-        """The small rows of a module under a name of its choice; None without a memory."""
+        """Return small rows of a module, under a name of its choice; None without a memory."""
         rows = self._rows
 
         def later(work: Coroutine[Any, Any, None]) -> None:
@@ -128,53 +144,56 @@ class AgentState:
 
     @property
     def has_journal(self) -> bool:
-        """Return whether the memory keeps a journal while it is open, so that accepted means on disk."""
+        """Return whether the memory keeps a journal when it is open, so that accepted work is on disk."""
         memory = self.memory
         is_read_only = offers(memory, StatesReadOnly) and memory.read_only
         return offers(type(memory), KeepsJournal) and not is_read_only
 
     @property
     def account(self) -> dict[str, int]:
+        """Return how many items the background writer has stored, has waiting, and has lost."""
         writer = self.writer
         if writer is None:
             return {"stored": 0, "waiting": 0, "lost": 0}
         return {"stored": writer.stored, "waiting": writer.waiting, "lost": writer.lost}
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
-        """Take over what a cycle taught of the tools; the keys of the abilities that changed or were forgotten."""
+        """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""
         keys = [] if cycle.reflection is None else self.abilities.learn(cycle.reflection, cycle.abilities)
         if self._reserved and self._core.events.seq >= self._reserved - SEQ_BLOCK // 2:
             self._requests.in_background(self._reserve(), "saving of")
         return keys
 
     def take(self, reflection: Reflection, read: ReadAbilities) -> tuple[RowChange, ...]:
-        """Take over what was learnt beside the cycles; returns the changes of rows, for the caller to write.
+        """Apply abilities that were learnt outside a cycle; return the row changes, for the caller to write.
 
         Args: read: the abilities as the reflector read them.
         """
         return self.abilities.changes(self.abilities.learn(reflection, read))
 
     def closing(self, cycle: Cycle) -> tuple[RowChange, ...]:
-        """Return the changes of an ended cycle to the rows of its agent; the journal writes them with its end."""
+        """Return the row changes of an ended cycle. The journal writes them with the end of the cycle."""
         return self.abilities.changes(self.learn(cycle))
 
-    def passed(self, cycle: Cycle, duration: float) -> None:
-        """Count a cycle that leaves nothing behind; the next one that does tells of it."""
-        count(self._besides, cycle.outcome, (("cycle", duration), *cycle.phases.items()))
+    def count_cycle(self, cycle: Cycle, duration: float) -> None:
+        """Count a cycle without a record. The counts are written with the next recorded cycle."""
+        count(self._pending_counts, cycle.outcome, (("cycle", duration), *cycle.phases.items()))
 
-    def besides(self) -> dict[str, Any] | None:
-        """Take what was counted besides the cycles of which the journal is told; None for nothing."""
-        errors, told = self._stats.errors_by_phase, self._told_errors
-        if errors != told:
-            self._besides["errors_by_phase"] = {phase: number - told[phase] for phase, number in errors.items()}
-            self._told_errors = dict(errors)
-        elif not self._besides:
+    def take_counts(self) -> dict[str, Any] | None:
+        """Take the counts of unrecorded cycles and new errors; None if there are none."""
+        errors, journalled = self._stats.errors_by_phase, self._journalled_errors
+        if errors != journalled:
+            self._pending_counts["errors_by_phase"] = {
+                phase: number - journalled[phase] for phase, number in errors.items()
+            }
+            self._journalled_errors = dict(errors)
+        elif not self._pending_counts:
             return None
-        found, self._besides = self._besides, {}
-        return found
+        counts, self._pending_counts = self._pending_counts, {}
+        return counts
 
     def remember(self, cycle: Cycle, duration: float) -> None:
-        """Hand what a cycle came to to the background writer of a memory that keeps no journal."""
+        """Give the experiences and the record of a cycle to the background writer, for a memory without a journal."""
         writer, guarded = self.writer, self._reports.guarded
         self.learn(cycle)
         if writer is None:
@@ -189,8 +208,8 @@ class AgentState:
                 writer.keep(record)
 
     def record_of(self, cycle: Cycle, duration: float) -> CycleRecord:
-        """The cycle as it goes on the tape, told to those who want it; a note that cannot be kept is an error of the
-        phase that it was made in."""
+        """Return the record of a cycle and publish it. A note that cannot be recorded is reported as an error of its
+        phase."""
         core = self._core
         record = cycle.record(core.name, duration, "" if core.traces is None else core.traces.trace(cycle.id))
         if core.events.wanted[CycleRecorded]:
@@ -200,7 +219,7 @@ class AgentState:
         return record
 
     def stored_all(self, experiences: Sequence[Experience], record: CycleRecord | None) -> None:
-        """The journal has taken these."""
+        """Count experiences and a record that the journal has stored, and publish the experiences."""
         if self.writer is not None:
             self.writer.stored += len(experiences) + (record is not None)
         if experiences and self._core.events.wanted[ExperienceStored]:
@@ -210,7 +229,7 @@ class AgentState:
     # -- opening and closing
 
     def listen(self) -> None:
-        """Hear from a memory that can tell whether writing fails."""
+        """Subscribe to the memory's reports of failed writes, if it makes them."""
         if offers(self.memory, TellsFaults):
             self.memory.on_fault = self._writing
 
@@ -221,18 +240,23 @@ class AgentState:
             return
         is_fenced = fault.kind == FENCED
         policy = "stop" if is_fenced else "retry" if fault.retryable else "continue"
-        log.error(_SAID.get(fault.kind, "memory cannot write"), agent=core.name, part=fault.part, reason=fault.message)
+        log.error(
+            _FAULT_MESSAGES.get(fault.kind, "memory cannot write"),
+            agent=core.name,
+            part=fault.part,
+            reason=fault.message,
+        )
         core.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy=policy))
         if is_fenced and core.state in ("running", "pausing"):
-            self._agent.fail(fault.message)  # what it would do now nobody would remember
+            self._agent.fail(fault.message)  # its further work could not be kept
 
     def take_pause(self) -> str:
-        """Return since when the former process was paused, once; empty when it was not."""
+        """Return the time since which the former process was paused, once; "" if it was not."""
         since, self._paused_since = self._paused_since, ""
         return since
 
     async def keep_pause(self, since: str | None) -> None:
-        """Keep that the agent is paused since then, or that it is not; a failure is said."""
+        """Save the time since which the agent is paused; None if it is not. A failure is logged."""
         self.has_pause = since is not None
         if self.state_store is None:
             return
@@ -242,7 +266,7 @@ class AgentState:
             self._core.log.error("pause not saved", agent=self._core.name, is_paused=self.has_pause, reason=str(error))
 
     async def load(self) -> None:
-        """Take over what was saved, the first time; reserve numbers for events. Raises: what the store raises."""
+        """Load the saved state, the first time, and reserve event numbers. Raises: errors of the store."""
         if not self.has_loaded:
             if self.state_store is not None:
                 since = await _in_time(self.state_store.load(self._pause_key), "the store's load")
@@ -259,20 +283,20 @@ class AgentState:
         state = await _in_time(store.load(self._key), "the store's load")
         stats = await _in_time(self._counts(rows), "the store's rows")
         abilities = await _in_time(rows.rows(self.abilities.owner), "the store's rows")
-        former = state if isinstance(state, dict) else {}  # until format 5 all of it was one value
+        former = state if isinstance(state, dict) else {}  # until format 5 all state was one value
         events.seq = max(events.seq, int(former.get("seq") or 0))
         self._stats.restore(stats or former.get("stats") or {})
-        self._told_errors = dict(self._stats.errors_by_phase)
+        self._journalled_errors = dict(self._stats.errors_by_phase)
         self.abilities.take_over(former.get("abilities") or [], abilities.values())
 
     async def _counts(self, rows: Rows) -> dict[str, Any]:
-        """Return what was counted in earlier processes."""
+        """Return the statistics of earlier processes."""
         if (journal := self.journal) is not None:
             return dict(await journal.counts(self._core.name))
         return dict((await rows.rows(self._statistics)).get(ACCOUNT) or {})
 
     async def flush(self) -> None:
-        """Have everything written that was accepted; a failure is said and keeps nobody from stopping."""
+        """Wait until all accepted items are written. A failure is logged and does not keep the agent from stopping."""
         writer, core = self.writer, self._core
         if writer is None:
             return
@@ -285,18 +309,19 @@ class AgentState:
                 core.log.error("experiences not stored in time", agent=core.name, waiting=writer.waiting)
 
     async def save(self) -> None:
-        """Write the agent's state down; a failure is said and keeps nobody from stopping."""
+        """Save the agent's state. A failure is logged and does not keep the agent from stopping."""
         self._reserved = 0
         if self.writer is not None and self.has_loaded:
             await self._save(self._core.events.seq + SEQ_AHEAD)
 
     async def _reserve(self) -> None:
-        """See to it that no number of an event is ever used twice, even if the process should be killed."""
+        """Reserve event numbers, so that no number is used twice even after a kill."""
         self._reserved = self._core.events.seq + SEQ_BLOCK
         await self._save(self._reserved)
 
     async def _save(self, seq: int) -> None:
-        """Write what no transaction of a cycle has written; an older file's one value becomes rows by it."""
+        """Write the state that no cycle's transaction has written. It also turns the single value of an older file into
+        rows."""
         store, rows = self.state_store, self._rows
         if store is None or rows is None:
             return
@@ -306,7 +331,7 @@ class AgentState:
             changes.append(RowChange(self._statistics, ACCOUNT, counts))
         try:
             if counts is not None and journal is not None:
-                self._besides, self._told_errors = {}, dict(self._stats.errors_by_phase)
+                self._pending_counts, self._journalled_errors = {}, dict(self._stats.errors_by_phase)
                 journal.count(self._core.name, counts)
             await _in_time(rows.change(changes), "the store's rows")
             self.abilities.has_written(known)
@@ -328,7 +353,7 @@ class AgentState:
 
 
 async def _in_time(work: Coroutine[Any, Any, R], what: str) -> R:
-    """Await something foreign that may hang, and even ignore its cancellation. Raises: TimeoutError; what it raises."""
+    """Await a call of the store, which may hang and ignore cancellation. Raises: TimeoutError; errors of the call."""
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait([task], timeout=STORE_WITHIN)

@@ -1,8 +1,8 @@
-"""Writes down what a cycle came to, behind its back.
+"""Writer of experiences and cycle records for a memory without a journal, in a background task.
 
-Storing never delays the next cycle: the loop puts experiences and the tape's records into a bounded queue; one task
-hands them to the store in order, tries again when the store fails or hangs, and is waited for when the agent stops.
-A store whose methods are plain functions is called in a worker thread.
+Storing never delays the next cycle: the loop puts the items into a bounded queue. One task gives them to the store in
+order, tries again if the store fails or hangs, and is waited for when the agent stops. Store methods that are plain
+functions run in a worker thread.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ log = get_logger("spar.keeper")
 
 QUEUE_LIMIT = 10_000
 ATTEMPTS = 5
-#: Seconds that a store may take for one item before it counts as failed.
+#: Seconds after which the store counts as failed for one item.
 STORE_WITHIN = 60.0
 
 
 class _Method:
-    """A method of the store with what waits for it: how often it has failed in a row, and when it is tried again."""
+    """Method of the store with its queue, the number of its failures in a row, and the time of its next attempt."""
 
     __slots__ = ("call", "failures", "queue", "rests_until")
 
     def __init__(self, call: Callable[[Any], Any]) -> None:
         self.call = call
-        self.queue: deque[_Waiting] = deque()
+        self.queue: deque[_QueuedItem] = deque()
         self.failures = 0
         self.rests_until = -math.inf
 
     @property
-    def is_ill(self) -> bool:
-        """Return whether it has failed so often that no item is to blame."""
+    def is_broken(self) -> bool:
+        """Return whether it has failed so often that the cause is the store and not one item."""
         return self.failures >= ATTEMPTS
 
 
-class _Waiting:
-    """An item that waits, its place in the order of all, and how often it was tried."""
+class _QueuedItem:
+    """Queued item with its number in the order of all items, and the number of its attempts."""
 
     __slots__ = ("attempts", "item", "number")
 
@@ -60,10 +60,10 @@ class _Waiting:
 
 
 class BackgroundWriter:
-    """The background writer of one agent. `lost` counts what could not be kept; nothing is lost silently.
+    """Background writer of one agent. `lost` counts the items that could not be stored; each loss is reported.
 
-    A method of the store that fails is left alone for a while, with one back-off for all that waits for it; what waits
-    for the other one goes on.
+    A store method that fails is tried again after a back-off, shared by all its items. The items of the other method
+    are stored meanwhile.
     """
 
     def __init__(self, store: KeepsExperiences, events: Events, clock: Clock) -> None:
@@ -72,7 +72,7 @@ class BackgroundWriter:
         self._cycles = _Method(store.record) if offers(store, KeepsCycles) else None
         self._methods = [method for method in (self._experiences, self._cycles) if method is not None]
         self._number = 0
-        self._is_hurried = False
+        self._is_flushing = False
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(0.05, 2.0)
         self._changed = asyncio.Event()
@@ -81,31 +81,33 @@ class BackgroundWriter:
 
     @property
     def wants_cycles(self) -> bool:
+        """Return whether the store records cycles."""
         return self._cycles is not None
 
     @property
     def waiting(self) -> int:
+        """Return how many items wait."""
         return sum(len(method.queue) for method in self._methods)
 
     def keep(self, item: Experience | CycleRecord) -> None:
-        """Accept one item at once. When the queue is full the newest is refused, counted and told."""
+        """Queue one item. If the queue is full, drop the item, count it and report it."""
         method = self._experiences if isinstance(item, Experience) else self._cycles
         assert method is not None
         if self.waiting >= QUEUE_LIMIT:
-            self._give_up(item, OverflowError(f"{QUEUE_LIMIT} items already wait for the store"))
+            self._drop(item, OverflowError(f"{QUEUE_LIMIT} items already wait for the store"))
             return
         self._number += 1
-        method.queue.append(_Waiting(item, self._number))
+        method.queue.append(_QueuedItem(item, self._number))
         self._changed.set()
         self._writer()
 
     async def flush(self, timeout: float | None = None) -> bool:
-        """Return once everything accepted so far is written; False when `timeout` seconds were not enough.
+        """Wait until all accepted items are written; return False if `timeout` seconds were not enough.
 
-        What waits for a method that has failed again and again has one last attempt and is then given up. What is not
-        written in time stays and is written on. Raises: what the store's `flush` raises.
+        Items of a method that keeps failing get one last attempt and are then dropped. Items that are not written in
+        time stay queued. Raises: errors of the store's `flush`.
         """
-        self._is_hurried = True
+        self._is_flushing = True
         self._changed.set()
         try:
             async with asyncio.timeout(timeout):
@@ -116,11 +118,11 @@ class BackgroundWriter:
         except TimeoutError:
             return False
         finally:
-            self._is_hurried = False
+            self._is_flushing = False
         return not self.waiting
 
     def _writer(self) -> asyncio.Task[None]:
-        """The task that writes, begun anew if it has come to its end or its event loop is gone."""
+        """Return the writing task; start it if it has ended or its event loop is closed."""
         if self._task is None or self._task.done() or self._task.get_loop().is_closed():
             self._changed = asyncio.Event()
             self._task = asyncio.get_running_loop().create_task(self._write(), name="background writer")
@@ -129,14 +131,16 @@ class BackgroundWriter:
     async def _write(self) -> None:
         while waiting := [method for method in self._methods if method.queue]:
             now = self._clock.monotonic()
-            ready = [method for method in waiting if method.rests_until <= now or (self._is_hurried and method.is_ill)]
+            ready = [
+                method for method in waiting if method.rests_until <= now or (self._is_flushing and method.is_broken)
+            ]
             if ready:
                 await self._try(min(ready, key=lambda method: method.queue[0].number))
             else:
-                await self._rest(min(method.rests_until for method in waiting) - now)
+                await self._wait(min(method.rests_until for method in waiting) - now)
 
-    async def _rest(self, seconds: float) -> None:
-        """Wait until a method is to be tried again, or something comes for another one, or a stop hurries."""
+    async def _wait(self, seconds: float) -> None:
+        """Wait until the next attempt of a method is due, a new item comes, or a flush begins."""
         self._changed.clear()
         pause = asyncio.ensure_future(self._clock.sleep(seconds))
         change = asyncio.ensure_future(self._changed.wait())
@@ -147,19 +151,19 @@ class BackgroundWriter:
             change.cancel()
 
     async def _try(self, method: _Method) -> None:
-        """One attempt to hand over what has waited longest for this method."""
+        """Try once to store the oldest item of this method."""
         first = method.queue[0]
         try:
-            await self._hand_over(method.call, first.item)
+            await self._store_item(method.call, first.item)
         except Exception as error:
             first.attempts += 1
             is_lasting = isinstance(error, PermanentError)
-            if self._is_hurried and method.is_ill and not is_lasting:
-                while method.queue:  # a last attempt has failed: the others would fail as well
-                    self._give_up(method.queue.popleft().item, error)
+            if self._is_flushing and method.is_broken and not is_lasting:
+                while method.queue:  # the last attempt failed: the other items would fail, too
+                    self._drop(method.queue.popleft().item, error)
             elif is_lasting or first.attempts >= ATTEMPTS:
                 method.queue.popleft()
-                self._give_up(first.item, error)
+                self._drop(first.item, error)
             if not is_lasting:
                 method.failures += 1
                 method.rests_until = self._clock.monotonic() + self._backoff.delay(method.failures)
@@ -170,8 +174,9 @@ class BackgroundWriter:
             if isinstance(first.item, Experience) and self._events.wanted[ExperienceStored]:
                 self._events.publish(ExperienceStored(experience=first.item))
 
-    async def _hand_over(self, call: Callable[[Any], Any], item: Experience | CycleRecord) -> None:
-        """Give one item to the store. Raises what it raises, or TimeoutError; never CancelledError of its own."""
+    async def _store_item(self, call: Callable[[Any], Any], item: Experience | CycleRecord) -> None:
+        """Store one item. Raises: errors of the store, or TimeoutError; a CancelledError of the store becomes a
+        SparError."""
         try:
             async with asyncio.timeout(STORE_WITHIN):
                 await self._ask(call, item)
@@ -183,14 +188,15 @@ class BackgroundWriter:
                 raise
             raise SparError("the store cancelled itself") from error
 
-    async def _ask(self, method: Callable[..., Any], *given: Any) -> None:
-        """Call a method of the store where it belongs: awaited if it is async, else in a thread."""
+    async def _ask(self, method: Callable[..., Any], *arguments: Any) -> None:
+        """Call a method of the store: awaited if it is async, else in a thread."""
         if inspect.iscoroutinefunction(method):
-            await method(*given)
-        elif inspect.isawaitable(answer := await self._threads.run(method, *given)):
+            await method(*arguments)
+        elif inspect.isawaitable(answer := await self._threads.run(method, *arguments)):
             await answer
 
-    def _give_up(self, item: Experience | CycleRecord, error: Exception) -> None:
+    def _drop(self, item: Experience | CycleRecord, error: Exception) -> None:
+        """Drop an item, and report it."""
         self.lost += 1
         cycle_id = item.origin if isinstance(item, Experience) else item.cycle_id
         fault = Fault.of(error, part=type(self._store).__qualname__, phase="reflect")

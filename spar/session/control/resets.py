@@ -17,7 +17,7 @@ from msgspec import Struct
 from spar import events
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
-from spar.journal.closing import begun
+from spar.journal.closing import unfinished_cycle
 from spar.ports.optional import EndsConversations, offers
 from spar.records.journal import Unfinished
 from spar.records.session import Reset, SessionRecord
@@ -110,7 +110,7 @@ class Resets:
         if journal is None:
             parts.transcripts.keep(key, (*entries, reset.entry))
         else:
-            answers = {run.id: run.status_at(_END, reset.at) for run in runs if run.id in parts.work.in_hand}
+            answers = {run.id: run.status_at(_END, reset.at) for run in runs if run.id in parts.work.open_items}
             cut = None if session is None else _without_messages(session, runs)
             journal.reset(parts.core.name, reset, entries, answers, cut)
         record = self._records.begin_anew(record, reset)
@@ -176,4 +176,4 @@ def _without_messages(session: Session, runs: list[Run]) -> Unfinished | None:
     message_ids |= {message.id for message in cycle.new_messages}
     message_ids |= {part.id for run in runs for part in run.message.evidence}
     others = tuple(perception for perception in cycle.perceptions if perception.id not in message_ids)
-    return replace(cycle.resumed, perceptions=others) if cycle.resumed is not None else begun(cycle, others)
+    return replace(cycle.resumed, perceptions=others) if cycle.resumed is not None else unfinished_cycle(cycle, others)
