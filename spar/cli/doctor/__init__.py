@@ -1,7 +1,7 @@
-"""The checks of `spar doctor`: each finds one thing and says in a sentence what to do about it.
+"""The checks of `spar doctor`: each examines one thing and gives a sentence of advice if something is wrong.
 
-checks        the table of checks, and the examination of all of them
-installation  the configuration, its secrets, its folders, its port, its unit
-machine       the clock, the disk, the limits of this machine
-diagnosis     a diagnosis, and what is examined
+checks        the table of checks, and the function that runs all of them
+installation  checks of the configuration, its secrets, folders, port and unit
+machine       checks of the file system, the clock and the limits of this machine
+diagnosis     the result of a check, and the subject of all checks
 """

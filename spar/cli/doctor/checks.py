@@ -1,4 +1,4 @@
-"""The table of checks, and the examination of all of them."""
+"""The table of checks, the function that runs all of them, and the check of the sandbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spar.errors import ConfigError, SparError
 
 Check = Callable[[Subject], Iterator[Diagnosis]]
 
-#: Each check by its name. None blocks for long, asks a network, or writes more than a file that it takes away.
+#: Each check by its name. No check blocks for long, uses a network, or writes more than a temporary file.
 CHECKS: Final[Mapping[str, Check]] = {
     "configuration": installation.configuration,
     "folders": installation.folders,
@@ -28,7 +28,7 @@ CHECKS: Final[Mapping[str, Check]] = {
 
 
 def examined(subject: Subject) -> Iterator[Diagnosis]:
-    """Yield what each check finds; one that fails is a finding itself."""
+    """Yield the diagnoses of all checks; a check that raises gives a diagnosis about that."""
     for name, check in CHECKS.items():
         try:
             yield from check(subject)
@@ -37,15 +37,15 @@ def examined(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def sandbox(status: Mapping[str, Any] | None, subject: Subject) -> Iterator[Diagnosis]:
-    """Yield at which level programs run: as the running service says, else as it is tried out here."""
-    if not any(each.use == "shell" for each in subject.loaded.settings.tools):
+    """Yield the level of the sandbox for programs: from the status of the running service, else from a trial here."""
+    if not any(part.use == "shell" for part in subject.loaded.settings.tools):
         return
     try:
-        found = _told(status) if status is not None else asyncio.run(_tried(subject))
+        report = _reported_sandbox(status) if status is not None else asyncio.run(_try_sandbox(subject))
     except (SparError, OSError, ConfigError) as error:
         yield Diagnosis("sandbox", "warn", f"could not be tried: {error!s:.200}", "spar config check")
         return
-    level = found.get("level") if found else None
+    level = report.get("level") if report else None
     if level is None:
         yield Diagnosis("sandbox", "ok", "not tried yet")
     elif level < 2:
@@ -53,21 +53,23 @@ def sandbox(status: Mapping[str, Any] | None, subject: Subject) -> Iterator[Diag
         yield Diagnosis(
             "sandbox",
             "warn",
-            f"programs of tools run in {words} ({found['why']!s:.300})",
+            f"programs of tools run in {words} ({report['why']!s:.300})",
             "install bubblewrap 0.8 or newer and allow it user namespaces (apt install bubblewrap)",
         )
     else:
         yield Diagnosis("sandbox", "ok", f"level {level} of 2")
 
 
-def _told(status: Mapping[str, Any]) -> dict[str, Any]:
+def _reported_sandbox(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sandbox of the first tool in a status that has one."""
     tools = status["agents"][0]["modules"].get("act", {}).get("parts", {})
-    return next((each["sandbox"] for each in tools.values() if "sandbox" in each), {})
+    return next((tool["sandbox"] for tool in tools.values() if "sandbox" in tool), {})
 
 
-async def _tried(subject: Subject) -> dict[str, Any]:
-    made = zip(subject.parts.settings.tools, subject.parts.tools(), strict=True)
-    tool = next(tool for part, tool in made if part.use == "shell")
+async def _try_sandbox(subject: Subject) -> dict[str, Any]:
+    """Open the shell tool of the configuration and return its sandbox."""
+    tools = zip(subject.parts.settings.tools, subject.parts.tools(), strict=True)
+    tool = next(tool for part, tool in tools if part.use == "shell")
     async with tool:
-        found: dict[str, Any] = tool.snapshot()["sandbox"]
-    return found
+        sandbox: dict[str, Any] = tool.snapshot()["sandbox"]
+    return sandbox

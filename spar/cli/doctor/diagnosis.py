@@ -1,4 +1,4 @@
-"""A diagnosis of the doctor, and what is examined."""
+"""The result of a check of `spar doctor`, and the subject of all checks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from spar.config.load import Loaded
 State = Literal["ok", "warn", "bad"]
 
 
-#: `adjtimex` answers so when nobody keeps the clock: TIME_ERROR in adjtimex(2).
-_NOT_KEPT: Final = 5
+#: Result of `adjtimex` for a clock that is not synchronised: TIME_ERROR in adjtimex(2).
+_TIME_ERROR: Final = 5
 
 
 def is_clock_kept() -> bool:
-    """Return whether the kernel knows of a time service that keeps the clock; True where it cannot be asked."""
+    """Return whether a time service synchronises the clock, as the kernel knows; True if the kernel cannot be asked."""
     try:
-        room = ctypes.create_string_buffer(512)  # struct timex with modes = 0: read only
-        return int(ctypes.CDLL(None).adjtimex(room)) != _NOT_KEPT
+        buffer = ctypes.create_string_buffer(512)  # struct timex with modes = 0: read only
+        return int(ctypes.CDLL(None).adjtimex(buffer)) != _TIME_ERROR
     except (OSError, AttributeError):
         return True
 
 
 class Diagnosis(Struct, frozen=True):
-    """One line: what was looked at, how it is, what was found, and what to do about it ("" where it is well)."""
+    """Result of a check: the name of the examined thing, its state, the finding, and the advice ("" if all is well)."""
 
     name: str
     state: State
@@ -39,8 +39,15 @@ class Diagnosis(Struct, frozen=True):
 
 
 class Subject(Struct, frozen=True):
-    """Subject of an examination: the parts of a configuration, its environment, the process of the service (None: it
-    does not run, 0: not known which), where the kernel tells of itself, and whether it knows of a time service."""
+    """Subject of the checks.
+
+    Attributes:
+        parts: The parts of the configuration.
+        environ: The environment variables.
+        process: The process id of the service; None: it does not run; 0: it runs, its id is unknown.
+        proc: The folder of the kernel's process information.
+        is_clock_kept: Returns whether a time service synchronises the clock.
+    """
 
     parts: Parts
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -62,12 +69,12 @@ class Subject(Struct, frozen=True):
 
 
 def nearest(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that is there."""
-    return next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    """Return the folder, or the nearest existing one above it."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
 def number_in(path: Path) -> int | None:
-    """Return the number that a file of the kernel holds; None where there is none."""
+    """Return the number in a file of the kernel; None if there is none."""
     try:
         return int(path.read_text().split()[0])
     except (OSError, ValueError, IndexError):

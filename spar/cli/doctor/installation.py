@@ -1,4 +1,4 @@
-"""Checks of the installation: the configuration and its secrets, the folders, the port, the unit, the versions."""
+"""Checks of the installation: configuration, secrets, folders, port, systemd unit and versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spar.service.unit import WRITTEN_BY
 
 _OTHERS_WRITE: Final = 0o002
 _OTHERS_READ: Final = 0o077
-#: How a key looks that is none: what a program, a page or a shell left in its place.
+#: Patterns of texts that are no keys, such as placeholders and unexpanded variables, with the sentence for each.
 SHAPES: Final = (
     (re.compile(r"\s"), "has a space or a line break in it"),
     (re.compile(r"^[\"'].*[\"']$"), "stands in quotes, which would be sent with it"),
@@ -36,8 +36,9 @@ SHAPES: Final = (
         "is an example",
     ),
 )
+#: Shortest plausible key, in characters.
 LEAST_KEY: Final = 8
-#: The variable that holds the key of a provider, where the configuration names none.
+#: The variable with the key of each provider if the configuration names none.
 USUAL: Final = {
     "openai": "OPENAI_API_KEY",
     "openai-chat": "OPENAI_API_KEY",
@@ -52,7 +53,7 @@ USUAL: Final = {
 
 
 def configuration(subject: Subject) -> Iterator[Diagnosis]:
-    """Look who may write the configuration, and who may read the secrets in it."""
+    """Check who may write the configuration file, and who may read the secrets in it."""
     path = subject.loaded.path
     mode = permissions_of(path) if path else None
     if path is None or mode is None:
@@ -78,6 +79,7 @@ def configuration(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def _literal_secrets(value: Any, path: KeyPath) -> bool:
+    """Return whether options contain a secret itself instead of a reference to it."""
     if isinstance(value, Mapping):
         if path and is_secret_name(str(path[-1])) and set(value) & set(ORIGINS):
             return False
@@ -88,7 +90,7 @@ def _literal_secrets(value: Any, path: KeyPath) -> bool:
 
 
 def folders(subject: Subject) -> Iterator[Diagnosis]:
-    """Look whether the folders of the service can be written, and its state only be read by itself."""
+    """Check that the folders of the service can be written, and that only its user can read its state."""
     for name, folder in (("state folder", subject.state_dir), ("workspace", subject.workspace)):
         near = nearest(folder)
         mode = permissions_of(folder) if folder.is_dir() else None
@@ -113,15 +115,15 @@ def folders(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def secrets(subject: Subject) -> Iterator[Diagnosis]:
-    """Read each secret that the configuration names, and look at its shape and at who else can read it."""
+    """Check each secret that the configuration refers to: that it can be read, its form, and who else can read it."""
     try:
-        named = [*secrets_of(subject.loaded), *_variables(subject)]
+        references = [*secrets_of(subject.loaded), *_variables(subject)]
     except ConfigError as error:
         yield Diagnosis("secrets", "bad", str(error), "spar config check")
         return
-    for each in named:
-        yield from _secret(each, subject)
-    if not named:
+    for reference in references:
+        yield from _secret(reference, subject)
+    if not references:
         yield Diagnosis("secrets", "ok", "none is named")
 
 
@@ -153,12 +155,12 @@ def _secret(reference: SecretReference, subject: Subject) -> Iterator[Diagnosis]
 
 
 def _is_key(reference: SecretReference) -> bool:
-    """Return whether it is the key of a model: a passphrase may look like anything."""
+    """Return whether a secret is the key of a model; the form of others, such as passphrases, is not checked."""
     return str(reference.path[-1]) in ("api_key", "key_env")
 
 
 def _variables(subject: Subject) -> Iterator[SecretReference]:
-    """Yield the variables that options name (`key_env`, `password_env`), and those that models usually read."""
+    """Yield the variables that options name (`key_env`, `password_env`), and those that providers use by default."""
     for path, options in options_of(subject.loaded.settings):
         for where, value in _texts(options, path):
             if str(where[-1]).endswith("_env") and value:
@@ -175,6 +177,7 @@ def _variables(subject: Subject) -> Iterator[SecretReference]:
 
 
 def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """Yield each text in nested options, with its path."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _texts(inner, (*path, key))
@@ -186,28 +189,28 @@ def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
 
 
 def port(subject: Subject) -> Iterator[Diagnosis]:
-    """Try whether the port of the probes is free, where no service of ours has it."""
-    given = subject.loaded.settings.service
-    if not given.probes or not given.port or subject.process is not None:
+    """Check that the port is free, unless this service runs and uses it."""
+    settings = subject.loaded.settings.service
+    if not settings.probes or not settings.port or subject.process is not None:
         return
     try:
-        family = socket.AF_INET6 if ":" in given.host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tried.bind((given.host, given.port))
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((settings.host, settings.port))
     except OSError as error:
         yield Diagnosis(
             "port",
             "bad",
-            f"{given.host}:{given.port} cannot be had: {error.strerror}",
-            f"set service.port to another one, or see who has it: ss -ltnp 'sport = :{given.port}'",
+            f"{settings.host}:{settings.port} cannot be had: {error.strerror}",
+            f"set service.port to another one, or see who has it: ss -ltnp 'sport = :{settings.port}'",
         )
     else:
-        yield Diagnosis("port", "ok", f"{given.host}:{given.port} is free")
+        yield Diagnosis("port", "ok", f"{settings.host}:{settings.port} is free")
 
 
 def unit(subject: Subject) -> Iterator[Diagnosis]:
-    """Look at each unit that runs this configuration: whether its program is there, and whether it has failed."""
+    """Check each systemd unit that runs this configuration: that its program exists, and that it has not failed."""
     config = subject.loaded.path
     home = Path(subject.environ.get("XDG_CONFIG_HOME") or f"{subject.environ.get('HOME', '')}/.config")
     for folder, words in ((Path("/etc/systemd/system"), ()), (home / "systemd/user", ("--user",))):
@@ -218,13 +221,11 @@ def unit(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def _unit(path: Path, text: str, words: tuple[str, ...]) -> Diagnosis:
-    name, again = (
-        path.stem,
-        " ".join(["spar service install", *words, *(["--name", path.stem] if path.stem != "spar" else [])]),
-    )
+    name = path.stem
+    command = " ".join(["spar service install", *words, *(["--name", name] if name != "spar" else [])])
     (program,) = re.findall(r'^ExecStart="?(.+?)"? -m spar ', text, re.M)[:1] or [""]
     if not os.access(program.replace("%%", "%"), os.X_OK):
-        return Diagnosis("unit", "bad", f"{path} starts {program}, which is not there", f"write it again: {again}")
+        return Diagnosis("unit", "bad", f"{path} starts {program}, which is not there", f"write it again: {command}")
     systemctl = shutil.which("systemctl")
     if systemctl is None:
         return Diagnosis(
@@ -233,9 +234,9 @@ def _unit(path: Path, text: str, words: tuple[str, ...]) -> Diagnosis:
             f"{path} is there, and this machine has no systemctl",
             "spar run, by what starts services here",
         )
-    done = subprocess.run([systemctl, *words, "is-active", f"{name}.service"], capture_output=True, text=True)
-    said = printable(done.stdout.strip() or done.stderr.strip().partition("\n")[0])
-    if said == "failed":
+    result = subprocess.run([systemctl, *words, "is-active", f"{name}.service"], capture_output=True, text=True)
+    state = printable(result.stdout.strip() or result.stderr.strip().partition("\n")[0])
+    if state == "failed":
         log = " ".join(["journalctl", *words, "-u", name])
         return Diagnosis(
             "unit",
@@ -243,11 +244,11 @@ def _unit(path: Path, text: str, words: tuple[str, ...]) -> Diagnosis:
             f"{name} has failed",
             f"read why, then start it: {log}; systemctl {' '.join(words)} restart {name}",
         )
-    return Diagnosis("unit", "ok", f"{name}: {said or 'unknown'}")
+    return Diagnosis("unit", "ok", f"{name}: {state or 'unknown'}")
 
 
 def versions(subject: Subject, running: str | None) -> Iterator[Diagnosis]:
-    """Compare the version that is installed with the one that runs."""
+    """Compare the installed version with the running one."""
     if running is not None and running != __version__:
         yield Diagnosis(
             "version",

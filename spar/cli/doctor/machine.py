@@ -1,4 +1,4 @@
-"""Checks of the machine: what the kernel and the file systems say of themselves."""
+"""Checks of the machine: file system, clock, time zone, limits and memory, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final
 from spar.cli.doctor.diagnosis import Diagnosis, Subject, nearest, number_in
 
 MIB: Final = 1 << 20
-#: File systems over a network, and those that a program serves: their locks and flushes are not what SQLite relies on.
+#: File systems over a network, and those that a program serves: SQLite cannot rely on their locks and flushes.
 NETWORK: Final = frozenset(
     [
         "nfs",
@@ -35,12 +35,12 @@ NETWORK: Final = frozenset(
     ]
 )
 VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
-#: Least of what the kernel lets one user watch, and of the files that a process may open.
+#: Least number of folders that one user should be able to watch, and of files that a process should be able to open.
 LEAST_WATCHES, LEAST_FILES = 8_192, 1_024
 
 
 def file_system(subject: Subject) -> Iterator[Diagnosis]:
-    """Try what the database needs of its file system: a kind that keeps locks, a lock, a flush."""
+    """Check the file system of the database: its kind, a lock and a flush."""
     folder = nearest(subject.state_dir)
     kind, mount = mount_of(folder, subject.proc)
     if kind in NETWORK or kind.startswith("fuse."):
@@ -72,28 +72,28 @@ def file_system(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def mount_of(folder: Path, proc: Path) -> tuple[str, str]:
-    """Return the kind and the place of the file system that holds a folder; "" where the kernel does not say."""
-    found, longest = ("", ""), -1
+    """Return the kind and the mount point of the file system of a folder; "" if unknown."""
+    mount, longest = ("", ""), -1
     here = folder.resolve()
     try:
         lines = (proc / "self/mountinfo").read_text(errors="replace").splitlines()
     except OSError:
-        return found
+        return mount
     for line in lines:
         left, dash, right = line.partition(" - ")
         fields = left.split(" ")
         if not dash or len(fields) < 5:
             continue
-        place = fields[4].replace("\\040", " ").replace("\\011", "\t")
-        if here.is_relative_to(place) and len(place) >= longest:  # a later mount covers an earlier one
-            found, longest = (right.split(" ")[0], place), len(place)
-    return found
+        mount_point = fields[4].replace("\\040", " ").replace("\\011", "\t")
+        if here.is_relative_to(mount_point) and len(mount_point) >= longest:  # a later mount covers an earlier one
+            mount, longest = (right.split(" ")[0], mount_point), len(mount_point)
+    return mount
 
 
 def _trouble_with(folder: Path) -> str:
-    """Return what cannot be done with a file in a folder; "" where all can, or where nothing may be written anyway."""
+    """Return what cannot be done with a file in a folder, "" if everything can or the folder cannot be written."""
     if not os.access(folder, os.W_OK | os.X_OK):
-        return ""  # which another check tells
+        return ""  # the check of the folders reports that
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             for step, words in (
@@ -112,7 +112,7 @@ def _trouble_with(folder: Path) -> str:
 
 
 def clock(subject: Subject) -> Iterator[Diagnosis]:
-    """Ask whether the clock is kept, and in which zone the machine lives."""
+    """Check that the clock is synchronised, and that the machine has a time zone if a schedule needs one."""
     if not subject.is_clock_kept():
         yield Diagnosis(
             "clock kept",
@@ -122,7 +122,7 @@ def clock(subject: Subject) -> Iterator[Diagnosis]:
         )
     else:
         yield Diagnosis("clock kept", "ok", "synchronised")
-    names = [each.options.get("timezone") for each in subject.loaded.settings.sensors]
+    names = [part.options.get("timezone") for part in subject.loaded.settings.sensors]
     zone = subject.environ.get("TZ") or Path("/etc/localtime").exists()
     if "local" in names and not zone:
         yield Diagnosis(
@@ -136,25 +136,25 @@ def clock(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def watches(subject: Subject) -> Iterator[Diagnosis]:
-    """Look how many folders one user may watch."""
+    """Check how many folders one user may watch, if a sensor watches folders."""
     settings = subject.loaded.settings
-    found = number_in(subject.proc / "sys/fs/inotify/max_user_watches")
-    if found is None or not any(each.use == "directory" for each in settings.sensors):
+    limit = number_in(subject.proc / "sys/fs/inotify/max_user_watches")
+    if limit is None or not any(part.use == "directory" for part in settings.sensors):
         return
-    if found < LEAST_WATCHES:
+    if limit < LEAST_WATCHES:
         yield Diagnosis(
             "watches",
             "warn",
-            f"one user may watch {found} folders on this machine; larger trees are looked through instead",
+            f"one user may watch {limit} folders on this machine; larger trees are looked through instead",
             f"echo fs.inotify.max_user_watches={LEAST_WATCHES * 8} | sudo tee /etc/sysctl.d/90-spar.conf && "
             f"sudo sysctl --system",
         )
     else:
-        yield Diagnosis("watches", "ok", f"{found} folders")
+        yield Diagnosis("watches", "ok", f"{limit} folders")
 
 
 def open_files(subject: Subject) -> Iterator[Diagnosis]:
-    """Look how many files the service may open: of its process, or of one that would be started here."""
+    """Check how many files the process of the service may open, or one that would be started here."""
     limit = _of_process(subject) if subject.process else None
     whose = f"process {subject.process}" if limit is not None else "a process started here"
     if limit is None:
@@ -172,6 +172,7 @@ def open_files(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def _of_process(subject: Subject) -> int | None:
+    """Return how many files the process of the service may open, None if it cannot be read."""
     try:
         text = (subject.proc / str(subject.process) / "limits").read_text()
     except OSError:
@@ -182,7 +183,7 @@ def _of_process(subject: Subject) -> int | None:
 
 
 def memory(subject: Subject) -> Iterator[Diagnosis]:
-    """Compare what is free, and what a container allows, with the bounds of the service."""
+    """Compare the free memory, and the limit of the container, with the memory limits of the service."""
     bounds = subject.loaded.settings.service
     allowed = allowed_memory(subject.proc)
     if allowed is not None and bounds.memory_hard and allowed < bounds.memory_hard:
@@ -207,13 +208,13 @@ def memory(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def allowed_memory(proc: Path) -> int | None:
-    """Return the bytes that the innermost control group of this process allows; None: as many as there are."""
+    """Return the memory limit of the control group of this process in bytes, None without a limit."""
     root = proc.parent / "sys/fs/cgroup"
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:
         return None
-    found = []
+    limits = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         name = "memory.max" if not controllers else "memory.limit_in_bytes"
@@ -221,12 +222,13 @@ def allowed_memory(proc: Path) -> int | None:
         if not controllers or "memory" in controllers.split(","):
             for folder in (top / path.lstrip("/"), top):
                 limit = number_in(folder / name)
-                if limit is not None and limit < 1 << 50:  # v1 says "none" by a very large number
-                    found.append(limit)
-    return min(found, default=None)
+                if limit is not None and limit < 1 << 50:  # cgroup v1 writes a very large number for "no limit"
+                    limits.append(limit)
+    return min(limits, default=None)
 
 
 def _available(proc: Path) -> int | None:
+    """Return the available memory in bytes, None if unknown."""
     try:
         lines = (proc / "meminfo").read_text().splitlines()
     except OSError:
@@ -235,7 +237,7 @@ def _available(proc: Path) -> int | None:
 
 
 def permissions_of(path: Path) -> int | None:
-    """Return the permission bits of a file; None where it is not there."""
+    """Return the permission bits of a file, None if it does not exist."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
