@@ -1,18 +1,19 @@
-"""The command line. Each file below `commands` is one group of commands; heavy imports happen inside them.
+"""The command line. Each module below `commands/` has one command or group; heavy imports happen when it runs.
 
-main     the table of commands, the options of `spar` itself, and the exit codes
-client   asks the running service over its Unix socket
-context  loads the configuration, reads the store and prints for every command
-records  lists, shows and makes sure for the records that wait for people
-complete completes words that only the running service knows
-doctor   one page on the state of an installation
-top      draws live what the agent does
-templates  the files that `spar new` writes
-lazy     a group of commands that imports a command when it is called
-shell    a Python prompt with the agent loaded and top-level `await`
-blocks   the blocks that an answer is made of, as plain lines; the place where text is made harmless and short
-screen   draws blocks on a terminal (rich)
-tables   values as people read them: local times, durations, models
+main        the table of commands, the options of `spar` itself, and the exit codes
+client      the client of the running service's control API, over its Unix socket
+context     the common options: loads the configuration, reads the store, prints answers
+records     lists and shows records that wait for people, and confirms answers to them
+complete    completes words that only the running service knows
+doctor/     the checks of `spar doctor`
+top/        the terminal application `spar top`
+commands/   the commands, a folder for each subject
+templates/  the files that `spar new` writes
+lazy        a group of commands that imports a command when it is called
+shell       a Python prompt with the agent loaded and top-level `await`
+blocks      the blocks of an answer, as plain lines; escapes and shortens texts
+screen      draws blocks on a terminal (rich)
+tables      formats values for people: local times, durations, models
 """
 
 from spar.cli.main import main as main

@@ -1,7 +1,7 @@
-"""Blocks that an answer for people is made of: tables, fields, trees and texts; as plain lines here, drawn by `screen`.
+"""Blocks of an answer for people: tables, fields, trees and texts. This module renders plain lines; `screen` draws.
 
-This is the one place where what is shown is made harmless (`spar.data.text.printable`) and where a text that stands in
-a line is shortened, visibly: with `…` at its end. `--json` has all of it.
+Only here are shown texts escaped (`spar.data.text.printable`), and texts in a line shortened, with `…` at the end.
+`--json` has the whole texts.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from msgspec import Struct
 
 from spar.data.text import one_line, printable
 
-#: Characters of a text that are shown in a cell or a line.
+#: Characters of a text that a cell or a line shows.
 CELL = 200
-#: Room of a cell whose text is bounded already, or must be seen whole.
+#: Room of a cell whose text is bounded already, or must be shown whole.
 UNCUT = 1_000_000
-#: So many characters before the cut are looked at for one that is shown: a word of a megabyte costs no more.
+#: Characters that are examined for each one that may be shown, so that a text of a megabyte costs no more.
 _LOOKED_AT = 8
-#: What a text means; how that looks is the screen's matter.
+#: Styles of texts by their meaning; `screen` has the colours.
 STYLES = ("good", "bad", "warn", "dim", "strong")
 
 
 class Styled(str):
-    """Text that means something; everywhere but on a terminal it is like any other.
+    """Text with a style; only the drawing on a terminal uses the style.
 
     Attributes: style: one of `STYLES`, or "".
     """
@@ -34,31 +34,35 @@ class Styled(str):
 
 
 def styled(text: str, style: str) -> Styled:
-    """Return a text with what it means."""
-    found = Styled(text)
-    found.style = style
-    return found
+    """Return a text with a style."""
+    result = Styled(text)
+    result.style = style
+    return result
 
 
 def style_of(text: str) -> str:
-    """Return what a text means; "" for one that says nothing about it."""
+    """Return the style of a text, "" for one without a style."""
     return text.style if isinstance(text, Styled) else ""
 
 
 class Table(Struct, frozen=True):
-    """Rows under a header; a head that begins with ">" has its column to the right. `room` is for each cell."""
+    """Rows under a header.
+
+    Attributes: heads: the header; a ">" at the beginning of one aligns its column to the right; room: the largest
+        number of characters of a cell.
+    """
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     room: int = CELL
 
     def cells(self) -> list[list[str]]:
-        """Return the rows, each cell harmless and on one line."""
+        """Return the rows, each cell escaped and on one line."""
         return [[harmless(cell, self.room) for cell in row] for row in self.rows]
 
 
 class Fields(Struct, frozen=True):
-    """Rows of a label and a text, under a title if that is not "". A label that repeats is shown each time."""
+    """Rows of a label and a text, under a title if that is not "". Repeated labels are shown each time."""
 
     title: str
     rows: tuple[tuple[str, str], ...]
@@ -71,8 +75,8 @@ class Branch(Struct, frozen=True):
     """Line of a tree with the lines below it.
 
     Attributes:
-        took: how long it took, for people; "" for nothing to say.
-        bar: when it began to wait, began and ended, each from 0 to 1 of the whole tree's time; None for no bar.
+        took: Its duration for people, "" for none.
+        bar: When its wait, its work began, and its work ended, each from 0 to 1 of the whole tree's time; None: no bar.
     """
 
     text: str
@@ -85,7 +89,7 @@ Block: TypeAlias = str | Table | Fields | Branch
 
 
 def harmless(text: object, room: int = CELL) -> str:
-    """Return any text as one line that a terminal can take, of at most `room` characters; a cut one ends with `…`."""
+    """Return any text as one escaped line of at most `room` characters; a cut one ends with `…`."""
     whole = text if isinstance(text, str) else str(text)
     line = one_line(printable(whole[: _LOOKED_AT * room]))
     if len(line) > room or len(whole) > _LOOKED_AT * room:
@@ -94,7 +98,7 @@ def harmless(text: object, room: int = CELL) -> str:
 
 
 def plain(block: Block) -> str:
-    """Return a block as lines without colour, boxes and folding: for pipes, files and terminals that cannot draw."""
+    """Return a block as lines without colour, boxes and folding, for pipes, files and simple terminals."""
     match block:
         case Table():
             return "\n".join(_table_lines(block))
@@ -131,5 +135,5 @@ def _branch_lines(branch: Branch, level: int) -> Iterator[str]:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], room: int = CELL) -> Table:
-    """Return rows under their header as a block."""
+    """Return rows under a header as a block."""
     return Table(tuple(heads), tuple(tuple(row) for row in rows), room)

@@ -1,7 +1,6 @@
-"""Client of the control API: asks the running service over its Unix socket.
+"""Client of the control API: sends requests to the running service over its Unix socket.
 
-It stands on `http.client`, because a command should answer at once: httpx alone takes longer to import than a service
-takes to answer.
+It uses `http.client` so that commands start quickly: the import of httpx takes longer than the service's answer.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from spar.service import exit_codes as exits
 
 #: Seconds that the service may take to accept a connection.
 CONNECT_WITHIN = 3.0
-#: Seconds for which a service that starts is asked again, and between two times.
+#: Seconds for which requests to a starting service are repeated, and between two attempts.
 OPEN_WITHIN, ASK_EVERY = 10.0, 0.2
 
-#: What the service's refusals mean to the shell.
+#: The exit code for each HTTP status of a refusal.
 CODE_OF = {
     400: exits.CONFIG,
     403: exits.NO_PERMISSION,
@@ -42,16 +41,19 @@ CODE_OF = {
 
 
 class NotRunningError(Exception):
-    """No service answers in the state directory."""
+    """Error: no service answers in the state directory."""
 
 
 class AbsentError(click.ClickException):
-    """The service knows nothing of the name that was asked for."""
+    """Error: the service knows no object of the requested name."""
 
 
 @contextmanager
 def service(options: Options, *, timeout: float = 30.0) -> Iterator[Client]:
-    """Connect to the running service. Ends the command with code 69 when there is none."""
+    """Connect to the running service. Without one the command ends with code 69.
+
+    Args: timeout: seconds for each part of an answer.
+    """
     folder = options.state_dir()
     try:
         yield connect(folder, timeout)
@@ -60,9 +62,10 @@ def service(options: Options, *, timeout: float = 30.0) -> Iterator[Client]:
 
 
 def connect(folder: Path, timeout: float = 30.0) -> Client:
-    """Return a client of the service whose state is in `folder`; each part of an answer may take `timeout` seconds.
+    """Return a client of the service whose state directory is `folder`.
 
-    Raises: NotRunningError. Ends the command when the socket is another user's.
+    Args: timeout: seconds for each part of an answer.
+    Raises: NotRunningError. A socket of another user ends the command.
     """
     path = folder / SOCKET_NAME
     try:
@@ -100,7 +103,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class Client:
-    """Asks the service, over a connection for each request. A refusal ends the command with its reason."""
+    """Client of the service, with a connection for each request. A refusal ends the command with its reason."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         self._path, self._timeout = path, timeout
@@ -118,14 +121,14 @@ class Client:
         return self._ask("DELETE", path)
 
     def act(self, verb: str, body: Any = None) -> Any:
-        """Return the answer of the service's agent to a verb."""
+        """Send a verb to the service's agent and return its answer."""
         name = self.get("/v1/status")["agents"][0]["name"]
         return self.post(f"/v1/agents/{name}:{verb}", body)
 
     def lines(self, path: str, **params: Any) -> Iterator[str]:
         """Yield the lines of an answer as they come, until it ends or the connection breaks.
 
-        Raises: NotRunningError, with the reason where the service says that it cannot answer now.
+        Raises: NotRunningError, with the reason if the service answers that it is not available now.
         """
         try:
             with closing(self._once_open("GET", _target(path, params))) as response:
@@ -133,7 +136,7 @@ class Client:
                     body = response.read()
                     if response.status in (503, 504):
                         raise NotRunningError(_detail(body))
-                    _refused(response.status, body)
+                    _fail_refused(response.status, body)
                 for line in response:
                     yield line.decode("utf-8", "replace").rstrip("\r\n")
         except (OSError, http.client.HTTPException):
@@ -149,10 +152,11 @@ class Client:
             fail(f"the service broke the connection off: {error}", exits.UNAVAILABLE)
         if 200 <= status < 300:
             return json.loads(content)
-        _refused(status, content)
+        _fail_refused(status, content)
 
     def _once_open(self, method: str, target: str, body: bytes | None = None) -> http.client.HTTPResponse:
-        """Return the service's answer; one that starts and says when to ask again is asked again, for a while."""
+        """Send a request and return its answer. While the service starts (503 with `Retry-After`), repeat the request
+        for `OPEN_WITHIN` seconds."""
         until = time.monotonic() + OPEN_WITHIN
         while True:
             response = self._send(method, target, body)
@@ -167,7 +171,7 @@ class Client:
         try:
             connection.request(method, target, body, {"connection": "close"})
         except BrokenPipeError:
-            pass  # the service has refused the request before all of it was sent: its answer says why
+            pass  # the service refused the request before all of it was sent; its answer has the reason
         except BaseException:
             connection.close()
             raise
@@ -183,7 +187,7 @@ def _target(path: str, params: dict[str, Any]) -> str:
     return f"{path}?{query}" if query else path
 
 
-def _refused(status: int, body: bytes) -> NoReturn:
+def _fail_refused(status: int, body: bytes) -> NoReturn:
     """End the command with the reason that the service gives."""
     if status == HTTPStatus.NOT_FOUND:
         raise AbsentError(printable(_detail(body)))
@@ -198,5 +202,5 @@ def _detail(body: bytes) -> str:
 
 
 def _json(value: Any) -> bytes:
-    """Return JSON; what cannot be encoded (bytes of an argument that were no text) becomes a question mark."""
+    """Return a value as JSON; surrogates, from arguments that were no UTF-8, become question marks."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Completes words that only the running service knows: sessions, runs, sensors.
+"""Completion of words that only the running service knows: sessions, runs, sensors.
 
-Whoever presses Tab must not wait and must not read an error: where no service answers within a moment, or refuses,
-nothing is completed.
+A completion must neither take long nor print an error. If no service answers in time, or it refuses, there are no
+completions.
 """
 
 from __future__ import annotations
@@ -18,49 +18,53 @@ from spar.data.text import is_hidden, safe_line
 if TYPE_CHECKING:
     from spar.cli.client import Client
 
-#: Seconds that the service may take, and words that are offered.
+#: Seconds that the service may take, and number of offered words.
 WITHIN, MOST = 1.5, 100
 #: Characters of a description.
 _LINE = 60
 
 
 def sessions(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the keys of sessions, the one that was used last first."""
+    """Return the keys of sessions, the last used one first."""
     page = _answer(context, lambda client: client.get("/v1/sessions", limit=MOST))
-    return _items(incomplete, ((each["key"], each.get("title") or "") for each in (page or {}).get("sessions", ())))
+    return _items(
+        incomplete, ((session["key"], session.get("title") or "") for session in (page or {}).get("sessions", ()))
+    )
 
 
 def runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the ids of runs, the newest first."""
-    found = _answer(context, lambda client: client.get("/v1/runs", limit=MOST)) or ()
-    return _items(incomplete, ((each["run_id"], f"{each['status']}, session {each['session']}") for each in found))
+    rows = _answer(context, lambda client: client.get("/v1/runs", limit=MOST)) or ()
+    return _items(incomplete, ((row["run_id"], f"{row['status']}, session {row['session']}") for row in rows))
 
 
 def sensors(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of sensors."""
     status = _answer(context, lambda client: client.get("/v1/status", lanes=0))
-    found = status["agents"][0]["modules"]["sense"].get("sensors", {}) if status else {}
-    return _items(incomplete, ((name, sensor.get("state", "")) for name, sensor in found.items()))
+    by_name = status["agents"][0]["modules"]["sense"].get("sensors", {}) if status else {}
+    return _items(incomplete, ((name, sensor.get("state", "")) for name, sensor in by_name.items()))
 
 
 def _items(incomplete: str, words: Any) -> list[CompletionItem]:
-    """Return what begins like the word in hand; what a shell could take for something else is left out."""
-    found = [(str(word), help) for word, help in words if str(word).startswith(incomplete)]
-    plain = [(word, help) for word, help in found if not any(is_hidden(sign) or sign in " '\"`$\\\n" for sign in word)]
+    """Return completions of an incomplete word, without words that contain characters special to a shell."""
+    matches = [(str(word), help) for word, help in words if str(word).startswith(incomplete)]
+    plain = [
+        (word, help) for word, help in matches if not any(is_hidden(sign) or sign in " '\"`$\\\n" for sign in word)
+    ]
     return [CompletionItem(word, help=safe_line(help, _LINE)) for word, help in plain[:MOST]]
 
 
 def _answer(context: click.Context, question: Callable[[Client], Any]) -> Any:
-    """Return the answer of the running service; None where none comes in time, for whatever reason."""
+    """Ask the running service and return its answer; None if no answer comes in time or any error occurs."""
     from spar.cli.client import connect
     from spar.cli.context import Options
 
-    given = context.find_root().params
+    params = context.find_root().params
     answers: list[Any] = []
     try:
-        options = Options(given.get("config_path"), tuple(given.get("overrides") or ()), as_json=True)
+        options = Options(params.get("config_path"), tuple(params.get("overrides") or ()), as_json=True)
         client = connect(options.state_dir(), WITHIN)
-    except (Exception, SystemExit):  # a completion has nobody to tell it to
+    except (Exception, SystemExit):  # a completion cannot report errors
         return None
 
     def ask() -> None:
@@ -71,5 +75,5 @@ def _answer(context: click.Context, question: Callable[[Client], Any]) -> Any:
 
     asking = threading.Thread(target=ask, name="completion", daemon=True)
     asking.start()
-    asking.join(WITHIN)  # a service that starts is asked again and again: nobody waits for that here
+    asking.join(WITHIN)  # the client repeats requests to a starting service, which would take too long here
     return answers[0] if answers else None

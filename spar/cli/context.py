@@ -1,4 +1,4 @@
-"""Common part of all commands: the configuration, the store, and how to print."""
+"""Common part of all commands: load the configuration, read the store, print answers and errors."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 #: The default of `service.state_dir`.
 STATE_DIR = "state"
-#: All that who asks the store needs to know.
+#: The settings that a command needs to open the store.
 STORE = ("memory", "vectors", "agent.name", "service.state_dir", "service.workspace", "acting.workspace")
-#: Variables of the service that do not say where its state is.
+#: Environment variables of the service that do not concern its state directory.
 NO_FOLDER = (
     "SPAR_SERVICE__PORT",
     "SPAR_SERVICE__HOST",
@@ -36,7 +36,7 @@ NO_FOLDER = (
 
 
 class Time(click.DateTime):
-    """A time as people write it; local, if it names no zone."""
+    """Parameter type of a time as people write it; without a zone it is local."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -54,7 +54,7 @@ class Time(click.DateTime):
 
 
 class Options(Struct, frozen=True):
-    """The options that stand before a command."""
+    """The options of `spar` itself, which every command gets."""
 
     config_path: Path | None
     overrides: tuple[str, ...]
@@ -63,28 +63,28 @@ class Options(Struct, frozen=True):
     def load(self, *keys: str) -> Loaded:
         """Return the configuration, or only the tables of these keys.
 
-        Ends the command with code 78 and what is wrong.
+        An invalid configuration ends the command with code 78.
         """
         with refusals():
             return self.load_again(*keys)
 
     def load_again(self, *keys: str) -> Loaded:
-        """Return the configuration, for a service that reads it once more. Raises: ConfigError."""
+        """Return the configuration as `load` does, for the reload of a service. Raises: ConfigError."""
         from spar.config.load import load, load_only
 
-        given = {}
+        values = {}
         for item in self.overrides:
             key, equals, value = item.partition("=")
             if not equals:
                 fail(f"--set {item!r}: must be KEY=VALUE, e.g. --set log.level=debug", exits.USAGE)
-            given[key] = value
+            values[key] = value
         if keys:
-            return load_only(keys, self.config_path, overrides=given)
-        return load(self.config_path, overrides=given)
+            return load_only(keys, self.config_path, overrides=values)
+        return load(self.config_path, overrides=values)
 
     @contextmanager
     def agent(self) -> Iterator[Any]:
-        """Build an agent here and hold its state directory meanwhile. Ends the command when a service has that."""
+        """Build an agent in this process and lock its state directory meanwhile. A running service ends the command."""
         from spar.agent.agent import build_agent
         from spar.service.process.refusal import CannotStartError
         from spar.service.process.run import take_state_dir
@@ -103,45 +103,46 @@ class Options(Struct, frozen=True):
             lock.release()
 
     def state_dir(self) -> Path:
-        """Return the folder of the service's state and socket. Ends the command with code 78 where nothing says it.
+        """Return the folder of the service's state and socket. Without a valid one the command ends with code 78.
 
-        Who asks the running service needs no more of the configuration than this: all of it takes longer to read than
-        the service takes to answer, and a mistake in it is no reason not to answer, nor not to stop.
+        A request to the running service needs no more of the configuration. Reading all of it would take longer than
+        the service takes to answer, and commands such as `stop` must work although the configuration has an error.
         """
-        found = quick_state_dir(self.config_path, self.overrides, os.environ)
-        if found is not None:
-            return found
+        folder = quick_state_dir(self.config_path, self.overrides, os.environ)
+        if folder is not None:
+            return folder
         loaded = self.load()
         return loaded.folder / loaded.settings.service.state_dir
 
 
 def quick_state_dir(config: Path | None, overrides: Iterable[str], environ: Mapping[str, str]) -> Path | None:
-    """Return the folder that the file alone names; None where something else has a say, or the file cannot be read."""
+    """Return the state directory that the configuration file names, read without loading the settings.
+
+    Returns: None if an option or a variable may change it, or the file cannot be read.
+    """
     from spar.config.lines import PACKAGED, find, read
     from spar.errors import ConfigError
 
-    given = [text.partition("=") for text in overrides]
-    if any(not equals or key.lower().startswith("service") for key, equals, _ in given):
+    pairs = [text.partition("=") for text in overrides]
+    if any(not equals or key.lower().startswith("service") for key, equals, _ in pairs):
         return None
     if any(name.upper().startswith("SPAR_SERVICE") and name.upper() not in NO_FOLDER for name in environ):
         return None
-    found = find(environ) if config is None else config
+    path = find(environ) if config is None else config
     try:
-        file = (
-            None if found is None else read(found, folder=Path.cwd() if (config, found) == (None, PACKAGED) else None)
-        )
+        file = None if path is None else read(path, folder=Path.cwd() if (config, path) == (None, PACKAGED) else None)
     except ConfigError:
         return None
     service = {} if file is None else file.table.get("service", {})
-    named = service.get("state_dir", STATE_DIR) if isinstance(service, dict) else None
-    if not isinstance(named, str) or named != named.strip() or not named:
+    state_dir = service.get("state_dir", STATE_DIR) if isinstance(service, dict) else None
+    if not isinstance(state_dir, str) or state_dir != state_dir.strip() or not state_dir:
         return None
-    return (Path.cwd() if file is None else file.folder) / named
+    return (Path.cwd() if file is None else file.folder) / state_dir
 
 
 @contextmanager
 def refusals(code: int = exits.CONFIG) -> Iterator[None]:
-    """End the command, with this code, where the configuration cannot be used."""
+    """End the command with a code if the body raises ConfigError."""
     from spar.errors import ConfigError
 
     try:
@@ -151,7 +152,7 @@ def refusals(code: int = exits.CONFIG) -> Iterator[None]:
 
 
 def fail(message: str, code: int = exits.FAILED) -> NoReturn:
-    """End the command with a message on standard error, without what is known to be a secret."""
+    """End the command with a message on standard error; known secrets are masked."""
     from spar.data.scrub import mask
 
     error = click.ClickException(printable(mask(message)))
@@ -160,7 +161,7 @@ def fail(message: str, code: int = exits.FAILED) -> NoReturn:
 
 
 def show(options: Options, value: Any, block: Block | None = None, *more: Block) -> None:
-    """Print an answer: as JSON if that was asked for, else its blocks (or the JSON, indented)."""
+    """Print an answer: as JSON with `--json`, else as blocks, or as indented JSON if there are none."""
     if options.as_json:
         write(json.dumps(value))
     elif block is None:
@@ -171,7 +172,7 @@ def show(options: Options, value: Any, block: Block | None = None, *more: Block)
 
 
 def rendered(*blocks: Block) -> str:
-    """Return blocks as text for standard output: drawn for a terminal, else plain lines."""
+    """Return blocks as the text for standard output: drawn for a terminal, else plain lines."""
     from spar.cli.blocks import plain
 
     if sys.stdout.isatty() and any(not isinstance(block, str) for block in blocks):
@@ -183,7 +184,10 @@ def rendered(*blocks: Block) -> str:
 
 
 def write(text: str, end: str = "\n") -> None:
-    """Print any text, by default a line, also where the terminal cannot show all of it; whoever reads may have gone."""
+    """Print a text, by default with a line end.
+
+    Characters that the encoding lacks are escaped. A reader that has gone (a broken pipe) ends the command with code 0.
+    """
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(f"{text}{end}".encode(encoding, "backslashreplace").decode(encoding))
@@ -197,14 +201,14 @@ def write(text: str, end: str = "\n") -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Send what a stream still holds, and all that follows, nowhere: else Python fails on it once more at its end."""
+    """Redirect a stream to the null device. Else Python fails again when it flushes the rest at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def from_store(options: Options, question: Callable[[Any], Awaitable[Any]], *, read_only: bool = True) -> Any:
-    """Return the answer of the store as plain JSON.
+    """Open the store, ask it a question, and return the answer as JSON values.
 
-    The store is opened for reading only, which a running service does not mind, unless something is to be changed.
+    Args: read_only: open the store for reading only, which is possible beside a running service.
     """
     import asyncio
 

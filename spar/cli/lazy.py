@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they are called, so that help is quick."""
+"""A group of commands that imports a command when it is called, so that help is quick."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SUMMARIES = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are named as "module:attribute"."""
+    """Group of commands that are given as "module:attribute"."""
 
     def __init__(self, *args: Any, commands_at: dict[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -83,12 +83,12 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands, with what each does; none of them is imported."""
+        """Return completions of the commands with their summaries, without importing them."""
         from click.shell_completion import CompletionItem
 
         names = [name for name in self._at if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=SUMMARIES[name]) for name in names]
-        return [*found, *click.Command.shell_complete(self, context, incomplete)]
+        items = [CompletionItem(name, help=SUMMARIES[name]) for name in names]
+        return [*items, *click.Command.shell_complete(self, context, incomplete)]
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

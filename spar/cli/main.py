@@ -1,7 +1,7 @@
-"""`spar`: its commands and how they end.
+"""The command `spar`: its subcommands, its own options and its exit codes.
 
-Whatever goes wrong is one sentence on standard error and the exit code of `spar.service.exit_codes`; `--json` puts the
-answer on standard output as one JSON value, for scripts.
+Each error is one sentence on standard error and a code of `spar.service.exit_codes`. With `--json` the answer on
+standard output is one JSON value, for scripts.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ COMMANDS = {
     "shell": "spar.cli.shell:shell",
 }
 
-#: Objects made and kept until the garbage collector looks at them: half a millisecond of its time.
+#: New objects after which the garbage collector runs, which takes half a millisecond then.
 YOUNG: Final = 10_000
 
 
@@ -109,24 +109,27 @@ def cli(context: click.Context, config_path: Path | None, overrides: tuple[str, 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and exit with its code."""
+    """Run a command and exit with its code.
+
+    Args: arguments: the command line without the program; default: `sys.argv`.
+    """
     _open_standard_streams()
-    _seldom_collect()
+    _collect_less_often()
     sys.exit(_code(arguments))
 
 
-def _seldom_collect() -> None:
-    """Have the garbage collector look seldom while the command imports what it needs, and not at all at the end.
+def _collect_less_often() -> None:
+    """Let the garbage collector run less often while the command imports modules, and not at all at the exit.
 
-    What is imported stays. A look every 700 new objects and one at all of them when the interpreter ends, where nothing
-    is left to free, are a third of what a command takes that looks at every part.
+    Imported modules stay in memory. With the default threshold of 700 new objects and the full collection at the exit,
+    which frees nothing, the collector takes a third of the time of a command that loads every part.
     """
     gc.set_threshold(YOUNG)
     atexit.register(gc.freeze)
 
 
 def _open_standard_streams() -> None:
-    """Open those that the parent process has closed, so that no other file becomes one by accident."""
+    """Open standard streams that the parent process has closed, so that no other file gets one of their numbers."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -138,18 +141,18 @@ def _open_standard_streams() -> None:
 
 
 def hoisted(arguments: list[str]) -> list[str]:
-    """The options of `spar` itself brought to the front: they may stand behind the command (`spar status --json`)."""
-    front, rest, words = [], [], iter(arguments)
+    """Move the options of `spar` itself to the front: people may write them behind the command."""
+    front, others, words = [], [], iter(arguments)
     for word in words:
         if word == "--":
-            rest += [word, *words]
+            others += [word, *words]
         elif word in ("-c", "--config", "--set"):
             front += [word, *islice(words, 1)]
         elif word == "--json" or word.startswith(("--config=", "--set=")):
             front.append(word)
         else:
-            rest.append(word)
-    return [*front, *rest]
+            others.append(word)
+    return [*front, *others]
 
 
 def _code(arguments: list[str] | None) -> int:
@@ -163,9 +166,9 @@ def _code(arguments: list[str] | None) -> int:
         error.show()
         return exits.USAGE
     except click.UsageError as error:
-        shown = StringIO()
-        error.show(shown)  # it quotes what was typed
-        click.echo(printable(shown.getvalue()), nl=False, err=True)
+        message = StringIO()
+        error.show(message)  # it quotes the arguments, which may contain control characters
+        click.echo(printable(message.getvalue()), nl=False, err=True)
         return exits.USAGE
     except click.ClickException as error:
         error.show()

@@ -1,7 +1,7 @@
-"""Commands' common part for records that wait for people: list, show, and make sure before an answer is given.
+"""Common part of the commands for records that wait for people: list and show them, and confirm an answer.
 
-`spar.review.kinds` is the table of the kinds. What the journal keeps can be looked at without the service too; an
-answer needs it, because the agent acts on it at once: it tells the plan, or makes the call again.
+`spar.review.kinds` is the table of the kinds. Records in the journal can also be shown without the service. An answer
+needs the service, because the agent acts on it at once.
 """
 
 from __future__ import annotations
@@ -22,39 +22,42 @@ from spar.review.kinds import CALLS_IN_DOUBT, DEAD_LETTERS, ReviewKind
 from spar.service import exit_codes as exits
 from spar.types import utcnow
 
-#: The kinds that the journal of a stopped service can be asked for, in the order in which it returns them.
+#: The kinds that the journal of a stopped service contains, in the order in which `left` returns them.
 _IN_JOURNAL = (CALLS_IN_DOUBT, DEAD_LETTERS)
 
 
 def rows_of(options: Options, kind: ReviewKind, **params: str) -> list[dict[str, Any]]:
-    """Return the records of a kind: from the service, else all of them from the journal where that keeps them."""
+    """Return the records of a kind from the service; without one all of them from the journal, if that has the kind."""
     rows: list[dict[str, Any]] = _get(options, kind, kind.path, **params)
     return rows
 
 
 def show_list(options: Options, kind: ReviewKind, rows: list[dict[str, Any]], nothing: str) -> None:
-    """Print records as a table, or what to say when there are none."""
+    """Print records as a table, or the sentence `nothing` if there are none."""
     show(options, rows, None if options.as_json else listed(kind, rows) if rows else nothing)
 
 
 def listed(kind: ReviewKind, rows: list[dict[str, Any]]) -> Table:
-    """Return the table of some records; what a cell leaves out it counts, so no cell is cut once more."""
+    """Return records as a table. The cells are short already, so the table does not cut them."""
     return table(kind.heads, [kind.cells(record, utcnow()) for record in _records(rows, kind)], room=UNCUT)
 
 
 def show_record(options: Options, kind: ReviewKind, id: str) -> None:
     """Print one record in full."""
     path = path_of(kind, id)
-    found = _get(options, kind, path)
-    if isinstance(found, list):  # no service answered
-        found = _one_of(found, kind, id)
-    show(options, found, found["text"])
+    record = _get(options, kind, path)
+    if isinstance(record, list):  # all rows, from the journal: no service answered
+        record = _one_of(record, kind, id)
+    show(options, record, record["text"])
 
 
 def make_sure(options: Options, kind: ReviewKind, text: str, answer: str, *, is_sure: bool) -> None:
-    """Print on standard error what is answered, so that standard output is the answer alone; in a terminal, ask.
+    """Print a record on standard error and, in a terminal, ask for confirmation. Without a yes the command ends.
 
-    Nothing but a clear yes goes on.
+    Args:
+        text: The record.
+        answer: The answer that will be given.
+        is_sure: Do not ask.
     """
     click.echo(printable(text), err=True)
     is_asked = not (is_sure or options.as_json) and sys.stdin.isatty()
@@ -63,14 +66,14 @@ def make_sure(options: Options, kind: ReviewKind, text: str, answer: str, *, is_
 
 
 def path_of(kind: ReviewKind, id: str) -> str:
-    """Return the path of a record in the control API. Ends the command where the id is empty."""
+    """Return the path of a record in the control API. An empty id ends the command."""
     if not id.strip():
         fail(f"ID is empty; {kind.hint}", exits.USAGE)
     return f"{kind.path}/{quote(id, safe='', errors='replace')}"
 
 
 def json_value(name: str, text: str, expected: str) -> Any:
-    """Return the value of an option that takes JSON. Ends the command where it is none."""
+    """Return the value of an option that takes JSON. Malformed JSON ends the command."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -78,7 +81,7 @@ def json_value(name: str, text: str, expected: str) -> Any:
 
 
 def _get(options: Options, kind: ReviewKind, path: str, **params: str) -> Any:
-    """Return the answer of the service; where none runs, the rows of the kind from the journal."""
+    """Return the answer of the service to a GET; if none runs, all rows of the kind from the journal."""
     if kind not in _IN_JOURNAL:
         with service(options) as client:
             return client.get(path, **params)
@@ -89,9 +92,9 @@ def _get(options: Options, kind: ReviewKind, path: str, **params: str) -> Any:
 
 
 def _from_journal(options: Options) -> list[list[dict[str, Any]]]:
-    """Return the calls in doubt, answered ones too, and the dead letters, read from the file of a stopped service.
+    """Return the calls in doubt, answered ones too, and the dead letters, read from the store of a stopped service.
 
-    Ends the command with code 69 when they are not kept in one.
+    A store that cannot be read so ends the command with code 69.
     """
     settings = options.load(*STORE).settings
 
@@ -109,7 +112,7 @@ def _from_journal(options: Options) -> list[list[dict[str, Any]]]:
 
 
 def _records(rows: list[dict[str, Any]], kind: ReviewKind) -> list[Any]:
-    """Return the rows of an answer as records. Ends the command where the service is of another release."""
+    """Return the rows of an answer as records. Rows of another release, which do not fit, end the command."""
     try:
         return [msgspec.convert(row, kind.record) for row in rows]
     except msgspec.ValidationError as error:
@@ -117,7 +120,7 @@ def _records(rows: list[dict[str, Any]], kind: ReviewKind) -> list[Any]:
 
 
 def _one_of(rows: list[dict[str, Any]], kind: ReviewKind, id: str) -> dict[str, Any]:
-    """Return the row with this id or unique beginning of one, with its text, as the service would answer."""
+    """Return the row with this id, or unique beginning of an id, and its text, as the service would answer it."""
     from spar.records.journal import named
 
     try:

@@ -1,6 +1,6 @@
-"""Blocks drawn on a terminal by rich, the one place that knows that library; imported when standard output is one.
+"""Drawing of blocks on a terminal with rich. No other module imports rich; this one is imported only for a terminal.
 
-Every text is put down as it is: rich's markup (`[red]`), emoji names and highlighting are off.
+Texts are drawn literally: rich's markup (`[red]`), emoji names and highlighting are off.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from rich.tree import Tree
 
 from spar.cli.blocks import CELL, Block, Branch, Fields, Table, harmless, plain, style_of
 
-#: How the meanings of texts look.
+#: The rich style of each style of texts.
 LOOKS = {"good": "green", "bad": "red", "warn": "yellow", "dim": "dim", "strong": "bold"}
-#: Columns that a terminal is taken to have at least.
+#: Columns of a terminal that are assumed at least.
 NARROWEST = 20
-#: Columns of a cell that is never folded: an id, a time, a number.
+#: Columns up to which a cell is never folded: an id, a time, a number.
 SHORT = 26
-#: Columns that a bar and a duration take, and the least width of a screen with them.
+#: Columns of a bar, of a duration, and the least width of a screen that shows both.
 BAR, TOOK, WITH_BARS = 20, 9, 76
-#: Signs at the beginning of a line: these alone have its colour.
+#: Signs at the beginning of a line; only the sign gets the colour then.
 SIGNS = ("✓", "✗", "–", "?")
 _FULL, _WAIT = "█", "░"
 
 
 def is_drawn() -> bool:
-    """Return whether standard output is a terminal that shows lines and signs."""
+    """Return whether standard output is a terminal that can show lines and signs."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     return sys.stdout.isatty() and encoding == "utf8" and os.environ.get("TERM") != "dumb"
 
 
 def draw(blocks: Sequence[Block]) -> str:
-    """Return blocks as text for the terminal of standard output, in its width and, unless NO_COLOR is set, colour."""
+    """Return blocks as text for the terminal of standard output, in its width, with colour unless NO_COLOR is set."""
     width = max(_columns(), NARROWEST)
     target = StringIO()
     console = Console(
@@ -47,13 +47,14 @@ def draw(blocks: Sequence[Block]) -> str:
     )  # fmt: skip
     for block in blocks:
         if isinstance(block, str):
-            target.write(plain(block) + "\n")  # a text is not folded: it may be copied
+            target.write(plain(block) + "\n")  # not folded, so that people can copy it
         else:
             console.print(_drawn(block, width))
     return target.getvalue().removesuffix("\n")
 
 
 def _columns() -> int:
+    """Return the width of the terminal: $COLUMNS, else its real one, else 80."""
     try:
         return int(os.environ.get("COLUMNS", "")) or os.get_terminal_size(sys.stdout.fileno()).columns
     except (ValueError, OSError):
@@ -82,21 +83,23 @@ def _table(table: Table, width: int) -> RenderableType:
     longest = [max((len(cell) for cell in column), default=0) for column in zip(*table.cells(), strict=True)]
     longest = longest or [0] * len(table.heads)
     heads = [head.removeprefix(">") for head in table.heads]
-    least = [max(min(long, SHORT), min(len(head), SHORT)) for long, head in zip(longest, heads, strict=True)]
+    least = [max(min(size, SHORT), min(len(head), SHORT)) for size, head in zip(longest, heads, strict=True)]
     if sum(least) + 2 * len(heads) > width:
         return _records(table, heads)
-    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", border_style="dim")
-    for head, name, long in zip(table.heads, heads, longest, strict=True):
-        drawn.add_column(
-            Text(name), justify="right" if head.startswith(">") else "left", overflow="fold", no_wrap=long <= SHORT
+    rich_table = RichTable(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", border_style="dim"
+    )
+    for head, name, size in zip(table.heads, heads, longest, strict=True):
+        rich_table.add_column(
+            Text(name), justify="right" if head.startswith(">") else "left", overflow="fold", no_wrap=size <= SHORT
         )
     for row in table.rows:
-        drawn.add_row(*(_text(cell, table.room) for cell in row))
-    return drawn
+        rich_table.add_row(*(_text(cell, table.room) for cell in row))
+    return rich_table
 
 
 def _records(table: Table, heads: Sequence[str]) -> RenderableType:
-    """Return a table that is too wide for the screen as records: a line for each cell that is not empty."""
+    """Return a table that is too wide for the screen as records, with a line for each non-empty cell."""
     width = max(map(len, heads), default=0)
     records = [
         _fields(Fields("", tuple((head, cell) for head, cell in zip(heads, row, strict=True) if cell), width, 0))
@@ -121,11 +124,11 @@ def _grow(tree: Tree, branch: Branch, width: int) -> None:
 
 
 def _line(branch: Branch, width: int) -> RenderableType:
-    """Return a branch's text with, where the screen is wide enough, its duration and its bar at the right edge."""
+    """Return the text of a branch, with its duration and its bar at the right edge if the screen is wide enough."""
     text = _text(branch.text, 2 * CELL)
-    if text.plain[:1] in SIGNS and (look := text.style):
+    if text.plain[:1] in SIGNS and (style := text.style):
         text.style = ""
-        text.stylize(look, 0, 1)
+        text.stylize(style, 0, 1)
     if width < WITH_BARS or not (branch.took or branch.bar):
         return text.append(f"  {branch.took}", "dim") if branch.took else text
     grid = RichTable.grid(expand=True, padding=(0, 0, 0, 1))
@@ -137,7 +140,7 @@ def _line(branch: Branch, width: int) -> RenderableType:
 
 
 def _bar(bar: tuple[float, float, float] | None) -> Text:
-    """Return a bar: nothing, then the wait, then the work; what took any time has at least a sign."""
+    """Return a bar: blank before the wait, then the wait, then the work, which has at least one sign."""
     if bar is None:
         return Text("")
     waits, begins, ends = (min(max(round(part * BAR), 0), BAR) for part in bar)

@@ -44,13 +44,13 @@ def shell(options: Options) -> int:
             else:
                 console.read(sys.stdin.read())
         finally:
-            if agent.event_loop is not None:  # else it was never used
+            if agent.event_loop is not None:  # None: the agent was never used
                 runner.run(agent.stop())
     return exits.FAILED if console.has_failed else exits.OK
 
 
 class Console(code.InteractiveConsole):
-    """The standard prompt, whose lines run inside one event loop that lives between them."""
+    """The standard Python prompt with top-level `await`; all lines run in the same event loop."""
 
     def __init__(self, names: dict[str, Any], runner: asyncio.Runner) -> None:
         super().__init__(names)
@@ -67,7 +67,7 @@ class Console(code.InteractiveConsole):
         self.has_failed = False
 
     def read(self, script: str) -> None:
-        """Run a whole script; like Python's own, it prints only what it is told to."""
+        """Run a whole script; as in Python, values of expressions are not printed."""
         try:
             code_object = self.compile.compiler(script, "<stdin>", "exec")
         except (SyntaxError, ValueError, OverflowError):
@@ -77,10 +77,12 @@ class Console(code.InteractiveConsole):
             self.runcode(code_object)
 
     def runcode(self, code_object: types.CodeType) -> None:
+        """Run a compiled line in the event loop, and print the traceback of an error."""
+
         async def run() -> None:
-            product = types.FunctionType(code_object, self.locals)()
-            if inspect.isawaitable(product):
-                await product
+            result = types.FunctionType(code_object, self.locals)()
+            if inspect.isawaitable(result):
+                await result
 
         try:
             self._runner.run(run())

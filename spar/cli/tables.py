@@ -1,4 +1,4 @@
-"""Values as people read them: local times with their zone, durations, the beginning of a long value."""
+"""Formatting of values for people: local times with their zone, durations, amounts, entries of transcripts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from spar.data.text import one_line, printable
 
-#: Digits of an id that are shown; a unique beginning of an id is taken everywhere.
+#: Characters of an id that are shown; commands accept any unique beginning of an id.
 ID = 12
-#: Characters of a text that are shown in a tree; `--json` shows all of it.
+#: Characters of a text that a tree shows; `--json` has all of it.
 TEXT = 200
 
 
 def local(at: Any) -> str:
-    """Return a time (ISO text) in this machine's zone, to the second; "" for none."""
+    """Return a time (ISO text) in the zone of this machine, to the second; "" for anything else."""
     try:
         return datetime.fromisoformat(str(at)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
@@ -23,19 +23,19 @@ def local(at: Any) -> str:
 
 
 def zoned(head: str) -> str:
-    """Return a column's head with the zone that `local` shows times in: `started (CET)`."""
+    """Return the head of a column with the zone of `local`: `started (CET)`."""
     return f"{head} ({datetime.now().astimezone().tzname()})"
 
 
 def took(seconds: float) -> str:
-    """Return a duration for people: `340 µs`, `3.5 ms`, `12.01 s`."""
+    """Return a measured duration: `340 µs`, `3.5 ms`, `12.01 s`."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 def span(seconds: float) -> str:
-    """Return a duration that people wait for: `93 s`, from two minutes on in its two largest units: `2 h 5 min`."""
+    """Return a long duration: `93 s`; from two minutes on in its two largest units: `2 h 5 min`."""
     if seconds < 120:
         return f"{max(seconds, 0.0):.0f} s"
     from spar.review.render import span as in_units
@@ -44,12 +44,12 @@ def span(seconds: float) -> str:
 
 
 def money(millionths: float) -> str:
-    """Return an amount of money, which is counted in millionths."""
+    """Return an amount of money, which is given in millionths."""
     return f"{millionths / 1_000_000:,.4f}".rstrip("0").rstrip(".")
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number of things in words: "1 thing", "2 things"."""
+    """Return a number with its noun: "1 thing", "2 things"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -59,17 +59,17 @@ def short(value: Any) -> str:
 
 
 def entry_line(kind: str, body: dict[str, Any]) -> str:
-    """Return an entry of a transcript in a line."""
+    """Return an entry of a transcript as one line."""
     if kind == "turn":
         calls = body.get("calls") if isinstance(body.get("calls"), list) else []
-        done = [f"{each['call'].get('_tool', '?')}: {each.get('status', '?')}" for each in calls or ()
-                if isinstance(each, dict) and isinstance(each.get("call"), dict)]  # fmt: skip
+        done = [f"{result['call'].get('_tool', '?')}: {result.get('status', '?')}" for result in calls or ()
+                if isinstance(result, dict) and isinstance(result.get("call"), dict)]  # fmt: skip
         return "; ".join([*done, *([_text(body["output"])] if body.get("output") is not None else [])])
     if kind == "reset":
         by = f" by {body['by']}" if body.get("by") else ""
         return f"{body.get('begun', '')} begins: {body.get('reason', '')}{by}"
-    named = {"user": "text", "end": "reply", "compaction": "summary"}[kind]
-    return _text(body.get("error") or body.get(named) or body.get("status") or "")
+    fields = {"user": "text", "end": "reply", "compaction": "summary"}[kind]
+    return _text(body.get("error") or body.get(fields) or body.get("status") or "")
 
 
 def _text(value: Any) -> str:
@@ -77,22 +77,22 @@ def _text(value: Any) -> str:
 
 
 def hook_line(did: dict[str, Any]) -> str:
-    """Return what a hook did to the prompt of a request."""
-    told = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in did.items() if key not in ("hook", "point")]
-    return f"hook {did['hook']} at {did['point']}: {'; '.join(told)}"
+    """Return the line that says how a hook changed the prompt of a request."""
+    changes = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in did.items() if key not in ("hook", "point")]
+    return f"hook {did['hook']} at {did['point']}: {'; '.join(changes)}"
 
 
 def model_lines(agent: dict[str, Any]) -> list[str]:
-    """Each model that cannot be asked now, and why; with the last of them, how many runs wait for one."""
+    """Return a line for each unavailable model, with the reason; the last one has the number of waiting runs."""
     lines = [
-        f"model {printable(each['model'])}: {one_line(printable(each['reason']))}, {_tried(each)}"
-        for each in agent["models"]
-        if each["state"] != "closed"
+        f"model {printable(model['model'])}: {one_line(printable(model['reason']))}, {_next_try(model)}"
+        for model in agent["models"]
+        if model["state"] != "closed"
     ]
     if lines and (waiting := agent["waiting_for_models"]):
         lines[-1] += f"; {waiting} {'run waits' if waiting == 1 else 'runs wait'}"
     return lines
 
 
-def _tried(model: dict[str, Any]) -> str:
+def _next_try(model: dict[str, Any]) -> str:
     return f"next try in {model['wait']:.0f} s" if model["state"] == "open" else "the next request tries it"

@@ -1,10 +1,10 @@
-"""The templates of packages that `spar new` writes: the files of every kind, and those of each.
+"""The templates of packages that `spar new` writes.
 
-common   pyproject.toml and README.md
-sensor, tool, planner   the module and its test
+common   pyproject.toml and README.md, the same for all kinds
+sensor, tool, planner   the module of each kind and its test
 
-In a template `@name@` is the part's name, `@module@` its module, `@class@` a class name made of it, and so on
-(`spar.cli.commands.setup.new`). The ending `.in` keeps tools from taking a template for a program.
+In a template `@name@` is the part's name, `@module@` its module, `@class@` a class name derived from it, and so on
+(`spar.cli.commands.setup.new`). The file ending `.in` keeps linters and test runners from reading templates as Python.
 """
 
 from importlib import resources
