@@ -13,7 +13,7 @@
     records      small versioned rows by kind and id, changed by compare-and-set
     own_rows     small rows by owner and key
     audit        the audit log: who changed what, a chain of entries
-    events       the events of the journal and the statements on its tables
+    events       the events of the journal, which are only ever added
     codec        encodes any value as ASCII JSON, and back
     inserts      inserts many rows with few statements
 

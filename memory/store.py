@@ -16,11 +16,11 @@ import anyio
 from annotated_types import Ge, Gt
 from msgspec import structs
 
-from memory import audit, events, pieces, retention
+from memory import audit, pieces, retention
 from memory.care import losses, repair
 from memory.care.opening import open_file
 from memory.experiences.embedding import Embedding
-from memory.journal import budgets, counts, orphans
+from memory.journal import budgets, counts, orphans, statements
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
 from memory.sqlite import database
@@ -316,7 +316,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         gone += retention.trim_transcripts(connection, self._limits, now)
         gone += audit.trim(connection, self._audit_days, now)
         gone += retention.fit(connection, self._limits, now, live)
-        gone += pieces.trim(connection) + events.forget(connection, now) + budgets.trim(connection)
+        gone += pieces.trim(connection) + statements.forget(connection, now) + budgets.trim(connection)
         if gone or retention.tidy(connection, self._limits.file_bytes):
             return True
         if self.embedding is not None:

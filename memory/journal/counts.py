@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from memory import events, own_rows
+from memory import own_rows
 from memory.codec import encode, safe, sealed, unsealed
+from memory.journal import statements
 from memory.sqlite import hash_chain
 from memory.sqlite.database import COUNTED
 from spar.records import counts
@@ -100,7 +101,7 @@ def fold(connection: Connection, *, is_all: bool = False) -> int:
     for agent, total in totals.items():
         upto = [max(pair) for pair in zip(end, _place(total.get("upto")), strict=True)]
         _put(connection, agent, {**total, "upto": upto})
-    connection.execute(events.SAVE, (COUNTED, json.dumps(end)))
+    connection.execute(statements.SAVE, (COUNTED, json.dumps(end)))
     return sum(end) - sum(before)
 
 

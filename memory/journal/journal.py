@@ -18,7 +18,7 @@ from memory import audit, cycle_log, events, own_rows, transcripts
 from memory.codec import encoded, exactly, safe, sealed, seconds
 from memory.experiences import credit
 from memory.experiences import rows as experiences
-from memory.journal import budgets, counts, replay, session_rows
+from memory.journal import budgets, counts, replay, session_rows, statements
 from memory.journal.batch import Batch, Write, many
 from memory.journal.flush import Flush
 from memory.journal.in_flight import NOTED, InFlightFile, trait
@@ -60,9 +60,11 @@ AGAIN = 0.05
 _END = ("status", "reason", "output", "fault", "attempts", "started_at", "duration", "verified")
 
 
-_put_item, _end_item, _open, _close = map(many, (events.PUT_ITEM, events.END_ITEM, events.OPEN, events.CLOSE))
-_amend = many(events.AMEND)
-_doubt, _save, _spend = map(many, (events.DOUBT, events.SAVE, budgets.SPEND))
+_put_item, _end_item, _open, _close = map(
+    many, (statements.PUT_ITEM, statements.END_ITEM, statements.OPEN, statements.CLOSE)
+)
+_amend = many(statements.AMEND)
+_doubt, _save, _spend = map(many, (statements.DOUBT, statements.SAVE, budgets.SPEND))
 _credit: Write = credit.count
 _judge: Write = credit.take
 _CHANGES = {sql: many(sql) for sql in (own_rows.KEEP, own_rows.DROP)}
@@ -143,7 +145,7 @@ class Journal(JournalQueries):
             known = replay.known_item(connection, agent, item.id, item.key)
             if known is None:
                 events.append(connection, [told])
-                connection.execute(events.PUT_ITEM, row)
+                connection.execute(statements.PUT_ITEM, row)
                 if use is not None:
                     session_rows.use(connection, agent, item.session, use)
             crashpoint("sense.before_commit")
@@ -178,7 +180,7 @@ class Journal(JournalQueries):
         told = self._fact("", letter.id, "resolved", {"waits": waits})
 
         def write(connection: Connection) -> None:
-            connection.execute(events.EXHUME, ("waiting" if waits else "done", body, safe(letter.id), safe(agent)))
+            connection.execute(statements.EXHUME, ("waiting" if waits else "done", body, safe(letter.id), safe(agent)))
             if not connection.changes():
                 raise ConflictError(f"dead letter {letter.id!r} has been dealt with already")
             events.append(connection, [told])
@@ -427,12 +429,12 @@ class Journal(JournalQueries):
             row = (safe(again.cycle_id), safe(agent), again.attempts, self._body(again))
 
         def write(connection: Connection) -> None:
-            connection.execute(events.ANSWER, (doubt.answer, body, safe(doubt.id)))
+            connection.execute(statements.ANSWER, (doubt.answer, body, safe(doubt.id)))
             if not connection.changes():
                 raise ConflictError(f"call {doubt.id!r} is not in doubt any more: it has been answered")
             events.append(connection, told)
             if row is not None:
-                connection.execute(events.OPEN, row)
+                connection.execute(statements.OPEN, row)
 
         self.hand_over()
         probe = "SELECT body FROM doubt WHERE id = ?", (safe(doubt.id),)

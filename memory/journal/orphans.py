@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from memory import events
 from memory.codec import decode, encode, safe, sealed, seconds
-from memory.journal import replay
+from memory.journal import replay, statements
 from spar.records.journal import DeadLetter, Item, Unfinished
 from spar.types import Perception
 
@@ -77,7 +77,7 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
             letter = sealed(encode(DeadLetter(item.id, item, at, reason), limit=MOST_BYTES))
             row = (safe(item.id), heir, safe(item.session), seconds(at), item.attempts, letter)
             connection.execute(_NEW_LETTER, row)
-        connection.execute(events.CLOSE, (id,))
+        connection.execute(statements.CLOSE, (id,))
         events.append(connection, [(now, str(id), "", "dead", encode({"reason": reason, "attempts": cycle.attempts}))])
         told.append(f"cycle {id} is put aside as a dead letter of {heir!r}: {reason}")
     return told

@@ -14,6 +14,7 @@ import msgspec
 
 from memory import events
 from memory.codec import decode, read, safe
+from memory.journal import statements
 from spar.records.journal import DeadLetter, Doubt, Item, Unfinished
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, replace
 
@@ -77,7 +78,9 @@ def run(connection: Connection, agent: str, run_id: str) -> tuple[Item | None, d
 
 
 def recent_ids(connection: Connection, agent: str, number: int) -> list[str]:
-    rows = events.rows(connection, "SELECT id FROM item WHERE agent = ? ORDER BY at DESC LIMIT ?", safe(agent), number)
+    rows = statements.rows(
+        connection, "SELECT id FROM item WHERE agent = ? ORDER BY at DESC LIMIT ?", safe(agent), number
+    )
     return [str(id) for (id,) in rows]
 
 
@@ -104,7 +107,7 @@ def call(connection: Connection, doubt: Doubt) -> Call:
 def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Unfinished]:
     """Return the cycles that are open, in the order in which they began, with what is known of their calls."""
     found = []
-    for id, body, attempts in events.rows(
+    for id, body, attempts in statements.rows(
         connection, "SELECT id, body, attempts FROM open_cycle WHERE agent IN (?, '') ORDER BY id", safe(agent)
     ):
         try:
@@ -194,7 +197,7 @@ def _read(
     connection: Connection, missed: list[str], table: str, kind: type[T], where: str, *bindings: Any
 ) -> Iterator[T]:
     """Return the rows that can be read: one that was damaged is `missed`, and must not keep the others."""
-    for id, body in events.rows(connection, f"SELECT id, body FROM {table} WHERE {where}", *bindings):
+    for id, body in statements.rows(connection, f"SELECT id, body FROM {table} WHERE {where}", *bindings):
         try:
             yield decode(str(body), kind)
         except ValueError as error:

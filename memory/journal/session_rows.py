@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from memory import events, transcripts
+from memory import transcripts
 from memory.codec import decode, encode, safe, sealed, seconds
-from memory.journal import counts
+from memory.journal import counts, statements
 from memory.transcripts import TranscriptRow
 from spar.failpoints import crashpoint
 from spar.records.run_options import NO_OPTIONS, RunOptions
@@ -138,7 +138,7 @@ def page(
     seen = () if before is None else (seconds(before[0]), safe(before[1]))
     where = "agent = ? AND (used_at, key) < (?, ?)" if seen else "agent = ?"
     sql = f"{_COLUMNS} WHERE {where} ORDER BY used_at DESC, key DESC LIMIT ?"
-    rows = events.rows(connection, sql, safe(agent), *seen, max(0, min(limit, MOST_PAGE)))
+    rows = statements.rows(connection, sql, safe(agent), *seen, max(0, min(limit, MOST_PAGE)))
     return [record for row in rows if (record := _record(row, missed)) is not None]
 
 

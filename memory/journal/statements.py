@@ -1,0 +1,53 @@
+"""Statements on the tables that say how things stand: accepted work, open cycles, calls in doubt, small state.
+
+They run in the writer's thread inside its transaction, and again when that had to be undone. The facts behind them,
+which are only ever added, are `memory.events`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+PUT_ITEM = (
+    "INSERT INTO item (id, agent, session, kind, key, at, attempts, state, body) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?) ON CONFLICT (id) DO UPDATE SET "
+    "attempts = excluded.attempts, body = excluded.body WHERE item.state = 'waiting'"
+)
+END_ITEM = "UPDATE item SET state = ?, body = ? WHERE id = ? AND state = 'waiting'"
+AMEND = "UPDATE item SET body = ? WHERE id = ? AND state = 'done'"
+EXHUME = "UPDATE item SET state = ?, attempts = 0, body = ? WHERE id = ? AND agent = ? AND state = 'dead'"
+OPEN = (
+    "INSERT INTO open_cycle (id, agent, attempts, body) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (id) DO UPDATE SET attempts = excluded.attempts, body = excluded.body"
+)
+CLOSE = "DELETE FROM open_cycle WHERE id = ?"
+DOUBT = "INSERT INTO doubt (id, agent, at, answer, body) VALUES (?, ?, ?, NULL, ?) ON CONFLICT (id) DO NOTHING"
+ANSWER = "UPDATE doubt SET answer = ?, body = ? WHERE id = ? AND answer IS NULL"
+SAVE = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
+#: What is known of work that is through, and of answered doubts, is forgotten in batches: its ids and keys are what a
+#: repetition is known by. Dead letters that nobody deals with make room for newer ones.
+_FORGET = (
+    "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'done' AND at < ? LIMIT 250)",
+    "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'done' ORDER BY at DESC LIMIT 250 OFFSET 100000)",
+    "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'dead' ORDER BY at DESC LIMIT 250 OFFSET 1000)",
+    "DELETE FROM doubt WHERE id IN (SELECT id FROM doubt WHERE answer IS NOT NULL AND at < ? LIMIT 250)",
+)
+KEPT_DAYS = 30.0  # for which a key that was accepted is known again
+
+
+def forget(connection: Connection, now: float) -> int:
+    """Delete one batch of what is through for so long that nobody asks for it; returns how many rows went."""
+    gone = 0
+    for sql in _FORGET:
+        connection.execute(sql, (now - KEPT_DAYS * 86_400.0,) if "?" in sql else ())
+        gone += connection.changes()
+    return gone
+
+
+def rows(connection: Connection, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a query."""
+    return list(connection.execute(sql, bindings))
