@@ -1,0 +1,78 @@
+"""Facts and what they are about as rows: encoded at once, so that nothing can change them before they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from memory.codec import encoded, safe, sealed, seconds
+from memory.events import EventRow
+from spar.clock import Clock
+from spar.records.journal import Item, Unfinished
+from spar.types import Action, Fault, replace
+
+#: Bytes of one body; what is larger is kept cut, which is told, and cannot be gone on with after a crash.
+MOST_BYTES = 64 << 20
+#: Bytes of the facts of calls. They are kept whole, however large the actor lets a result be: after a crash the next
+#: call computes on what stands here. Escaped to ASCII, JSON grows to three times its bytes at most.
+MOST_CALL_BYTES = 3 * (256 << 20)
+_OF_CALLS = frozenset({"planned", "started", "ended"})
+#: Calls of a plan in one fact.
+CALLS_IN_A_FACT = 500
+
+
+class FactRows:
+    """Maker of the rows of one journal.
+
+    Args: clock: says when; told: hears of what had to be cut.
+    """
+
+    __slots__ = ("_clock", "_told")
+
+    def __init__(self, clock: Clock, told: Callable[[Fault], None]) -> None:
+        self._clock, self._told = clock, told
+
+    def fact(self, work: str, call: str, kind: str, body: Any) -> EventRow:
+        """Return a fact as it will be added: of a cycle, about a call or an item, or both."""
+        limit = MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES
+        text, was_cut = encoded(body, limit=limit)
+        if was_cut:
+            self._tell_cut(f"{kind} of {work or call}", limit)
+        return self._clock.now().timestamp(), safe(work), safe(call) if call else "", kind, text
+
+    def acted(self, work: str, action: Action, effect: str) -> Iterator[EventRow]:
+        """Return the facts of an action that is going to be executed."""
+        head = replace(action, calls=(), perceptions=())
+        yield self.fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
+        for start in range(0, len(action.calls), CALLS_IN_A_FACT):
+            calls = action.calls[start : start + CALLS_IN_A_FACT]
+            yield self.fact(work, "", "planned", [call.to_wire() for call in calls])
+
+    def opened(self, cycle_id: str, cycle: Unfinished) -> EventRow:
+        """Return the fact that a cycle has begun."""
+        return self.fact(cycle_id, "", "opened", {"items": cycle.items, "run": cycle.run_id})
+
+    def open_cycle(self, cycle_id: str, agent: str, cycle: Unfinished) -> tuple[Any, ...]:
+        """Return the row that says that a cycle is open."""
+        return safe(cycle_id), safe(agent), cycle.attempts, self.body(cycle)
+
+    def item(self, agent: str, item: Item) -> tuple[Any, ...]:
+        """Return the row of an item of work."""
+        return item_row(agent, item, self.body(item))
+
+    def body(self, value: Any) -> str:
+        """Encode the body of a row that may change, which no chain protects."""
+        text, was_cut = encoded(value, limit=MOST_BYTES)
+        if was_cut:
+            self._tell_cut(f"a {type(value).__name__}", MOST_BYTES)
+        return sealed(text)
+
+    def _tell_cut(self, what: str, limit: int) -> None:
+        told = f"{what:.200} is too large or too deep to be kept whole: at most {limit >> 20} MiB; it is kept cut"
+        self._told(Fault("too_large", told, "memory", retryable=False))
+
+
+def item_row(agent: str, item: Item, body: str) -> tuple[Any, ...]:
+    """Return the row of an item with a body that is encoded already."""
+    key = None if item.key is None else safe(item.key)
+    return safe(item.id), safe(agent), safe(item.session), item.kind, key, seconds(item.at), item.attempts, body
