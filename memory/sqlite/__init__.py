@@ -2,6 +2,7 @@
 
 session        the open file: writer, readers, and reads that see earlier writes
 writer         the one thread that writes
+job_queue      the bounded queue that it writes from
 maintenance    the idle work of that thread: checkpoints, retention, reserve, copies
 transactions   runs groups of work as transactions, and repairs after disk errors
 readers        read-only connections

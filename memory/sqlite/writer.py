@@ -1,9 +1,9 @@
 """The one thread that writes.
 
-Work is offered from the event loop into a bounded queue and written in groups: whatever has queued while the last
-group went to disk goes into the next one, in one transaction with at most one flush. A unit of work is a function of
-the connection; it must be repeatable, because a group that could not be committed is undone and done again. A group in
-which nobody waits is not flushed by itself: the next flush, a second later at most, takes it along.
+Work is offered from the event loop into a bounded queue (`job_queue`) and written in groups, each in one transaction
+with at most one flush. A unit of work is a function of the connection; it must be repeatable, because a group that
+could not be committed is undone and done again. A group in which nobody waits is not flushed by itself: the next flush,
+a second later at most, takes it along.
 
 When the disk is full or the file is locked, the queue is kept, the group is tried again with back-off and the
 failure is told; nothing that was accepted is lost while the process lives. Work that fails by itself is set aside
@@ -19,12 +19,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory.sqlite.database import is_storage
 from memory.sqlite.disk_reserve import DiskReserve
+from memory.sqlite.job_queue import MAX_BYTES, MAX_ITEMS, Awaited, Job, JobQueue
 from memory.sqlite.maintenance import REST, Copies, Maintenance
 from memory.sqlite.transactions import FLUSH_WITHIN, Rejected, Transactions
 from spar.backoff import Backoff
@@ -35,28 +35,6 @@ if TYPE_CHECKING:
     from apsw import Connection
 
 R = TypeVar("R")
-
-MAX_ITEMS = 8_192
-MAX_BYTES = 64 << 20
-GROUP = 1_000  # units of work in one transaction: some ten milliseconds
-LINGER = 0.005  # seconds in which work that nobody waits for may gather: a transaction costs more than a unit
-
-
-class Awaited(Protocol):
-    """Future, as far as the writer answers it."""
-
-    def done(self) -> bool: ...
-    def set_result(self, result: Any, /) -> None: ...
-    def set_exception(self, error: Exception, /) -> None: ...
-
-
-class Job:
-    """A unit of work, how large it is, and who waits for its commit."""
-
-    __slots__ = ("future", "size", "work")
-
-    def __init__(self, work: Callable[[Connection], Any], size: int, future: Awaited | None = None) -> None:
-        self.work, self.size, self.future = work, size, future
 
 
 class Writer:
@@ -73,6 +51,8 @@ class Writer:
         reopen: a new connection after an error of the disk.
         ballast: given up when the disk is full.
         copies: made when one is due.
+
+    `queue` has what was accepted, and the account of it.
     """
 
     def __init__(
@@ -93,14 +73,8 @@ class Writer:
         rest: float = REST,
     ) -> None:
         self._name, self._told, self._ended = name, told, ended
-        self._max_items, self._max_bytes = max_items, max_bytes
         self._backoff = Backoff(0.05, 1.0)
-        self._changed = threading.Condition()
-        self._queue: deque[Job] = deque()
-        self._items = self._bytes = 0  # accepted and not yet committed, the group in hand included
-        self._is_awaited = False  # whether somebody waits for what is queued
-        self._waiters: list[asyncio.Future[None]] = []
-        self._closing_at: float | None = None
+        self.queue = JobQueue(max_items, max_bytes)
         self._over: asyncio.Future[None] | None = None
         self._fenced: FencedError | None = None
         self._reserve = ballast or DiskReserve(name, 0)
@@ -109,7 +83,6 @@ class Writer:
             copies.told = self.tell
         self._transactions = Transactions(connection, name, durability, epoch, reopen)
         self._maintenance = Maintenance(self._transactions, tend, rest, self._hold_reserve if ballast else None, copies)
-        self.accepted = self.committed = self.rejected = self.groups = self.lost = 0
         self.last_error: str | None = None
         self.is_failing = False
 
@@ -124,19 +97,12 @@ class Writer:
 
     def offer(self, work: Callable[[Connection], Any], size: int = 0) -> bool:
         """Accept work, or return False while the queue is full. Raises: SparError when closing."""
-        return self._accept(Job(work, size), is_bounded=True)
+        return self.queue.accept(Job(work, size), is_bounded=True)
 
     async def put(self, work: Callable[[Connection], Any], size: int = 0) -> None:
         """Accept work; waits only while the queue is full. Raises: SparError when closing."""
         while not self.offer(work, size):
-            room = self._loop.create_future()
-            with self._changed:
-                if self._is_full():
-                    self._changed.notify()  # no more will gather
-                    self._waiters = [waiter for waiter in self._waiters if not waiter.done()] + [room]
-                else:
-                    room.set_result(None)
-            await room
+            await self.queue.has_room()
 
     async def commit(self, work: Callable[[Connection], R], size: int = 0) -> R:
         """Do the work and return its result once it is as safe as the durability promises.
@@ -154,12 +120,17 @@ class Writer:
 
     def answer(self, future: Awaited, work: Callable[[Connection], Any], size: int = 0) -> None:
         """Do the work as `commit` does, and tell this future what becomes of it. Raises: SparError when closing."""
-        self._accept(Job(work, size, future), is_bounded=False)
+        self.queue.accept(Job(work, size, future), is_bounded=False)
 
     @property
     def pending(self) -> int:
         """Return how much was accepted and is not yet committed."""
-        return self._items
+        return self.queue.items
+
+    @property
+    def lost(self) -> int:
+        """Return how much was accepted and not committed when it ended."""
+        return self.queue.lost
 
     @property
     def is_out_of_room(self) -> bool:
@@ -178,94 +149,47 @@ class Writer:
 
     async def close(self, within: float) -> None:
         """Write what is queued, checkpoint, close; gives up on a disk that will not take it after `within` seconds."""
-        with self._changed:
-            if self._closing_at is None:
-                self._closing_at = time.monotonic() + within
-            self._changed.notify()
+        self.queue.close(within)
         assert self._over is not None
         await is_done(self._over, within + 1.0)
 
     def snapshot(self) -> dict[str, Any]:
-        with self._changed:
-            return {
-                "queued": self._items,
-                "queued_bytes": self._bytes,
-                "accepted": self.accepted,
-                "committed": self.committed,
-                "rejected": self.rejected,
-                "lost": self.lost,
-                "groups": self.groups,
-                "flushes": self._transactions.flushes,
-                "commit_seconds": dict(zip(("count", "sum"), self._transactions.commits, strict=True)),
-                "is_failing": self.is_failing,
-                "is_writable": self.is_writable,
-                "is_fenced": self._fenced is not None,
-                "is_full": self._reserve.is_given_up,
-                "ballast_bytes": self._reserve.held,
-                "wal_is_long": self._maintenance.is_long,
-                "last_error": self.last_error,
-                "checkpoint_error": self._maintenance.last_error,
-            }
-
-    def _is_full(self) -> bool:
-        return self._closing_at is None and (self._items >= self._max_items or self._bytes >= self._max_bytes)
-
-    def _accept(self, job: Job, *, is_bounded: bool) -> bool:
-        with self._changed:
-            if self._closing_at is not None:
-                raise self._fenced or SparError("the memory is closed")
-            if is_bounded and self._is_full():
-                return False
-            self._queue.append(job)
-            self._items += 1
-            self._bytes += job.size
-            self.accepted += 1
-            if job.future is not None and not self._is_awaited:
-                self._is_awaited = True
-                self._changed.notify()
-            elif self._items == 1 or self._items == GROUP:
-                self._changed.notify()
-        return True
+        return {
+            **self.queue.snapshot(),
+            "flushes": self._transactions.flushes,
+            "commit_seconds": dict(zip(("count", "sum"), self._transactions.commits, strict=True)),
+            "is_failing": self.is_failing,
+            "is_writable": self.is_writable,
+            "is_fenced": self._fenced is not None,
+            "is_full": self._reserve.is_given_up,
+            "ballast_bytes": self._reserve.held,
+            "wal_is_long": self._maintenance.is_long,
+            "last_error": self.last_error,
+            "checkpoint_error": self._maintenance.last_error,
+        }
 
     # -- the thread's side -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         group: list[Job] | None = []
         try:
-            while (group := self._next()) is not None:
+            while (group := self.queue.next(self._due_at)) is not None:
                 if group and not self._write(group):
                     break
                 if not group or self._maintenance.is_overdue():
                     self._keep_up()
         except FencedError as error:
             self._undo()
-            self._fenced, self.last_error = error, str(error)
+            self._fenced = self.queue.refusal = error
+            self.last_error = str(error)
             self._in_loop(self._told, Fault("fenced", str(error), "memory", retryable=False))
         finally:
             self._finish(group or [])
 
-    def _next(self) -> list[Job] | None:
-        """Return the next group; empty when it is time for maintenance or a flush; None at the end."""
-        with self._changed:
-            while not self._queue:
-                if self._closing_at is not None:
-                    return None
-                due = min(
-                    (at for at in (self._transactions.flush_at, self._maintenance.due_at()) if at is not None),
-                    default=None,
-                )
-                wait = None if due is None else due - time.monotonic()
-                if wait is not None and wait <= 0:
-                    return []
-                self._changed.wait(wait)
-            if not self._is_awaited and self._items < GROUP and self._closing_at is None:
-                self._changed.wait(LINGER)
-            if len(self._queue) <= GROUP:
-                group = list(self._queue)
-                self._queue.clear()
-                self._is_awaited = False  # else it stays: whoever waits may be among the rest
-                return group
-            return [self._queue.popleft() for _ in range(GROUP)]
+    def _due_at(self) -> float | None:
+        """Return when a flush or maintenance is due, in monotonic seconds; None when neither is."""
+        flush_at, tend_at = self._transactions.flush_at, self._maintenance.due_at()
+        return min((at for at in (flush_at, tend_at) if at is not None), default=None)
 
     def _write(self, group: list[Job]) -> bool:
         """Commit the group, however often it must be tried; False when closing and out of time."""
@@ -288,7 +212,7 @@ class Writer:
                     has_given = True
                     continue
                 self._fail(error)
-                if not self._pause(self._backoff.delay(failures)):
+                if not self.queue.pause(self._backoff.delay(failures)):
                     return False
         self._settle(group, outcomes)
         self._recover()
@@ -312,15 +236,8 @@ class Writer:
                 answers.append((job.future, outcome))
             elif type(outcome) is Rejected:
                 unheard.append(outcome.error)
-        with self._changed:
-            self._items -= len(group)
-            self._bytes -= size
-            self.committed += len(group) - failed
-            self.rejected += len(unheard)
-            self.groups += 1
-            if self._waiters:
-                answers += [(waiter, None) for waiter in self._waiters]
-                self._waiters = []
+        waiters = self.queue.settled(len(group), size, failed=failed, unheard=len(unheard))
+        answers += [(waiter, None) for waiter in waiters]
         if answers:
             self._in_loop(_answer, answers)
         for error in unheard:
@@ -333,7 +250,7 @@ class Writer:
         is_new = not self.is_failing or sentence != self.last_error
         self.is_failing, self.last_error = True, sentence
         if is_new:
-            kept = f"{sentence}; {self._items} accepted items are kept and tried again"
+            kept = f"{sentence}; {self.queue.items} accepted items are kept and tried again"
             self._in_loop(self._told, Fault("io", kept, "memory", detail={"type": type(error).__name__}))
 
     def _recover(self) -> None:
@@ -364,18 +281,6 @@ class Writer:
         detail = {"type": type(error).__name__}
         self._in_loop(self._told, Fault("permanent", self.last_error, "memory", retryable=False, detail=detail))
 
-    def _pause(self, seconds: float) -> bool:
-        """Wait before the next try; False when there is no time for one."""
-        until = time.monotonic() + seconds
-        with self._changed:
-            while (left := until - time.monotonic()) > 0:
-                if self._closing_at is not None:
-                    if time.monotonic() >= self._closing_at:
-                        return False
-                    left = min(left, self._closing_at - time.monotonic())
-                self._changed.wait(max(left, 0.001))
-        return True
-
     def _keep_up(self) -> None:
         flush_at = self._transactions.flush_at
         try:
@@ -403,13 +308,8 @@ class Writer:
             pass
 
     def _finish(self, group: list[Job]) -> None:
-        left = [*group, *self._queue] if self._items else []
-        with self._changed:
-            if self._closing_at is None:
-                self._closing_at = time.monotonic()
-            self._queue.clear()
-            self.lost = self._items
-            waiters, self._waiters = self._waiters, []
+        queued, waiters = self.queue.end()
+        left = [*group, *queued] if self.queue.lost else []
         reason = self._fenced or SparError(f"the memory was closed before it could be written: {self.last_error}")
         answers: list[tuple[Any, Any]] = [(job.future, Rejected(reason)) for job in left if job.future]
         self._in_loop(_answer, [*answers, *((waiter, None) for waiter in waiters)])

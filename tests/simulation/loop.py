@@ -156,10 +156,10 @@ class SteadyWriter:
         writer = self._writer or self._seen[0]  # a memory forgets its file before that is closed
         if writer is None or self._gate is not None:
             return
-        if writer._closing_at is not None:
+        if writer.queue.is_closing:
             self._join(writer)
             return
-        if self._seen == (writer, writer.accepted):
+        if self._seen == (writer, writer.queue.accepted):
             return
         # A second unit after the first has run is in a later group, and a group is answered before the next begins.
         for _ in range(2):
@@ -169,7 +169,7 @@ class SteadyWriter:
         until = time.monotonic() + PATIENCE
         while writer.pending and time.monotonic() < until:
             time.sleep(0)
-        self._seen = (writer, writer.accepted)
+        self._seen = (writer, writer.queue.accepted)
 
     def hold(self) -> None:
         """Let nothing be committed until `go_on`."""
@@ -202,9 +202,7 @@ class SteadyWriter:
             return
         if opened._readers is not None:
             opened._readers.close()
-        with writer._changed:
-            writer._closing_at = time.monotonic() + PATIENCE
-            writer._changed.notify()
+        writer.queue.close(PATIENCE)
         self.go_on()
         self._join(writer)
 

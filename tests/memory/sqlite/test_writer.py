@@ -104,7 +104,7 @@ async def test_what_has_queued_goes_to_disk_in_one_group_and_in_order(house: Hou
     answer = await house.writer.commit(lambda connection: connection.execute("SELECT count(*) FROM piece").get)
 
     assert answer == 20
-    assert house.writer.groups <= 3
+    assert house.writer.queue.groups <= 3
     assert house.writer.pending == 0
 
 
@@ -160,7 +160,7 @@ async def test_work_that_fails_by_itself_is_set_aside_alone_and_told(house: Hous
         await waiting
     await until(lambda: bool(house.told))
     assert house.count() == 3
-    assert house.writer.rejected == 1
+    assert house.writer.queue.rejected == 1
     assert [fault.kind for fault in house.told if fault] == ["permanent"]
     assert "UNIQUE constraint failed" in str(house.writer.last_error)
 
@@ -449,4 +449,4 @@ async def test_work_that_nobody_waits_for_gathers_into_few_transactions(house: H
         await asyncio.sleep(0)
 
     await until(lambda: house.writer.pending == 0)
-    assert house.writer.groups <= 10
+    assert house.writer.queue.groups <= 10
