@@ -1,4 +1,4 @@
-"""Port to the agent as its parts ask it to change its state."""
+"""Port to the agent for parts that ask it to change its state."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from spar.types import Phase
 
 
 class AgentControl(Protocol):
-    """The states of an agent, for the parts that see a reason for another one. All but a restart return at once."""
+    """State changes of an agent, for parts that see a reason for one. All but `restart_module` return at once."""
 
     def request_pause(self) -> None:
-        """Ask for a pause at the end of the cycles in hand."""
+        """Request a pause at the end of the current cycles."""
 
     def request_stop(self) -> object:
-        """Ask for a stop."""
+        """Request a stop."""
 
     def resume_renewed(self) -> None:
-        """Go on: the budget that the agent was paused for is renewed."""
+        """Continue: the budget that caused the pause is renewed."""
 
     def fail(self, why: str) -> None:
-        """Give up: nothing turns any more until somebody starts or stops the agent."""
+        """Set the state to failed: no cycle runs until somebody starts or stops the agent."""
 
     async def restart_module(self, phase: Phase) -> None:
-        """Put a new module in the place of one that fails, or open it again."""
+        """Replace a failing module with a new one, or open it again."""

@@ -1,7 +1,8 @@
-"""The port of an agent's budgets: what is limited, what is reserved, and what a refusal says.
+"""Port of an agent's budgets: limits, reservations, and refusals.
 
-A call of a tool is reserved without a wait (`admit`, `demand`, `insist`); a request to a model reserves the most that
-it can cost (`reserve`) and is settled when the cost is known. Money is counted in millionths of the currency's unit.
+A call of a tool is reserved without waiting (`admit`, `demand`, `insist`). A request to a model first reserves the most
+that it can cost (`reserve`) and is settled when the cost is known. Money is counted in millionths of the currency's
+unit.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ C = TypeVar("C")
 Window = Literal["cycle", "hour", "day", "month"]
 Quantity = Literal["calls", "effects", "requests", "tokens", "money"]
 Measure = Literal["slow", "degrade", "ask", "pause"]
-#: The most that may be used, by window and quantity. What is not named here has no limit and is not counted.
+#: Most that may be used, by window and quantity. A pair that is missing has no limit and is not counted.
 Limits = Mapping[tuple[Window, Quantity], int]
 
 QUANTITIES: Final[tuple[Quantity, ...]] = ("calls", "effects", "requests", "tokens", "money")
 WINDOWS: Final[tuple[Window, ...]] = ("cycle", "hour", "day", "month")
-#: The largest amount, of a limit as of a use: sums of them stay far below what a database's integer holds.
+#: Largest amount of a limit or a use: sums of them stay far below the largest integer of a database.
 MOST: Final = 10**15
 NOTHING: Final[Mapping[Quantity, int]] = dict.fromkeys(QUANTITIES, 0)
-#: The measures of an agent that has used up no budget; one for all.
+#: Measures of an agent that has used up no budget; shared by all agents.
 NO_MEASURES: Final[Mapping[Measure, str]] = {}
 
 
 class BudgetRefusal(Struct, frozen=True):
-    """A budget that is too small: `asked` (None: nobody knows how much) was more than is left until `ends_at`."""
+    """Refusal because of a budget: `asked` (None: an unknown amount) is more than is left until `ends_at`."""
 
     budget: str
     used: int
@@ -43,7 +44,7 @@ class BudgetRefusal(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The budget, how far it is used, and when there is more."""
+        """Return a sentence with the budget, its use, and when more becomes available."""
         shown = micro if self.budget.endswith(".money") else str
         until = f"{self.ends_at:%Y-%m-%d %H:%M} UTC" if self.ends_at is not None else "the next cycle"
         asked = "an amount that nobody knows" if self.asked is None else f"{shown(self.asked)} more"
@@ -53,7 +54,7 @@ class BudgetRefusal(Struct, frozen=True):
 
 
 def in_micro(amount: Decimal | int) -> int:
-    """Return money in millionths of its unit; other amounts are returned as they are."""
+    """Return money in millionths of its unit; other amounts stay as they are."""
     return int(amount * 1_000_000) if isinstance(amount, Decimal) else amount
 
 
@@ -64,7 +65,8 @@ def micro(amount: int) -> str:
 
 
 class BudgetError(TransientError):
-    """There is not enough left of a budget: `refusal` says of which, `retry_after` when there is more (seconds)."""
+    """Error of a use that exceeds a budget: `refusal` names the budget, `retry_after` the seconds until more is
+    available."""
 
     def __init__(self, refusal: BudgetRefusal, retry_after: float | None) -> None:
         super().__init__(refusal.sentence, retry_after=retry_after)
@@ -72,14 +74,14 @@ class BudgetError(TransientError):
 
 
 class CallReservation(Protocol):
-    """The reservation of one call of a tool."""
+    """Reservation of one call of a tool."""
 
     @property
     def is_effect(self) -> bool: ...
 
 
 class RequestReservation(Protocol):
-    """The reservation of one request, settled once: by `settle`, by `cancel`, or in full by leaving its block."""
+    """Reservation of one request, settled once: by `settle`, by `cancel`, or in full at the end of its `with` block."""
 
     def settle(self, used: Mapping[Quantity, int | None] | None = None) -> None: ...
     def cancel(self) -> None: ...
@@ -88,7 +90,7 @@ class RequestReservation(Protocol):
 
 
 class CallBudgets(Protocol[C]):
-    """The budgets for calls of tools; `spar.budgets.budgets.Budgets` documents each method."""
+    """Budgets for calls of tools; `spar.budgets.budgets.Budgets` documents each method."""
 
     limits_calls: bool
     limits_effects: bool
@@ -101,7 +103,7 @@ class CallBudgets(Protocol[C]):
 
 
 class RequestBudgets(Protocol):
-    """The budgets for requests to models."""
+    """Budgets for requests to models."""
 
     async def reserve(
         self, amounts: Mapping[Quantity, int | None], *, cycle_id: str = "", what: str = ""

@@ -1,13 +1,13 @@
-"""The port of a channel: the way between the agent and people on some other service, such as mail or a chat.
+"""Port of a channel: the connection between the agent and people on another service, such as mail or a chat.
 
-A channel takes in what people write and sends what they are told; who they are, what a message sets going and what is
-told of it is decided by the agent. `receive` runs for as long as the channel is open; each message is handed over by
-`await context.accept(...)` and acknowledged to the other side only after that has returned: then it is on disk. A
-message whose acceptance raised is not acknowledged, and offered again by the other side or by the channel.
+A channel receives people's messages and sends the agent's. The agent decides who these people are, what a message
+starts and what they are told. `receive` runs while the channel is open; it passes each message to `await
+context.accept(...)` and acknowledges it to the other side only after this has returned, because the message is on disk
+then. A message whose acceptance raised is not acknowledged; the other side or the channel offers it again.
 
-What is to be sent waits on disk until `send` has returned. One that raises is called again for the same message, with
-the same `id`, after a back-off: a channel whose other side knows such ids passes it on, so that nobody reads a message
-twice. `PermanentError` says that this message can never be sent.
+A message to send waits on disk until `send` has returned. After an exception, `send` is called again for the same
+message, with the same `id`, after a back-off. A channel whose other side knows such ids passes the id on, so that
+nobody reads a message twice. `PermanentError` says that this message can never be sent.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from spar.errors import ContractError
 from spar.ports.optional import offers
 from spar.protocols import Home, ModuleRows
 
-#: Characters of an id, of an address, and of a message that is received.
+#: Most characters of an id, of an address, and of a received message.
 LONGEST_ID, LONGEST_ADDRESS, LONGEST_TEXT = 1_000, 320, 1_000_000
 
 
 class ChannelLimits(Struct, frozen=True):
-    """The limits of a channel.
+    """Limits of a channel.
 
-    `text` is the most characters of one message: a longer one is sent in several. `can_edit` says that what was sent
-    can be changed, so that people see an answer grow, an edit each `edit_every` seconds at most. `typing_every` is how
-    often the sign that the agent is writing has to be repeated (0: there is none). `every` is the least number of
-    seconds between two messages.
+    `text` is the most characters of one message: a longer text is sent in several. `can_edit` says that sent messages
+    can be changed, so that people see an answer grow; `edit_every` is the least number of seconds between two edits.
+    `typing_every` is after how many seconds the sign that the agent is writing must be repeated (0: there is none).
+    `every` is the least number of seconds between two messages.
     """
 
     text: int = 4_000
@@ -43,13 +43,14 @@ class ChannelLimits(Struct, frozen=True):
 
 
 class Incoming(Struct, frozen=True):
-    """A message that a channel has received.
+    """Message that a channel has received.
 
-    `id` is the other side's own for it: the same one again is the same message. `address` is where answers go, `sender`
-    who wrote it ("": the address); `is_verified` says whether the channel knows that it was the sender. `session` names
-    the conversation ("": one for each address). `reply` is given back with each answer, JSON-able and small (a
-    message's subject and references, say); `attributes` stand in the perception. With a `refusal` the message is not
-    heard, because the channel cannot take it in (it is too large, say): its sender, if it is let in, is told this text.
+    `id` is the other side's own id: the same id means the same message. `address` is where answers go, `sender` is the
+    author ("": the address); `is_verified` says whether the channel has verified the sender. `session` names the
+    conversation ("": one for each address). `reply` is returned with each answer, JSON-able and small (for example a
+    message's subject and references); `attributes` become those of the perception. A message with a `refusal` is not
+    heard, because the channel cannot accept it (for example because it is too large): its sender, if allowed, gets this
+    text.
     """
 
     id: str
@@ -64,10 +65,10 @@ class Incoming(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """Answer to a message that was handed over; in each case it can be acknowledged.
+    """Result of accepting a message; in each case it can be acknowledged.
 
-    `accepted`: it is on disk, as the run `run_id`; `known`: it was accepted before; `refused`: it is not heard, and not
-    kept, `reason` says why.
+    `accepted`: it is on disk, as the run `run_id`; `known`: it was accepted before; `refused`: it is neither heard nor
+    stored, for the `reason`.
     """
 
     status: Literal["accepted", "known", "refused"]
@@ -76,9 +77,12 @@ class Accepted(Struct, frozen=True):
 
 
 class Outgoing(Struct, frozen=True):
-    """A message that people are to be told. `kind` is `answer` of a run, `note` for what is said besides, `draft` for
-    an answer that grows. `reply` is that of the message that is answered, {} where none is. `part` counts from 1 where
-    a text is sent in `parts`; each part has an `id` of its own, the same at each attempt."""
+    """Message for people.
+
+    `kind` is `answer` of a run, `note` for other texts, `draft` for an answer that grows. `reply` is that of the
+    message that is answered, {} if there is none. `part` counts from 1 if a text is sent in several `parts`; each part
+    has its own `id`, the same at each attempt.
+    """
 
     id: str
     address: str
@@ -94,11 +98,11 @@ class Outgoing(Struct, frozen=True):
 class ChannelContext(Struct, frozen=True):
     """Context in which a channel receives.
 
-    `accept(message)` hands a message over and returns once it is on disk; it raises InboxFullError, NoRoomError,
-    NotReadyError or LifecycleError while nothing can be taken, and ValueError for what can never be. `ready()` says
-    that receiving works: until then the channel counts as opening. `rows` are small durable rows of the channel's own.
-    `hears(sender)` says whether a sender is let in now: of one that is not nothing has to be fetched or saved. The
-    message is handed over all the same, so that it is counted, and its sender answered.
+    `accept(message)` returns once the message is on disk; it raises InboxFullError, NoRoomError, NotReadyError or
+    LifecycleError while nothing can be accepted, and ValueError for a message that never can be. `ready()` reports that
+    receiving works: until then the channel counts as opening. `rows` are small durable rows of the channel.
+    `hears(sender)` says whether a sender is allowed now; for others nothing must be fetched or stored. Their messages
+    are passed to `accept` all the same, so that they are counted and answered.
     """
 
     name: str
@@ -112,50 +116,51 @@ class ChannelContext(Struct, frozen=True):
 
 @runtime_checkable
 class Channel(Protocol):
-    """A channel. All its methods but `limits` are async, and end when they are cancelled."""
+    """Channel. All its methods are async, except `limits`, and end when they are cancelled."""
 
     @property
     def limits(self) -> ChannelLimits:
-        """The limits of the channel."""
+        """Return the limits of the channel."""
         ...
 
     async def receive(self, context: ChannelContext) -> None:
-        """Take messages in until cancelled; to return or to raise is a failure, after which it is called again."""
+        """Receive messages until cancelled. A return or an exception is a failure, after which it is called again."""
         ...
 
     async def send(self, message: Outgoing) -> str:
-        """Send a message; return a reference by which it can be edited ("" where it cannot).
+        """Send a message; return a reference for editing it ("" if it cannot be edited).
 
-        Raises: PermanentError for one that can never be sent; anything else is tried again.
+        Raises: PermanentError for a message that can never be sent; any other error leads to another attempt.
         """
         ...
 
     async def edit(self, reference: str, message: Outgoing) -> None:
-        """Put another text in the place of one that was sent. Called only where `limits.can_edit`.
+        """Replace the text of a sent message. Called only if `limits.can_edit`.
 
-        Raises: PermanentError where it cannot be changed any more; it is then sent anew.
+        Raises: PermanentError if it cannot be changed any more; it is then sent as a new message.
         """
         ...
 
     async def typing(self, address: str) -> None:
-        """Show that the agent is writing. Called only where `limits.typing_every` is more than 0."""
+        """Show that the agent is writing. Called only if `limits.typing_every` is more than 0."""
         ...
 
 
-#: What an object needs to be a channel.
+#: Methods that an object needs to be a channel.
 METHODS = ("receive", "send", "edit", "typing")
 
 
 class ChannelSpec(Struct, frozen=True):
-    """One configured channel and how it is kept; all but the count in seconds.
+    """Configured channel and its settings; all but the count are in seconds.
 
-    `timeout` is for sending, editing and typing; after `max_failures` `within` so long a part of it that fails
-    (receiving, sending) is quarantined and tried again `probe_after`. `session` names the conversation of all its
-    messages ("": one for each address), `mode` what becomes of a message in a busy one. `stream` says whether an answer
-    is shown as it grows, where the channel can edit; what cannot be sent `give_up_after` is put aside. `reasoning` asks
-    for the model's thoughts before the answer, where `runs.reasoning` is "reply".
+    `timeout` is for sending, editing and typing. After `max_failures` failures `within` so many seconds, the failing
+    half (receiving or sending) is quarantined and tried again after `probe_after`. `session` names the conversation of
+    all its messages ("": one for each address), `mode` is the queue mode of a message in a busy conversation. `stream`
+    says whether an answer is shown while it grows, if the channel can edit. A message that cannot be sent within
+    `give_up_after` is put aside. `reasoning` asks for the model's reasoning before the answer, if `runs.reasoning` is
+    "reply".
 
-    Raises: ContractError when the name is no text or the channel is none.
+    Raises: ContractError when the name is not text or the channel is not a channel.
     """
 
     name: str

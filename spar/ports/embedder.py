@@ -1,7 +1,7 @@
-"""The port of an embedder: texts as vectors, near each other where the texts mean nearly the same.
+"""Port of an embedder: a model that turns texts into vectors, near each other if the texts mean nearly the same.
 
-It knows no memory and no intents. Whoever keeps vectors keeps the `fingerprint` beside them, as those of two models
-cannot be compared. `embed` blocks for milliseconds a text: call it in a thread. It downloads nothing.
+It knows neither memory nor intents. A caller that stores vectors stores the `fingerprint` with them, because vectors of
+two models cannot be compared. `embed` blocks for milliseconds a text: call it in a thread. It downloads nothing.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Embedder(Protocol):
-    """A model that embeds texts; safe from any thread."""
+    """Model that embeds texts; safe from any thread."""
 
     @property
     def dimension(self) -> int:
-        """Return how many numbers a vector has."""
+        """Return the number of elements of a vector."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Return the digest of the model: vectors of another one are not comparable."""
+        """Return the digest of the model: vectors of another model are not comparable."""
         ...
 
     def embed(self, texts: Sequence[str], /) -> Sequence[array[float]]:
-        """Return a vector of unit length for each text, as 32-bit floats. Raises: SparError when the model cannot be
-        loaded."""
+        """Return a vector of unit length for each text, as 32-bit floats.
+
+        Raises: SparError when the model cannot be loaded.
+        """
         ...

@@ -1,6 +1,6 @@
-"""Port of a notifier of alerts: the notice that it is given, and its terms.
+"""Port of a notifier of alerts: the notice that it delivers, and its settings.
 
-Any `spar.protocols.Notifier` will do; one that also has `deliver` is given the notice whole.
+Any `spar.protocols.Notifier` is enough; one with `deliver` gets the whole notice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-#: The kinds of alerts.
+#: Kinds of alerts.
 AlertKind = Literal[
     "stuck", "slow", "failing", "stalled", "blocked", "memory", "disk", "budget", "provider", "prompt", "sensor",
     "channel", "approval",
@@ -18,8 +18,11 @@ AlertKind = Literal[
 
 
 class Notice(Struct, frozen=True):
-    """Message to people about an alert. `id` stays the same at each attempt, also after a restart; `alert_id` is the
-    same for what belongs to one episode. A `digest` is one for several that waited for the end of quiet hours."""
+    """Message to people about an alert.
+
+    `id` stays the same at each attempt, also after a restart; `alert_id` is the same for all notices of one episode. A
+    `digest` stands for several notices that waited for the end of quiet hours.
+    """
 
     id: str
     kind: str
@@ -35,49 +38,54 @@ class Notice(Struct, frozen=True):
 
 @runtime_checkable
 class DeliversNotices(Protocol):
-    """A notifier that is given a notice whole."""
+    """Notifier that gets the whole notice."""
 
     async def deliver(self, notice: Notice) -> None:
-        """Tell it; raises when it cannot have arrived. A notice that comes again has the same id."""
+        """Deliver the notice; raise when it cannot have arrived. A repeated notice has the same id."""
 
 
 class QuietHours(Struct, frozen=True):
-    """Hours of each day, in the machine's own zone, in which only what is critical is told; `begin` may be after `end`,
-    which is then on the next day."""
+    """Hours of each day, in the machine's own time zone, in which only critical alerts are sent.
+
+    `begin` may be after `end`, which is then on the next day.
+    """
 
     begin: time
     end: time
 
     @classmethod
     def parse(cls, text: str) -> QuietHours:
-        """Read `22:00-07:00`. Raises: ValueError with a sentence."""
+        """Return the hours that a text such as `22:00-07:00` states. Raises: ValueError with a sentence."""
         begin, dash, end = text.partition("-")
         try:
-            found = cls(time.fromisoformat(begin.strip()), time.fromisoformat(end.strip()))
+            hours = cls(time.fromisoformat(begin.strip()), time.fromisoformat(end.strip()))
         except ValueError:
             dash = ""
-        if not dash or found.begin == found.end or found.begin.tzinfo or found.end.tzinfo:
+        if not dash or hours.begin == hours.end or hours.begin.tzinfo or hours.end.tzinfo:
             raise ValueError('must be two different times of day, such as "22:00-07:00"')
-        return found
+        return hours
 
     def covers(self, at: datetime) -> bool:
-        """Return whether a time lies in them."""
+        """Return whether a time lies in these hours."""
         now = at.astimezone().time()
         if self.begin < self.end:
             return self.begin <= now < self.end
         return now >= self.begin or now < self.end
 
     def end_after(self, at: datetime) -> datetime:
-        """Return when they end next after a time."""
+        """Return the first end of these hours after a time."""
         local = at.astimezone().replace(tzinfo=None)
         end = datetime.combine(local, self.end)
         return (end if end > local else end + timedelta(days=1)).astimezone(at.tzinfo)
 
 
 class NotifierSpec(Struct, frozen=True):
-    """A notifier and its terms: which kinds of alerts it is told of (none: all), from which severity on, after how many
-    seconds again (0: once), seconds for one attempt, and until a notice is given up; `quiet`: when it is told only of
-    what is critical."""
+    """Notifier and its settings.
+
+    `kinds` are the kinds of alerts that it gets (none: all), `min_severity` the least severity. `repeat` is after how
+    many seconds an alert is sent again (0: only once), `timeout` the seconds of one attempt, `give_up_after` the
+    seconds after which a notice is given up. In `quiet` hours it gets only critical alerts.
+    """
 
     name: str
     notifier: Any
@@ -89,5 +97,5 @@ class NotifierSpec(Struct, frozen=True):
     quiet: QuietHours | None = None
 
     def wants(self, kind: str, severity: str) -> bool:
-        """Return whether it is told of such an alert."""
+        """Return whether it gets alerts of this kind and severity."""
         return (not self.kinds or kind in self.kinds) and (severity == "critical" or self.min_severity == "warning")

@@ -1,7 +1,7 @@
-"""The port to programs: runs one in the sandbox that this machine offers, with its whole process tree bounded in time.
+"""Port to programs: runs a program in the sandbox of this machine, and limits the time of its whole process tree.
 
-Who starts programs is a part by itself (an entry point of the group `spar.programs`). A part that needs one has a
-constructor parameter that is annotated `Programs`: it is given, and is no option.
+A separate part (an entry point of the group `spar.programs`) starts programs. A part that needs it has a constructor
+parameter annotated `Programs`: the service fills it in, and it is not an option.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from msgspec import Struct, field
 
 
 class ProgramTerms(Struct, frozen=True):
-    """Terms of a program: its words, its seconds, bytes kept of each stream, the names of variables of the service that
-    it is given and further ones with their values, what it may read beside the workspace, whether it has a network, and
-    the least level of its sandbox; `is_confined` False asks for none."""
+    """Terms of a program.
+
+    `argv` are its words, `timeout` its seconds, `max_output` the most bytes of each stream. `env` names variables of
+    the service that it gets, `variables` are further ones with their values. `readable` are paths that it may read
+    besides the workspace, `network` gives it a network, `least_level` is the least level of its sandbox; `is_confined`
+    False asks for no sandbox.
+    """
 
     argv: tuple[str, ...]
     timeout: float = 20.0
@@ -29,9 +33,10 @@ class ProgramTerms(Struct, frozen=True):
 
 
 class ProgramEnd(Struct, frozen=True):
-    """The end of a program; `omitted` counts bytes left out of its streams, `sandbox` is the level it ran at.
+    """Result of a program; `omitted` counts bytes left out of its streams, `sandbox` is the level of its sandbox.
 
-    `exit` or `signal` is set, or neither when it could not be told. With `timed_out` it was ended, with all it started.
+    `exit` or `signal` is set, or neither if it is unknown. With `timed_out` it was ended with all processes that it
+    started.
     """
 
     exit: int | None
@@ -45,14 +50,15 @@ class ProgramEnd(Struct, frozen=True):
 
 @runtime_checkable
 class Programs(Protocol):
-    """Runs programs."""
+    """Runner of programs."""
 
     def refuse(self, readable: Sequence[str], /) -> None:
-        """Refuse to have programs read what the service lives by. Raises: ConfigError."""
+        """Refuse paths that the service itself depends on and that programs must not read. Raises: ConfigError."""
         ...
 
     async def run(self, terms: ProgramTerms, /) -> ProgramEnd:
-        """Run a program to its end, in the workspace. Cancelled, its whole tree is gone when this returns.
+        """Run a program to its end, in the workspace. After a cancellation, its whole process tree is gone when this
+        returns.
 
         Raises: PermanentError or TransientError when it cannot be started.
         """

@@ -1,4 +1,4 @@
-"""Small rows in any store, and those of a module: state that grows, a row for each thing."""
+"""Small rows in any store, and those of one module: state that grows, with one row for each item."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from spar.records.journal import RowChange
 
 
 class OneValueRows:
-    """Rows in a store that keeps values only: all of an owner are one value. Implements `spar.protocols.Rows`."""
+    """Rows in a store without rows: all rows of an owner are one value. Implements `spar.protocols.Rows`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def rows(self, owner: str) -> Mapping[str, Any]:
-        """The values of all rows of an owner, by key. Raises: what the store raises."""
+        """Return the values of all rows of an owner, by key. Raises: what the store raises."""
         return dict(await self._store.load(owner) or {})
 
     async def change(self, changes: Iterable[RowChange]) -> None:
-        """Write the rows with these changes. Raises: what the store raises."""
+        """Write these changes. Raises: what the store raises."""
         for owner, of_owner in groupby(changes, attrgetter("owner")):
             await self._store.save(owner, changed(dict(await self.rows(owner)), of_owner))
 
 
 class OwnRows:
-    """The rows of one module. Implements `spar.protocols.ModuleRows`.
+    """Rows of one module. Implements `spar.protocols.ModuleRows`.
 
-    Args: owner: whose the rows are; rows: where they are kept; journal: the journal that is open now, or None where
-    none is kept; later: carries out the writing to a store without a journal.
+    Args: owner: the name of the module; rows: the rows of the store; journal: returns the open journal, None if there
+        is none; later: runs a write to a store without a journal.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class OwnRows:
         self._owner, self._rows, self._journal, self._later = owner, rows, journal, later
 
     def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-        """Write a row, with what the cycle does."""
+        """Write a row, in the transaction of the cycle."""
         self._change(RowChange(self._owner, key, value), cycle_id)
 
     def drop(self, key: str, *, cycle_id: str = "") -> None:
-        """Delete a row, with what the cycle does."""
+        """Delete a row, in the transaction of the cycle."""
         self._change(RowChange(self._owner, key, is_dropped=True), cycle_id)
 
     async def list(self) -> Mapping[str, Any]:
-        """All rows by key. Raises: what the store raises."""
+        """Return all rows by key. Raises: what the store raises."""
         return await self._rows.rows(self._owner)
 
     def _change(self, change: RowChange, cycle_id: str) -> None:
@@ -63,12 +63,12 @@ class OwnRows:
 
 
 def rows_of(store: Any) -> Rows | None:
-    """Return the rows of a store; None without one."""
+    """Return the rows of a store; None without a store."""
     return store if store is None or isinstance(store, Rows) else OneValueRows(store)
 
 
 def changed(rows: dict[str, Any], changes: Iterable[RowChange]) -> dict[str, Any]:
-    """The rows after these changes, which are made in place."""
+    """Apply the changes to `rows` in place and return them."""
     for change in changes:
         if change.is_dropped:
             rows.pop(change.key, None)

@@ -1,7 +1,7 @@
-"""The port of a webhook: what others post to the service over HTTP, and how that becomes perceptions.
+"""Port of a webhook: what others post to the service over HTTP, and how it becomes perceptions.
 
-The route is the core's: it bounds the body and the number of requests at once, answers, and says nothing of what goes
-on inside. Who may post, and what a body means, is the receiver's, which knows no HTTP server. `admit` and `read` are
+The core has the route: it bounds the body and the number of simultaneous requests, answers, and reveals nothing about
+the inside. The receiver, which knows no HTTP server, decides who may post and what a body means. `admit` and `read` are
 called in a thread of the server, `take` in the event loop of the agent.
 """
 
@@ -16,16 +16,16 @@ from spar.types import Perception
 
 
 class WebhookRequest(Struct, frozen=True):
-    """A request to a webhook. Names of headers are lower case."""
+    """Request to a webhook. Names of headers are lower case."""
 
     headers: Mapping[str, str]
     body: bytes
 
 
 class WebhookRefusal(Exception):
-    """An answer to a request that is not taken.
+    """Answer to a request that is refused.
 
-    Args: status: of HTTP; detail: a sentence that a stranger may read; outcome: how it is counted, one word.
+    Args: status: HTTP status; detail: a sentence that a stranger may read; outcome: one word under which it is counted.
     """
 
     def __init__(self, status: int, detail: str, outcome: str) -> None:
@@ -34,7 +34,7 @@ class WebhookRefusal(Exception):
 
 
 class Taken(Struct, frozen=True):
-    """Numbers of a request that was taken: perceptions that are new, and those that had been accepted before."""
+    """Numbers of an accepted request: new perceptions, and those that had been accepted before."""
 
     accepted: int = 0
     known: int = 0
@@ -42,45 +42,48 @@ class Taken(Struct, frozen=True):
 
 @runtime_checkable
 class Webhook(Protocol):
-    """A sensor that is posted to."""
+    """Sensor that others post to."""
 
     @property
     def has_secret(self) -> bool:
-        """Return whether a sender must prove who it is."""
+        """Return whether a sender must prove its identity."""
         ...
 
     @property
     def max_bytes(self) -> int:
-        """Return how many bytes a body may have."""
+        """Return the most bytes that a body may have."""
         ...
 
     def admit(self, headers: Mapping[str, str], /) -> None:
-        """Judge a request by its head, before its body is read. Raises: WebhookRefusal."""
+        """Check a request by its headers, before its body is read. Raises: WebhookRefusal."""
 
     def read(self, request: WebhookRequest, /) -> Sequence[Perception]:
-        """Return what a request says. Raises: WebhookRefusal for one that is not signed or makes no sense."""
+        """Return the perceptions of a request. Raises: WebhookRefusal for one that is not signed or makes no sense."""
         ...
 
     async def take(self, perceptions: Sequence[Perception], /) -> Taken:
-        """Accept them durably. Raises: what `SensorContext.accept` raises; what was accepted until then stays so."""
+        """Accept perceptions durably.
+
+        Raises: what `SensorContext.accept` raises; perceptions accepted before the error stay accepted.
+        """
         ...
 
     def count(self, outcome: str, /) -> None:
-        """Count how a request ended."""
+        """Count the outcome of a request."""
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Return how many requests ended how."""
+        """Return the number of requests by outcome."""
         ...
 
 
 @runtime_checkable
 class HasWebhooks(Protocol):
-    """A sense module whose sensors are posted to."""
+    """Sense module with sensors that others post to."""
 
     def webhook(self, name: str, /) -> Webhook | None:
-        """Return the sensor of this name that is posted to, None if there is none. From any thread.
+        """Return the webhook sensor of this name, None if there is none. From any thread.
 
-        Raises: NotReadyError while it is not open.
+        Raises: NotReadyError while the module is not open.
         """
         ...

@@ -12,40 +12,40 @@ from spar.types import ActionResult, Feedback, Reflection
 
 @runtime_checkable
 class HearsFeedback(Protocol):
-    """A reflector that understands later words on what was done."""
+    """Reflector that understands later feedback on actions."""
 
     async def hear_feedback(self, words: Sequence[Feedback], context: Context) -> Reflection:
-        """Return what follows from words on runs and cycles that have ended, the words themselves included."""
+        """Return the reflection on feedback about runs and cycles that have ended; it includes the feedback itself."""
         ...
 
 
 @runtime_checkable
 class Abandonable(Protocol):
-    """An actor that holds calls back for later cycles."""
+    """Actor that holds calls back for later cycles."""
 
     async def abandon(self, run_id: str) -> None:
-        """Forget what of this run is still to come: somebody ended it."""
+        """Drop the held calls of this run: somebody ended it."""
 
 
 @runtime_checkable
 class HoldsCalls(Abandonable, Protocol):
-    """An actor that keeps what it holds back beyond the end of its process."""
+    """Actor that keeps held calls beyond the end of its process."""
 
     def waiting_runs(self) -> Collection[str]:
-        """Return the ids of the runs that calls are held back of."""
+        """Return the ids of the runs with held calls."""
 
 
 @runtime_checkable
 class EndsConversations(Protocol):
-    """An actor that holds calls back also beyond the end of their run."""
+    """Actor that holds calls back also beyond the end of their run."""
 
     async def end_conversation(self, session: str) -> None:
-        """Forget what of this session's runs is still to come: the conversation is over."""
+        """Drop the held calls of this session's runs: the conversation is over."""
 
 
 @runtime_checkable
 class StatesJournal(Protocol):
-    """An actor that writes its calls down in `Host.journal` itself, while `keeps_journal` is true."""
+    """Actor that records its calls in `Host.journal` itself while `keeps_journal` is true."""
 
     @property
     def keeps_journal(self) -> bool: ...
@@ -53,7 +53,7 @@ class StatesJournal(Protocol):
 
 @runtime_checkable
 class StatesEffect(Protocol):
-    """An actor that states by `effect` whether its actions may be repeated; one that does not is taken for "once"."""
+    """Actor that states by `effect` whether its actions may be repeated; the default is "once"."""
 
     @property
     def effect(self) -> str: ...
@@ -61,24 +61,24 @@ class StatesEffect(Protocol):
 
 @runtime_checkable
 class TellsInterrupted(Protocol):
-    """An actor that knows what became of an action that was cut off."""
+    """Actor that knows the results of an action that was cut off."""
 
     def interrupted(self, action_id: str, /) -> ActionResult | None:
-        """Return the ends of its calls as far as they are known, once; None for an action that is not known."""
+        """Return the known results of the action's calls, once; None for an unknown action."""
         ...
 
 
 @runtime_checkable
 class TakesOver(Protocol):
-    """An actor that follows another one side by side."""
+    """Actor that replaces another one while both are open."""
 
     async def take_over(self) -> None:
-        """Take up what the former one has left on disk; called again for each session that changes over."""
+        """Continue what the former actor left on disk; called again for each session that changes over."""
 
 
 @runtime_checkable
 class HasTools(Protocol):
-    """An actor that says what it can call: `tools`, objects with `name` and `schema` by name."""
+    """Actor that states what it can call: `tools`, objects with `name` and `schema`, by name."""
 
     @property
     def tools(self) -> Mapping[str, Any]: ...
@@ -86,8 +86,7 @@ class HasTools(Protocol):
 
 @runtime_checkable
 class HasApprovals(Protocol):
-    """An actor that asks people: `approvals` is where they answer (`spar.records.approvals.Approver`), None for
-    nowhere."""
+    """Actor that asks people: `approvals` is where they answer (`spar.records.approvals.Approver`), or None."""
 
     @property
     def approvals(self) -> Any: ...
@@ -95,7 +94,7 @@ class HasApprovals(Protocol):
 
 @runtime_checkable
 class ListsAtOnce(Protocol):
-    """Approvals that can be listed without being awaited."""
+    """Approvals that can be listed without awaiting."""
 
     def rows(self, status: str | None = "pending") -> list[Approval]:
         """Return the approvals of a status, the newest first; None: of any status."""
@@ -104,30 +103,30 @@ class ListsAtOnce(Protocol):
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """A part that offers tools rather than being one; they may change while it is open."""
+    """Part that offers tools and is not one itself; its tools may change while it is open."""
 
     def tools(self) -> Sequence[Any]:
-        """Return the tools that it has now."""
+        """Return the present tools."""
         ...
 
 
 @runtime_checkable
 class AcceptsTools(Protocol):
-    """A source whose tools people accept by name before they can be called."""
+    """Source of tools that people must accept by name before they can be called."""
 
     name: str
 
     def accept(self, names: Sequence[str] = (), /) -> dict[str, str]:
-        """Accept these, all that wait when none is named; return each with what was accepted of it.
+        """Accept these tools, or all that wait if none is named; return for each what was accepted.
 
-        Raises: LookupError for a tool that does not wait; SparError when that cannot be kept.
+        Raises: LookupError for a tool that does not wait; SparError when the acceptance cannot be stored.
         """
         ...
 
 
 @runtime_checkable
 class HasTerms(Protocol):
-    """A tool as an actor holds it, with the terms of its calls."""
+    """Tool in the form in which an actor holds it, with the terms of its calls."""
 
     @property
     def terms(self) -> Any: ...
@@ -135,7 +134,7 @@ class HasTerms(Protocol):
 
 @runtime_checkable
 class BringsUntrusted(Protocol):
-    """Terms that say by `brings_untrusted` whether what a call returns comes from outside."""
+    """Terms that state by `brings_untrusted` whether the result of a call comes from outside."""
 
     @property
     def brings_untrusted(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""The question whether a part has a port, and the optional ports of any part."""
+"""Test whether a part has a port, and the optional ports of any part."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ P = TypeVar("P")
 
 
 def offers(part: object, port: Callable[..., P]) -> TypeGuard[P]:
-    """Return whether a part has all members of a port, its methods callable.
+    """Return whether a part has all members of a port, with callable methods.
 
-    Unlike `isinstance` it costs a few lookups, on any release of Python, and sees what a part passes on by
-    `__getattr__`. What only exists (a property, an annotated attribute) may be None.
+    Unlike `isinstance`, it costs a few lookups on any release of Python, and sees members that a part forwards by
+    `__getattr__`. A member that is not a method (a property, an annotated attribute) may be None.
 
-    Args:
-        port: a Protocol of this folder, of `spar.protocols` or of `spar.ports.store`.
-    Raises: what a property of the part raises, but for AttributeError.
+    Args: port: a Protocol of this folder, of `spar.protocols` or of `spar.ports.store`.
+    Raises: what a property of the part raises, except AttributeError.
     """
     for name, is_method in _members(port):
         if not (callable(getattr(part, name, None)) if is_method else hasattr(part, name)):
@@ -30,7 +29,7 @@ def offers(part: object, port: Callable[..., P]) -> TypeGuard[P]:
 
 @cache
 def _members(port: Any) -> tuple[tuple[str, bool], ...]:
-    """The public members of a Protocol, each with whether it is a method."""
+    """Return the public members of a Protocol, each with whether it is a method."""
     members: dict[str, bool] = {}
     for base in port.__mro__:
         if Protocol in base.__bases__:
@@ -41,32 +40,32 @@ def _members(port: Any) -> tuple[tuple[str, bool], ...]:
 
 @runtime_checkable
 class Attachable(Protocol):
-    """A part that lives with its agent."""
+    """Part that uses services of its agent."""
 
     def attach(self, host: Host) -> object:
-        """Take what the agent lends; called once, before the part is opened."""
+        """Store the services that the agent lends; called once, before the part is opened."""
 
 
 @runtime_checkable
 class Watchable(Protocol):
-    """A part that can say how it is doing."""
+    """Part that can report its condition."""
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Return JSON-able values by name, from any thread. What it raises is shown in their place."""
+        """Return JSON-able values by name, from any thread. An exception is shown in their place."""
         ...
 
 
 @runtime_checkable
 class Sheddable(Protocol):
-    """A part with a cache that it can give up for want of memory."""
+    """Part with a cache that it can give up to free memory."""
 
     def shed(self) -> int | None:
-        """Give up what can be had again; return how many entries that were."""
+        """Drop entries that can be made again; return their number."""
 
 
 @runtime_checkable
 class Named(Protocol):
-    """A part that states its name."""
+    """Part that states its name."""
 
     @property
     def name(self) -> str: ...
@@ -74,7 +73,7 @@ class Named(Protocol):
 
 @runtime_checkable
 class Plugin(Protocol):
-    """An object that is handed the agent before it starts."""
+    """Object that gets the agent before it starts."""
 
     def register(self, agent: Any) -> object:
-        """Subscribe, register hooks, add what it adds."""
+        """Subscribe to events, register hooks, add parts."""

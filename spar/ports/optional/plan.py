@@ -12,23 +12,23 @@ from spar.types import Perception
 
 @runtime_checkable
 class Degradable(Protocol):
-    """A planner that can make do with less."""
+    """Planner that can work with less."""
 
     def degrade(self, reason: str, /) -> object:
-        """Do without what costs or fails, until it is restored. Idempotent; returns False when it did nothing."""
+        """Stop using what costs or fails, until `restore`. Idempotent; returns False when nothing changed."""
 
 
 @runtime_checkable
 class Restorable(Protocol):
-    """A planner that can end making do with less."""
+    """Planner that can return to full operation."""
 
     def restore(self) -> object:
-        """Plan with everything again. Idempotent; returns False when it did nothing."""
+        """Use everything again. Idempotent; returns False when nothing changed."""
 
 
 @runtime_checkable
 class StatesDegradation(Protocol):
-    """A planner that states why it makes do with less: `degraded_reason`, None or "" while it does not."""
+    """Planner that states why it is degraded: `degraded_reason`, None or "" while it is not."""
 
     @property
     def degraded_reason(self) -> str | None: ...
@@ -36,7 +36,7 @@ class StatesDegradation(Protocol):
 
 @runtime_checkable
 class StatesRules(Protocol):
-    """A planner's class that states the form of the `[[rules]]` it takes."""
+    """Planner class that states the form of the `[[rules]]` it accepts."""
 
     def rule_schema(self) -> dict[str, Any]:
         """Return the JSON schema of one rule."""
@@ -45,15 +45,15 @@ class StatesRules(Protocol):
 
 @runtime_checkable
 class TakesOptions(Protocol):
-    """A planner that goes by the options of a run: the model, its thinking, instructions of the sender."""
+    """Planner that applies the options of a run: the model, its reasoning, instructions of the sender."""
 
     async def check_options(self, options: RunOptions) -> object:
-        """Raises: ValueError for an option that it cannot go by, naming it and what is allowed."""
+        """Check the options. Raises: ValueError for an option that it cannot apply, naming it and what is allowed."""
 
 
 @runtime_checkable
 class NamesModels(Protocol):
-    """A planner that names the models that people may choose from."""
+    """Planner that names the models that people may choose."""
 
     @property
     def allowed_models(self) -> Sequence[str]: ...
@@ -61,19 +61,19 @@ class NamesModels(Protocol):
 
 @runtime_checkable
 class ClosableStream(Protocol):
-    """A stream of calls that releases something when it is not read to its end."""
+    """Stream of calls that releases resources when it is not read to its end."""
 
     def aclose(self) -> Awaitable[object]:
-        """End it; called once, also after its end."""
+        """Close the stream; called once, also after its end."""
         ...
 
 
 @runtime_checkable
 class ShowsPrompt(Protocol):
-    """A planner by a model that says what stands in its next request."""
+    """Planner with a model that shows the content of its next request."""
 
     async def prompt(
         self, perceptions: Sequence[Perception], context: Context, *, with_text: bool = False
     ) -> dict[str, Any]:
-        """Return the parts of the request with their sizes and origins; nothing is sent or kept."""
+        """Return the parts of the request with their sizes and origins; nothing is sent or stored."""
         ...

@@ -13,125 +13,128 @@ from spar.types import Perception
 
 
 class IncidentsKept(Protocol):
-    """Incidents as people look at them, from any thread, and close them."""
+    """Incidents for people, who can list and close them; from any thread."""
 
     def list(self) -> Sequence[Incident]:
-        """Return those that are known, the oldest first."""
+        """Return the known incidents, the oldest first."""
         ...
 
     def ask_closing(self, incident_id: str, by: str) -> Incident:
-        """Have one closed with the next cycle. Raises: LookupError, ValueError saying why that cannot be."""
+        """Request that an incident is closed in the next cycle. Raises: LookupError, ValueError saying why it cannot
+        be."""
         ...
 
     def figures(self) -> Mapping[str, Any]:
-        """Return how many are open and were opened, by severity, and were closed, by how that came about."""
+        """Return the numbers of open and opened incidents by severity, and of closed ones by the way of closing."""
         ...
 
 
 @runtime_checkable
 class Perceives(Protocol):
-    """A sense module that sends what was pushed through its pipeline."""
+    """Sense module that sends pushed perceptions through its pipeline."""
 
     def perceive(self, pushed: Sequence[Perception], context: Context, /) -> Awaitable[Sequence[Perception]]:
-        """Return what becomes of it. When this raises, what was pushed arrives as it came."""
+        """Return the perceptions after the pipeline. When this raises, the pushed perceptions arrive unchanged."""
         ...
 
 
 @runtime_checkable
 class Settles(Protocol):
-    """A sense module that keeps something at the end of a cycle which had perceptions."""
+    """Sense module that stores something at the end of a cycle with perceptions."""
 
     def settled(self) -> Awaitable[None]:
-        """Keep what belongs to the cycle that has ended."""
+        """Store what belongs to the cycle that has ended."""
         ...
 
 
 @runtime_checkable
 class Hears(Protocol):
-    """A sense module that makes the perceptions of messages."""
+    """Sense module that makes perceptions of messages."""
 
     def hear(self, text: str, session: str, /) -> Perception:
-        """Return the perception that a message is. Raises: ValueError to refuse it."""
+        """Return the perception of a message. Raises: ValueError to refuse it."""
         ...
 
 
 @runtime_checkable
 class KeepsCursors(Protocol):
-    """A sense module whose sensors keep cursors."""
+    """Sense module whose sensors have cursors: positions up to which they have read."""
 
     def cursors(self) -> Mapping[str, Any]:
-        """Return the cursors of what cycles have taken, by the keys they are loaded by; who asks keeps them."""
+        """Return the cursors after the perceptions that cycles have taken, by the keys under which they are loaded; the
+        caller stores them."""
         ...
 
 
 @runtime_checkable
 class ChangesRows(Protocol):
-    """A sense module whose sensors keep small rows."""
+    """Sense module whose sensors store small rows."""
 
     def row_changes(self) -> Sequence[RowChange]:
-        """Return the changes of what cycles have taken, in order; who asks writes them."""
+        """Return the changes that belong to perceptions that cycles have taken, in order; the caller writes them."""
         ...
 
 
 @runtime_checkable
 class ChangesCycleRows(Protocol):
-    """A sense module that keeps small rows of what it made of the perceptions of a cycle."""
+    """Sense module that stores small rows about its processing of a cycle's perceptions."""
 
     def cycle_rows(self, cycle_id: str, /) -> Sequence[RowChange]:
-        """Return the changes that belong to a cycle, in order, once; who asks writes them with the cycle."""
+        """Return the changes that belong to a cycle, in order, once; the caller writes them with the cycle."""
         ...
 
 
 @runtime_checkable
 class Examines(Protocol):
-    """A sense module that shows what its pipeline makes of perceptions, without an agent."""
+    """Sense module that shows the effect of its pipeline on perceptions, without an agent."""
 
     def examine(self, batch: Sequence[Perception], /) -> Sequence[Examined]:
-        """Return what becomes of each, in order, as of those of one cycle; what came before is remembered."""
+        """Return the result for each perception in order, as if they were those of one cycle; earlier batches are
+        remembered."""
         ...
 
     def stage_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return by stage how many went in, were given something, and were taken out."""
+        """Return by stage how many perceptions went in, were changed, and were removed."""
         ...
 
 
 @runtime_checkable
 class KeepsIncidents(Protocol):
-    """A sense module that keeps incidents."""
+    """Sense module with incidents."""
 
     @property
     def incidents(self) -> IncidentsKept:
-        """The incidents."""
+        """Return the incidents."""
         ...
 
 
 @runtime_checkable
 class RestoresSensors(Protocol):
-    """A sense module that puts sensors in quarantine."""
+    """Sense module that puts sensors in quarantine."""
 
     def restore(self, sensor: str, /) -> object:
-        """Try a sensor again now. Raises: LookupError for one that is not known."""
+        """Try a sensor again now. Raises: LookupError for an unknown one."""
 
 
 @runtime_checkable
 class Learns(Protocol):
-    """A sense module that learns from examples which intents texts have; only the owner's doors lead here."""
+    """Sense module that learns from examples which intents texts have; only the owner can reach these methods."""
 
     async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
-        """Keep an example; it is on disk when this returns. `is_training` says whether texts like it count yet.
+        """Store an example; it is on disk when this returns. `is_training` says whether similar texts count yet.
 
-        Raises: ValueError for a text, label or `what` out of bounds, ConflictError where learning is turned off.
+        Raises: ValueError for an invalid text, label or `what`; ConflictError when learning is turned off.
         """
         ...
 
     async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
-        """Forget an example, by its id. Raises: LookupError for one that is not known."""
+        """Delete an example by its id. Raises: LookupError for an unknown one."""
         ...
 
     def taught(self) -> Mapping[str, Any]:
-        """Return the labels that are known, and the examples that people taught."""
+        """Return the known labels, and the examples that people taught."""
         ...
 
     def read(self, text: str, /) -> Mapping[str, Any]:
-        """Return what a text would be read as."""
+        """Return the intent that a text would get."""
         ...

@@ -1,30 +1,30 @@
-"""The port of a store in full: everything that the core, its doors and the actors ask of a memory.
+"""Port of a store in full: everything that the core, its interfaces and the actors need of a memory.
 
-An agent works with any object that has `KeepsExperiences`. Each further Protocol is optional and asked for by
-`spar.ports.optional.offers`; `DurableStore` is all of them, and what the built-in memory implements. `spar.testing`
-holds a store to its guarantees (`check_store`, `check_journal`, `check_process_death`, `check_retention`).
+An agent works with any object that has `KeepsExperiences`. Each further Protocol is optional and tested with
+`spar.ports.optional.offers`; `DurableStore` contains all of them, and the built-in memory implements it. `spar.testing`
+tests the guarantees of a store (`check_store`, `check_journal`, `check_process_death`, `check_retention`).
 
 The guarantees of a store that has a `journal`:
 
-- **One transaction per unit.** All that is told in one step of the event loop becomes durable together or not at all,
-  the end of a cycle (`Closing`) always so. A killed process loses the newest units only, never one from their middle.
+- **One transaction per unit.** All writes of one step of the event loop become durable together or not at all, always
+  including the end of a cycle (`Closing`). A killed process loses the newest units only, never one from their middle.
 - **Accepted means on disk.** What is awaited (`accept`, `answer`, `exhume`, `Records.keep`, `TranscriptStore.append`,
-  `safe`) is as durable as the store promises when it returns; what is told without a wait is so after `safe`.
-- **Fencing.** One opener at a time can write. A second one is refused, or the first one is from then on: it raises
-  `FencedError` and writes nothing more. Each opening has a higher `epoch` than all before it.
-- **Order.** What was told first is written first; reads see all that was told before them by this process.
-- **Exactness.** A value comes back as it was given (as JSON: tuples are lists) or is refused with an error, and then
-  nothing of it is kept. Accepted work and small state are never cut. Only what nobody waits for (records, results,
-  entries) may be cut beyond the store's bounds; the text then says so, and a fault tells of it.
-- **Nothing needed goes.** Retention never takes waiting items, dead letters, open cycles or open doubts.
+  `safe`) is as durable as the store promises when it returns; a write without awaiting is so after `safe`.
+- **Fencing.** Only one opener at a time can write. A second one is refused, or it shuts out the first one, which then
+  raises `FencedError` and writes nothing more. Each opening has a higher `epoch` than all before it.
+- **Order.** Writes reach the disk in order; reads see all earlier writes of this process.
+- **Exactness.** A value comes back unchanged (as JSON: tuples are lists) or is refused with an error, and then nothing
+  of it is stored. Accepted work and small state are never cut. Only values that nobody waits for (records, results,
+  entries) may be cut beyond the store's bounds; the text then says so, and a fault reports it.
+- **Nothing needed is deleted.** Retention never deletes waiting items, dead letters, open cycles or open doubts.
 
-Nothing here blocks the event loop; all methods belong to its thread, but for those that say otherwise. Any awaited
+No method blocks the event loop; all methods belong to its thread, except those that state otherwise. Any awaited
 method may raise `TransientError` while the store cannot be read or written, and `SparError` once it is closed.
 
 basic      experiences, cycles and small state, without a journal
-journal    accepted work, cycles in the making, calls in doubt, rows, budgets
+journal    accepted work, open cycles, calls in doubt, rows, budgets
 sessions   transcripts, and the records of sessions
-care       copies and checks of a file that nobody has to have opened
+care       copies and checks of a file that need not be open
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ class DurableStore(
     StatesDurability, StatesReadOnly, HasCare, ReadsLeftWork, KeepsJournal, KeepsTranscripts, KeepsSessions,
     Protocol,
 ):  # fmt: skip
-    """A store with everything; an async context manager that may be entered more than once."""
+    """Store with all abilities; an async context manager that may be entered more than once."""
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Return how it is doing, from any thread; JSON-able. The core reads `queued`, `commit_seconds`, `bytes`,
+        """Return its condition, from any thread; JSON-able. The core reads `queued`, `commit_seconds`, `bytes`,
         `wal_bytes`."""
         ...

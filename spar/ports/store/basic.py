@@ -12,63 +12,64 @@ from spar.types import CycleRecord, Experience, Fault
 
 @runtime_checkable
 class KeepsExperiences(Protocol):
-    """A store of experiences: the least that an agent takes as its memory."""
+    """Store of experiences: the least that an agent accepts as its memory."""
 
     def store(self, experience: Experience, /) -> Awaitable[None] | None:
-        """Accept an experience; one whose id is known changes nothing. A plain function is called in a thread.
+        """Accept an experience; one with a known id changes nothing. A plain function is called in a thread.
 
-        Raises: PermanentError for one that can never be kept; anything else is tried again.
+        Raises: PermanentError for one that can never be stored; any other error leads to another attempt.
         """
 
 
 @runtime_checkable
 class Recalls(Protocol):
-    """A store whose experiences can be found again."""
+    """Store whose experiences can be searched."""
 
     async def recall(
         self, query: str, k: int = 5, *, session: str | None = None, task: str | None = None,
         success: bool | None = None, since: datetime | None = None,
     ) -> Sequence[Experience]:  # fmt: skip
-        """Return the experiences that fit best, the best first.
+        """Return the experiences that match best, the best first.
 
         Args:
-            query: any text; without words the newest are asked for.
-            k: how many at most.
-            session, task, success, since: must hold exactly.
+            query: any text; without words the newest are returned.
+            k: the most experiences.
+            session, task, success, since: conditions that must hold exactly.
         """
         ...
 
 
 @runtime_checkable
 class InspectsExperiences(Protocol):
-    """A store that says why it recalls what it does, and lets its owner look into it and change it."""
+    """Store that explains its recalls, and lets its owner inspect and change it."""
 
     async def search(self, query: str, k: int = 5, **filters: Any) -> Sequence[Any]:
-        """Return what fits best as objects with `experience`, `score`, `reasons` and `nearness`.
+        """Return the best matches as objects with `experience`, `score`, `reasons` and `nearness`.
 
-        Args: filters: must hold exactly, but for `situation`: the name of the one that is decided on, or None. What was
-        lived there may come first, where a store can tell that it is meant alike.
+        Args: filters: conditions that must hold exactly, except `situation`: the name of the present situation, or
+            None. Experiences of that situation may come first if a store can tell that the meaning is similar.
         """
         ...
 
     async def detail(self, id: str) -> Any:
-        """Return an experience in full; None where there is none. Raises: LookupError when several begin so."""
+        """Return an experience in full; None for an unknown one. Raises: LookupError when several ids begin so."""
         ...
 
     async def figures(self) -> Mapping[str, Any]:
-        """Return how many there are, and how many were merged, used, are useless or of strangers."""
+        """Return the number of experiences, and how many were merged, used, are useless or come from strangers."""
         ...
 
     async def why(self, cycle_id: str) -> Sequence[Mapping[str, Any]] | None:
-        """Return the decisions of a cycle that memory changed; None for a cycle that is not known."""
+        """Return the decisions of a cycle that memory changed; None for an unknown cycle."""
         ...
 
     async def forget(self, id: str | None = None, **filters: Any) -> int:
-        """Delete what fits all that is given; return how many. Raises: ValueError when nothing is given."""
+        """Delete the experiences that match all conditions; return their number. Raises: ValueError without a
+        condition."""
         ...
 
     async def import_(self, source: Any, *, trust: bool = False) -> int:
-        """Keep the experiences of a file of JSON lines, all or none; return how many were new.
+        """Store the experiences of a file of JSON lines, all or none; return how many were new.
 
         Raises: SparError naming each bad line.
         """
@@ -80,13 +81,13 @@ class SearchesTranscripts(Protocol):
     """Transcripts that can be searched."""
 
     async def search(self, agent: str, text: str, limit: int = 20, *, session: str | None = None) -> Sequence[Any]:
-        """Return the newest entries that hold all words, as objects with `session` and `entry`."""
+        """Return the newest entries that contain all words, as objects with `session` and `entry`."""
         ...
 
 
 @runtime_checkable
 class Exports(Protocol):
-    """A store whose experiences can be written to a file."""
+    """Store whose experiences can be written to a file."""
 
     async def export(self, target: str | os.PathLike[str] | IO[str]) -> int:
         """Write all experiences as JSON lines, in order of arrival; return how many. Raises: OSError."""
@@ -95,15 +96,15 @@ class Exports(Protocol):
 
 @runtime_checkable
 class KeepsCycles(Protocol):
-    """A store of records of cycles."""
+    """Store of records of cycles."""
 
     def record(self, cycle: CycleRecord, /) -> Awaitable[None] | None:
-        """Accept a cycle; one with a known id replaces it. A plain function is called in a thread."""
+        """Accept a cycle; one with a known id replaces the old record. A plain function is called in a thread."""
 
 
 @runtime_checkable
 class ReadsCycles(Protocol):
-    """A store whose records of cycles can be read, also while it is open read-only."""
+    """Store whose records of cycles can be read, also while it is open read-only."""
 
     async def cycles(
         self, limit: int = 20, before: str | datetime | None = None, outcome: str | None = None,
@@ -112,57 +113,63 @@ class ReadsCycles(Protocol):
         """Return summaries, the newest first.
 
         Args:
-            limit: how many at most.
-            before: a time, or the id of the last one that was seen.
-            outcome, session: must be equal.
-            failed: only cycles that failed or of whose calls one did.
+            limit: the most summaries.
+            before: a time, or the id of the last cycle that was read.
+            outcome, session: values that must be equal.
+            failed: only cycles that failed or had a failed call.
         """
         ...
 
     async def cycle(self, cycle_id: str) -> CycleRecord | None:
-        """Return the cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
+        """Return the cycle with this id or unique beginning of an id. Raises: LookupError when several ids begin so."""
         ...
 
 
 @runtime_checkable
 class Flushes(Protocol):
-    """A store that writes later than it accepts."""
+    """Store that writes later than it accepts."""
 
     def flush(self) -> Awaitable[None] | None:
         """Return when everything accepted so far is durable. A plain function is called in a thread.
 
-        Raises: TransientError when that takes too long, with what is in the way.
+        Raises: TransientError when that takes too long, with the cause.
         """
 
 
 @runtime_checkable
 class KeepsState(Protocol):
-    """A store of small values by key."""
+    """Store of small values by key."""
 
     async def load(self, key: str) -> Any:
-        """Return what was last saved under a key, also what is not written yet; None for an unknown key."""
+        """Return the last value saved under a key, even if it is not written yet; None for an unknown key."""
         ...
 
     async def save(self, key: str, value: Any) -> None:
         """Accept a JSON-able value.
 
-        Raises: TooLargeError for more than a megabyte; ValueError for what is not JSON-able. The former value stays.
+        Raises: TooLargeError for more than a megabyte; ValueError for a value that is not JSON-able. The former value
+            stays.
         """
         ...
 
 
 @runtime_checkable
 class TellsFaults(Protocol):
-    """A store that says when writing begins to fail, when something was lost, when it was fenced, and (None) when it
-    writes again: it calls `on_fault` in the event loop. The agent sets it before it opens the store."""
+    """Store that reports when writing begins to fail, when something was lost, when it was fenced, and (None) when it
+    writes again.
+
+    It calls `on_fault` in the event loop. The agent sets this attribute before it opens the store.
+    """
 
     on_fault: Callable[[Fault | None], None]
 
 
 @runtime_checkable
 class StatesDurability(Protocol):
-    """A store that states what survives of what it acknowledged: "power" a power cut, "process" the death of the
-    process, "off" neither for sure. One that does not is taken for "power"."""
+    """Store that states which event its acknowledged writes survive.
+
+    "power": a power cut, "process": the death of the process, "off": neither for sure. The default is "power".
+    """
 
     @property
     def durability(self) -> str: ...
@@ -170,7 +177,7 @@ class StatesDurability(Protocol):
 
 @runtime_checkable
 class StatesReadOnly(Protocol):
-    """A store that states whether it was opened to be read only: then it keeps no journal."""
+    """Store that states whether it was opened read-only: then it has no journal."""
 
     @property
     def read_only(self) -> bool: ...

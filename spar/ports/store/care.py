@@ -1,4 +1,4 @@
-"""Ports for the care of a store's file: copies, checks, what was left behind."""
+"""Ports for the care of a store's file: copies, checks, and work that recovery left to people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spar.records.journal import DeadLetter, Doubt
 
 
 class CareLine(Protocol):
-    """One line of an examination; `state` is ok, warn or bad."""
+    """Line of an examination; `state` is ok, warn or bad."""
 
     @property
     def name(self) -> str: ...
@@ -22,7 +22,7 @@ class CareLine(Protocol):
 
 
 class CareCopy(Protocol):
-    """A copy that was made: where, of how many bytes, up to which fact."""
+    """Copy of the file: its path, its size in bytes, and its last fact."""
 
     @property
     def path(self) -> str: ...
@@ -33,7 +33,7 @@ class CareCopy(Protocol):
 
 
 class CareFinding(Protocol):
-    """One thing that does not fit."""
+    """Row that violates a rule."""
 
     @property
     def table(self) -> str: ...
@@ -44,7 +44,7 @@ class CareFinding(Protocol):
 
 
 class CareReport(Protocol):
-    """Result of an integrity check: rows looked at by table, and what did not fit."""
+    """Result of an integrity check: number of checked rows by table, and the violations."""
 
     @property
     def path(self) -> str: ...
@@ -57,38 +57,38 @@ class CareReport(Protocol):
 
 
 class Care(Protocol):
-    """Looks after the file of a store that nobody has to have opened. Everything here blocks.
+    """Care of a store's file, which need not be open. All methods block.
 
-    Raises, in all methods: ConfigError where there is no file; SparError, OSError.
+    Raises, in all methods: ConfigError if there is no file; SparError, OSError.
     """
 
     @property
     def path(self) -> str: ...
 
     def back_up(self, target: str) -> CareCopy:
-        """Copy what is committed now, checked as a whole before it gets its name."""
+        """Copy what is committed now; the copy is checked wholly before it gets its name."""
         ...
 
     def restore(self, source: str) -> str | None:
-        """Put a copy in the place of the file; return under which name that was set aside."""
+        """Replace the file with a copy; return the name under which the old file was set aside."""
         ...
 
     def verify(self) -> CareReport:
-        """Look at every row."""
+        """Check every row."""
         ...
 
     def acknowledge(self) -> int:
-        """Note that somebody has seen what was lost; return how many losses that were."""
+        """Record that somebody has seen the losses; return their number."""
         ...
 
     def examine(self) -> Sequence[CareLine]:
-        """Return how the file is and what is around it; raises nothing for what it finds."""
+        """Return the condition of the file and its surroundings; problems are lines, not exceptions."""
         ...
 
 
 @runtime_checkable
 class HasCare(Protocol):
-    """A store whose file can be looked after from outside."""
+    """Store whose file can be cared for from outside."""
 
     @property
     def care(self) -> Care: ...
@@ -96,7 +96,7 @@ class HasCare(Protocol):
 
 @runtime_checkable
 class ReadsLeftWork(Protocol):
-    """A store that says what recovery has left to people, also while it is open read-only."""
+    """Store that returns the work that recovery left to people, also while it is open read-only."""
 
     async def left(self, agent: str) -> tuple[Sequence[Doubt], Sequence[DeadLetter]]:
         """Return an agent's calls that are or were in doubt and its dead letters, the oldest first."""

@@ -15,32 +15,34 @@ class ItemJournal(Protocol):
     """Accepted work, by the name of its agent."""
 
     async def accept(self, agent: str, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Keep new work; durable when this returns, and with it, in one transaction, that it uses its session: the
-        session's row is made or goes on, after the reset that comes before the message.
+        """Store new work; it is durable when this returns.
 
-        Returns: the item that counts, and whether it is new. An id, or for this agent a key, that was ever accepted
-            before makes it the earlier one, whatever has become of that.
-        Raises: TooLargeError for what could not be kept whole; nothing of it is kept.
+        The same transaction records the use of its session: the session's row is created or updated, after the reset
+        that precedes the message.
+
+        Returns: the stored item, and whether it is new. An id, or for this agent a key, that was ever accepted before
+            returns the earlier item, whatever happened to it.
+        Raises: TooLargeError for an item that could not be stored whole; nothing of it is stored.
         """
         ...
 
     def keep(self, agent: str, item: Item) -> None:
-        """Write what is known of a waiting item, or a new one, without waiting for that."""
+        """Write the present knowledge of a waiting item, or a new item, without waiting for the disk."""
 
     async def items(self, agent: str) -> Sequence[Item]:
-        """Return the work that waits, the oldest (`Item.at`) first."""
+        """Return the waiting work, the oldest (`Item.at`) first."""
         ...
 
     async def recent_ids(self, agent: str, number: int) -> Sequence[str]:
-        """Return the ids of what was accepted last, whatever became of it; the newest first."""
+        """Return the ids of the items accepted last, whatever happened to them; the newest first."""
         ...
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, Mapping[str, Any] | None]:
-        """Return a run's item while it waits, its answer once it has ended; twice None for an unknown one."""
+        """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
         ...
 
     def run_ended(self, run_id: str, answer: Any) -> None:
-        """Write that a run is over which no cycle's end tells of."""
+        """Write the end of a run that is not part of a cycle's end."""
 
     def amended(self, run_id: str, answer: Any) -> None:
         """Write another answer of a run that has ended."""
@@ -49,12 +51,13 @@ class ItemJournal(Protocol):
         self, agent: str, reset: Reset, entries: Sequence[Entry] = (),
         answers: Mapping[str, Any] | None = None, cut: Unfinished | None = None,
     ) -> None:  # fmt: skip
-        """Write that a conversation has ended, all in one transaction. What any run of before would still add to the
-        transcript is refused from then on. A reset of a conversation that has ended already changes nothing of the
-        session.
+        """Write the end of a conversation, all in one transaction.
 
-        Args: entries: what its runs add before the entry of the reset; answers: those of the runs that end with it, by
-            their ids; cut: the cycle in hand, as it is to be found if the process dies.
+        From then on, entries that an earlier run would add to the transcript are refused. A reset of a conversation
+        that has already ended changes nothing of the session.
+
+        Args: entries: entries of its runs before the entry of the reset; answers: the answers of the runs that end with
+            it, by run id; cut: the current cycle, in the form that recovery reads if the process dies.
         """
 
 
@@ -62,17 +65,17 @@ class LetterJournal(Protocol):
     """Work that was put aside."""
 
     def bury(self, agent: str, item: Item, reason: str) -> DeadLetter:
-        """Put an item aside: it waits no more."""
+        """Put an item aside: it does not wait any more."""
         ...
 
     async def dead_letters(self, agent: str) -> Sequence[DeadLetter]:
-        """Return what was put aside and not dealt with, the oldest item first."""
+        """Return the dead letters that were not dealt with, the oldest item first."""
         ...
 
     async def exhume(self, agent: str, letter: DeadLetter, *, waits: bool) -> Item:
         """Deal with a dead letter; durable when this returns.
 
-        Args: waits: it is to wait again as if it were new; else it is through for good.
+        Args: waits: the item waits again as if it were new; else it is finished for good.
         Raises: ConflictError when it has been dealt with.
         """
         ...
@@ -85,40 +88,40 @@ class CycleJournal(Protocol):
         self, agent: str, cycle_id: str, perceptions: Sequence[Perception], items: Sequence[str],
         make: Callable[[], Unfinished], cursors: Mapping[str, Any], changes: Iterable[RowChange] = (),
     ) -> None:  # fmt: skip
-        """Write that a cycle begins, and with it cursors (as `save`) and rows (as `change`) of its sensors.
+        """Write the beginning of a cycle, with cursors (as `save`) and rows (as `change`) of its sensors.
 
-        A cursor or row that cannot be kept is told as a fault and stays what it was; the rest is written.
+        A cursor or row that cannot be stored is reported as a fault and keeps its old value; the others are written.
 
         Args:
-            items: the ids of the accepted work that it is begun on.
-            make: returns what is to be found again; called only if the cycle does not end in the same unit.
+            items: the ids of the accepted work of this cycle.
+            make: returns the content for recovery; called only if the cycle does not end in the same unit.
         """
 
     def closed(self, agent: str, cycle_id: str, closing: Closing) -> None:
-        """Write that a cycle has ended and all that `closing` holds, in one transaction.
+        """Write the end of a cycle and all that `closing` contains, in one transaction.
 
-        Entries of a run that another one has superseded in its session are not kept, which is told as a fault. With
-        `closing.again` it stays open, to be gone on with by the next process.
+        Entries of a run that another run has superseded in its session are not stored, which is reported as a fault.
+        With `closing.again` the cycle stays open, and the next process continues it.
         """
 
     async def unfinished(self, agent: str) -> Sequence[Unfinished]:
-        """Return the cycles that are open and the detached calls that were cut off, in the order of their ids.
+        """Return the open cycles and the detached calls that were cut off, in the order of their ids.
 
-        Returns: each with its action and `Unfinished.known`, as the calls that were told of come to.
+        Returns: each with its action and `Unfinished.known`, as recorded for its calls.
         """
         ...
 
     @property
     def open_cycles(self) -> int:
-        """The number of cycles that are open, of all agents."""
+        """Return the number of open cycles of all agents."""
         ...
 
 
 class InHand(Protocol):
-    """Ids in flight when a process ended, known also where nothing of it had been written.
+    """Ids of the work in progress when a process ended, known even if the journal had not written it yet.
 
-    `left` are names (ids of items, `DoubtJournal.trait` of perceptions) that the former process had in hand, `left_by`
-    a number of that process; both are empty after an end in good order.
+    `left` are names (ids of items, `DoubtJournal.trait` of perceptions) that the former process was working on,
+    `left_by` is a number of that process; both are empty after an orderly end.
     """
 
     @property
@@ -127,8 +130,8 @@ class InHand(Protocol):
     def left_by(self) -> int: ...
 
     def forget(self) -> None:
-        """Take note that what the former process had in hand has been counted; each process says so once it has read
-        it, and what it had in hand itself is known from then on."""
+        """Confirm that the former process's work has been counted. Each process calls this once it has read `left`;
+        from then on its own work is recorded."""
 
 
 class SuspectJournal(Protocol):
@@ -138,12 +141,12 @@ class SuspectJournal(Protocol):
     def hand(self) -> InHand: ...
 
     def trait(self, perception: Perception, /) -> str:
-        """Return the name by which a perception is known again that comes once more under another id."""
+        """Return the name that identifies a perception even if it comes again under another id."""
         ...
 
 
 class DoubtJournal(Protocol):
-    """Calls that may or may not have had their effect."""
+    """Calls of which it is unknown whether they had their effect."""
 
     def doubted(self, agent: str, doubt: Doubt) -> None:
         """Write that a call is in doubt."""
@@ -157,7 +160,7 @@ class DoubtJournal(Protocol):
         ...
 
     async def answer(self, agent: str, doubt: Doubt, again: Unfinished | None = None) -> None:
-        """Write an answer and the cycle that is to make the call again, in one transaction; durable when this returns.
+        """Write an answer and the cycle that makes the call again, in one transaction; durable when this returns.
 
         Raises: ConflictError when it has been answered.
         """
@@ -165,7 +168,7 @@ class DoubtJournal(Protocol):
 
 
 class StateJournal(Protocol):
-    """Small state that changes together with what is told in the same moment."""
+    """Small state that is written in the same transaction as the other writes of the moment."""
 
     def save(self, key: str, value: Any) -> None:
         """Write a value as `KeepsState.save` does. Raises: TooLargeError, ValueError; the former value stays."""
@@ -173,17 +176,20 @@ class StateJournal(Protocol):
     def change(self, changes: Iterable[RowChange], work: str = "") -> None:
         """Write these small rows, in order, all or none.
 
-        Args: work: an open cycle; they then become durable with what it is going to do or with its end, and not at all
-            if it is cut off before.
+        Args: work: an open cycle; the rows then become durable with its decision or its end, and not at all if it is
+            cut off before.
         Raises: TooLargeError for a value of more than a megabyte; ValueError for one that is not JSON-able.
         """
 
     def count(self, agent: str, total: Mapping[str, Any]) -> None:
-        """Write what the counts of an agent come to, in place of all that was told of them before."""
+        """Write the totals of an agent's counts, in place of all that was written of them before."""
 
     async def counts(self, agent: str) -> Mapping[str, Any]:
-        """Return what the counts of an agent come to: what `count` wrote last, and what its cycles that were closed
-        since have added: each with a record its outcome, its duration and phases, and `Closing.besides`."""
+        """Return the totals of an agent's counts.
+
+        They are the last values of `count` plus what the cycles closed since have added: each cycle with a record adds
+        its outcome, its duration and phases, and `Closing.besides`.
+        """
         ...
 
     async def rows(self, owner: str) -> Mapping[str, Any]:
@@ -201,7 +207,7 @@ class BudgetJournal(Protocol):
         """
 
     async def spent(self) -> Sequence[Spend]:
-        """Return what was used by window and quantity, of all agents."""
+        """Return the used amounts by window and quantity, of all agents."""
         ...
 
 
@@ -210,7 +216,7 @@ class Journal(
     CallJournal, ItemJournal, LetterJournal, CycleJournal, SuspectJournal, DoubtJournal, StateJournal, BudgetJournal,
     Protocol,
 ):  # fmt: skip
-    """Everything that an agent writes down of its work while the store is open."""
+    """All that an agent records of its work while the store is open."""
 
     def claim(self, agent: str, owner: object) -> None:
         """Reserve the work of an agent's name for an owner, who may claim it again.
@@ -219,7 +225,7 @@ class Journal(
         """
 
     def release(self, agent: str, owner: object) -> None:
-        """End a claim; does nothing for another's."""
+        """End a claim; nothing happens if it belongs to another owner."""
 
     @property
     def is_safe(self) -> bool:
@@ -228,30 +234,34 @@ class Journal(
 
     @property
     def is_behind(self) -> bool:
-        """Return whether so much waits to be written that those who tell more should wait for `safe` first."""
+        """Return whether so much waits to be written that further writers should await `safe` first."""
         ...
 
     @property
     def refusal(self) -> str:
-        """Why nothing more can be accepted now; "" when it can."""
+        """Return why nothing more can be accepted now; "" when it can."""
         ...
 
 
 @runtime_checkable
 class TakesFeedback(Protocol):
-    """A journal of a store that knows experiences by the runs and cycles that they came of."""
+    """Journal of a store that knows the runs and cycles of its experiences."""
 
     def judged(self, credits: Sequence[Credit], feedback: Sequence[Feedback], /) -> None:
-        """Count what helped and harmed, and change what later words say, together with what is told in the same
-        moment; the end of a cycle has its own in its `Closing`. Raises: ContractError when it cannot be taken."""
+        """Count what helped and harmed, and apply later feedback, in the transaction of the moment's other writes.
+
+        The end of a cycle has its own feedback in its `Closing`. Raises: ContractError when it cannot be accepted.
+        """
 
 
 @runtime_checkable
 class KeepsJournal(Protocol):
-    """A store with a journal; its class has the attribute, also while it is closed. It also has `KeepsState` and
-    `ReadsCycles`, from which recovery goes on."""
+    """Store with a journal; its class has the attribute, also while the store is closed.
+
+    It also has `KeepsState` and `ReadsCycles`, which recovery needs.
+    """
 
     @property
     def journal(self) -> Journal:
-        """The journal while the store is open and can be written. Raises: SparError at other times."""
+        """Return the journal while the store is open and can be written. Raises: SparError at other times."""
         ...

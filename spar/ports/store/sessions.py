@@ -1,4 +1,4 @@
-"""Ports of what is kept of sessions: transcripts, and their records."""
+"""Ports of stored sessions: transcripts, and their records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spar.records.transcript import Entry
 
 
 class SessionSummary(Protocol):
-    """Kept entries of one session."""
+    """Summary of the stored entries of one session."""
 
     @property
     def session(self) -> str: ...
@@ -24,46 +24,49 @@ class SessionSummary(Protocol):
 
 
 class TranscriptStore(Protocol):
-    """The transcripts of sessions, only ever added to, each by one run at a time."""
+    """Transcripts of sessions; entries are only added, by one run at a time for each session."""
 
     async def read(self, agent: str, session: str) -> Sequence[Entry]:
-        """Return what a planner reads: the last compaction, then what that kept and what came after, oldest first, and
-        nothing from before the last reset."""
+        """Return the entries for a planner, the oldest first.
+
+        These are the last compaction (a summary of older entries), the entries that it kept and those after it; none
+        from before the last reset.
+        """
         ...
 
     async def tail(self, agent: str, session: str, limit: int = 50, before: int | None = None) -> Sequence[Entry]:
-        """Return the newest entries, oldest first, summed up or not.
+        """Return the newest entries, the oldest first, also those that a compaction has summarised.
 
-        Args: before: the `seq` of an entry that was seen.
+        Args: before: the `seq` of an entry that was read.
         """
         ...
 
     async def sessions(self, agent: str) -> Sequence[SessionSummary]:
-        """Return the sessions of which something is kept, the last one that was added to first."""
+        """Return the sessions with stored entries, the one with the newest entry first."""
         ...
 
     async def append(self, agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> None:
-        """Add entries after all that the journal was told, all or none; durable when this returns.
+        """Add entries after all earlier writes of the journal, all or none; durable when this returns.
 
-        A run takes a session over with its first entry there. `Entry.seq` grows strictly within a session.
-        Raises: FencedError when another run has taken the session over since; ValueError for another run's entry.
+        A run takes over a session with its first entry there. `Entry.seq` grows strictly within a session.
+        Raises: FencedError when another run has taken over the session since; ValueError for another run's entry.
         """
         ...
 
 
 @runtime_checkable
 class KeepsTranscripts(Protocol):
-    """A store of transcripts."""
+    """Store of transcripts."""
 
     @property
     def transcripts(self) -> TranscriptStore: ...
 
 
 class SessionStore(Protocol):
-    """The sessions of agents: a row for each key under which messages came."""
+    """Sessions of agents: one row for each key under which messages came."""
 
     async def get(self, agent: str, key: str) -> SessionRecord | None:
-        """Return a session; None for one that is not kept."""
+        """Return a session; None for an unknown one."""
         ...
 
     async def page(
@@ -71,25 +74,25 @@ class SessionStore(Protocol):
     ) -> Sequence[SessionRecord]:
         """Return sessions, the one that was used last first.
 
-        Args: limit: how many at most; before: time of use and key of one that was seen.
+        Args: limit: the most sessions; before: time of use and key of a session that was read.
         """
         ...
 
     async def put(self, agent: str, record: SessionRecord) -> None:
-        """Write title and defaults of a session, and make its row if there is none; durable when this returns."""
+        """Write title and defaults of a session, and create its row if there is none; durable when this returns."""
         ...
 
     async def forget(self, agent: str, key: str) -> int:
-        """Delete what is kept of a session; durable when this returns.
+        """Delete the stored data of a session; durable when this returns.
 
-        Returns: how many rows went: its entries, its cycles, its runs that have ended, and last its own.
+        Returns: the number of deleted rows: its entries, its cycles, its ended runs, and its own row.
         """
         ...
 
 
 @runtime_checkable
 class KeepsSessions(Protocol):
-    """A store of sessions."""
+    """Store of sessions."""
 
     @property
     def sessions(self) -> SessionStore: ...
