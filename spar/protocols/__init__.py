@@ -1,16 +1,15 @@
-"""The ports: what a part must do, what it may raise, how it is cancelled.
+"""Ports of parts: what each kind of part must do, what it may raise, how it is cancelled.
 
-Every part may also be an async context manager (`__aenter__`/`__aexit__`): the agent opens it before
-its first use and closes it, in reverse order, when it stops. A part that is cancelled must let
-`CancelledError` through within the grace time; one that does not is left behind. A method may be a plain
-blocking function: it then runs in a worker thread. Any method that accepts one more parameter is given a
-`Context`.
+Every part may also be an async context manager (`__aenter__`/`__aexit__`): the agent opens it before its first use and
+closes it, in reverse order, when it stops. A part that is cancelled must let `CancelledError` through within the grace
+time; otherwise the agent leaves it behind and continues. A method may be a plain blocking function: it then runs in a
+worker thread. Any method that accepts one more parameter gets a `Context`.
 
-context    what a module is told of its cycle and run
+context    what a module knows of its cycle and run
 modules    sense, plan, act, reflect, and what such a module may offer besides
-sensors    sensors: what one is given, and how it is kept
+sensors    sensors: their context and their settings
 stores     experiences, small values, rows
-host       what an agent lends to a part
+host       services that an agent lends to a part
 tools      tools, and `@tool`
 """
 

@@ -1,4 +1,4 @@
-"""Contexts that modules are given: the cycle, and the run that it belongs to."""
+"""Contexts that modules get: the cycle, and the run that it belongs to."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from spar.types import Ability, ActionResult, CallResult, Learning, Perception, 
 
 
 class RunContext(Struct, frozen=True):
-    """The run that a cycle belongs to: `number` counts its requests from 1; `messages` is what is known so far.
+    """Run that a cycle belongs to.
 
-    `message` is what the run is about, `said` what people have said in it since, oldest first; `trust` is that of the
-    least trusted of all of it. `output` is the schema that its answer has to fit, if it was given one. `options` are
-    those that hold for its next request. `reasoning` says whether anybody wants to read what a model thinks.
+    `number` counts its requests from 1; `messages` is what is known so far. `message` started the run, `said` are the
+    messages of people since then, the oldest first; `trust` is that of the least trusted of them. `output` is the JSON
+    schema of its answer, if it has one. `options` are those of its next request. `reasoning` says who may read the
+    model's reasoning.
     """
 
     id: str
@@ -35,12 +36,12 @@ class RunContext(Struct, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """Context of a module that asks for a second parameter. `deadline` is monotonic seconds or None.
+    """Context of a module that asks for one more parameter. `deadline` is in monotonic seconds, or None.
 
-    `abilities` holds what reflection has learnt so far, by `ability_key(tool, task)`. `known` are the ends of calls of
-    a cycle that is gone on with after it was cut off, in the order in which they ended: they are not to be made again.
-    `learning` says whether decisions may go by what was learnt (`on`), or only tell of it (`observe`).
-    `noticed` is what sense brought where hooks at `before_plan` may have changed it; None: they were not asked.
+    `abilities` is what reflection has learnt so far, by `ability_key(tool, task)`. `known` are the results of calls of
+    a cycle that continues after it was cut off, in the order of their ends: these calls must not run again. `learning`
+    says whether decisions may use what was learnt (`on`) or only report it (`observe`). `noticed` are the sensed
+    perceptions if a hook at `before_plan` may have changed them; None: no hook ran.
     """
 
     agent: str
@@ -56,5 +57,5 @@ class Context(Struct, frozen=True):
     learning: Learning = "on"
 
 
-#: Inside of a call: the ids of the cycle and of the run that it is made for ("", None: for none).
+#: Ids of the cycle and of the run that the current call belongs to ("", None: none).
 CALLED_FOR: ContextVar[tuple[str, str | None]] = ContextVar("called for", default=("", None))

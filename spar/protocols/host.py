@@ -16,13 +16,13 @@ from spar.records.session import id_of
 from spar.records.transcript import Transcripts
 from spar.types import Feedback, Perception
 
-#: Characters of a session's key that its folder is known by.
+#: Characters of a session's key that the name of its folder shows.
 _KNOWN_BY: Final = 40
 
 
 @runtime_checkable
 class Notifier(Protocol):
-    """Tells a person. Raises when the message cannot have arrived."""
+    """Sender of messages to a person. Raises when the message cannot have arrived."""
 
     async def notify(
         self, title: str, text: str, *, urgency: Literal["low", "normal", "critical"] = "normal"
@@ -30,28 +30,30 @@ class Notifier(Protocol):
 
 
 class Publisher(Protocol):
-    """Anything that takes events; an agent's `events` is one. Never raises."""
+    """Receiver of events; an agent's `events` is one. Never raises."""
 
     def publish(self, event: Any) -> None: ...
 
 
 def own_parts(session: str) -> tuple[str, ...]:
-    """Return the names that lead from the workspace to the folder of a session: at last some letters that people know
-    it by, and a digest of all of its key.
+    """Return the path, as names, from the workspace to the folder of a session.
 
-    Whoever chooses a key can neither choose a path by it nor meet another session's folder.
+    The last name is a readable beginning of the key and a digest of the whole key. So the author of a key can neither
+    choose a path by it nor reach the folder of another session.
     """
-    plain = "".join(each if each.isascii() and each.isalnum() else "-" for each in session[:_KNOWN_BY]).strip("-")
+    plain = "".join(
+        character if character.isascii() and character.isalnum() else "-" for character in session[:_KNOWN_BY]
+    ).strip("-")
     mark = blake2b(session.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return "sessions", f"{plain.lower()}-{mark}" if plain else mark
 
 
 class Home(Struct, frozen=True):
-    """Folders of the service. A part whose constructor has a parameter annotated `Home` is given it.
+    """Folders of the service. A part whose constructor has a parameter annotated `Home` gets it.
 
-    `config` is the folder of the configuration file (relative paths in options start there),
-    `workspace` the only folder that tools may touch, `state` where the service keeps its own files. With `is_split`
-    each session has a folder of its own in the workspace, and tools touch that alone.
+    `config` is the folder of the configuration file (relative paths in options start there), `workspace` the only
+    folder that tools may touch, `state` the folder of the service's own files. With `is_split` each session has its own
+    folder in the workspace, and tools touch only that one.
     """
 
     config: str
@@ -60,13 +62,14 @@ class Home(Struct, frozen=True):
     is_split: bool = False
 
     def parts_of(self, session: str) -> tuple[str, ...]:
-        """Return the names that lead from the workspace to the folder of a session; none where all share it."""
+        """Return the path, as names, from the workspace to the folder of a session; empty if all sessions share the
+        workspace."""
         return own_parts(session) if self.is_split else ()
 
 
 class ModelState(Struct, frozen=True):
-    """State of a model: `closed` it may be asked, `open` it is left alone until `until` (monotonic seconds), after
-    which one request tries; `fault` says why, in a sentence."""
+    """State of a model: `closed` for normal use; `open` for no requests until `until` (monotonic seconds), after which
+    one request tries again. `fault` is the reason as a sentence."""
 
     model: str
     state: Literal["closed", "open"] = "closed"
@@ -79,30 +82,31 @@ async def _first_conversation(session: str) -> str:
 
 
 class Host(Struct, frozen=True):
-    """Services that an agent lends to a module that has `attach(host)`; called once, before the module is opened.
+    """Services that an agent lends to a module with `attach(host)`; called once, before the module is opened.
 
     `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
-    `accept(perception)` takes in what sensors are handed, see `Accept`.
-    `resume(session)` says that the actor has calls to go on with (`Resumable`); that session's next cycle then comes at
-    once. `journal` (`spar.records.journal.CallJournal`) is where an actor writes down its calls; None: nobody keeps
-    one. `budgets` (`spar.budgets.budgets.Budgets`) is what calls and requests to models are taken from.
+    `accept(perception)` accepts perceptions as for sensors, see `Accept`.
+    `resume(session)` reports that the actor has calls to continue (`Resumable`); the session's next cycle then comes at
+    once. An actor records its calls in `journal` (`spar.records.journal.CallJournal`); None: without a journal. Calls
+    and requests to models use up `budgets` (`spar.budgets.budgets.Budgets`).
 
-    `tools()` is what can be called now, by name: objects with `name` and `schema`. `transcripts` are those of the
-    agent's sessions. `deliver(run_id, session, route, text)` tells people something, unless a hook is against it or the
-    run has told them the same there before; it returns whether it did. `pursue(perception)` makes a run of what was
-    noticed, once, and returns its id. `note(cycle_id, what)` has the object that it returns kept on the tape.
-    `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them,
-    `counted(run_id, parts)` of which parts its tokens were (`input_tokens output_tokens cached_tokens`). `rows(name)`
-    are small durable rows under a name of the module's choice; None without a memory. `is_in_hand(cycle_id)` says
-    whether a cycle goes on now, perhaps with the module that this one follows. `tell_problem(about, why)` says what is
-    wrong with something that a model is told, a file or a skill; "" once it is well again. With `is_note=True` it is
-    logged and no alert: it may be meant so. `conversation(session)` is the id of the conversation that goes on in a
-    session: another one after each reset. `judge(word, done)` has the agent learn how an earlier cycle or run went
-    after all; `done()` is called once that is kept. `traceparent(to, cycle_id, *names)` is the header that a request to
-    `to` (`models`, `mcp`, `http`) carries, so that who serves it can link to the span of these names; "" for none.
+    `tools()` are the tools that can be called now, by name: objects with `name` and `schema`. `transcripts` are those
+    of the agent's sessions. `deliver(run_id, session, route, text)` sends people a text, unless a hook denies it or the
+    run has sent them the same text there before; it returns whether it was sent. `pursue(perception)` starts a run for
+    the perception, once, and returns its id. `note(cycle_id, what)` stores the object that `what()` returns in the
+    record of the cycle.
+    `used(run_id, usage)` reports what a request of a run used, by quantity as budgets name them, `counted(run_id,
+    parts)` the parts of its tokens (`input_tokens output_tokens cached_tokens`). `rows(name)` are small durable rows
+    under a name that the module chooses; None without a memory. `is_in_hand(cycle_id)` says whether a cycle is running
+    now, perhaps with the module that this one replaces. `tell_problem(about, why)` reports a problem of something that
+    a model reads, a file or a skill; "" once it is solved. With `is_note=True` it is logged without an alert: it may be
+    intended. `conversation(session)` is the id of the present conversation of a session: another one after each reset.
+    `judge(word, done)` reports later feedback on an earlier cycle or run; `done()` is called once it is stored.
+    `traceparent(to, cycle_id, *names)` is the header of a request to `to` (`models`, `mcp`, `http`), so that the
+    receiver can link to the span of these names; "" for none.
 
-    A module that follows another one, side by side with it, may have `async take_over()`: a session has left the former
-    one, or all have; what that left on disk is to be taken up.
+    A module that replaces another one while both are open may have `async take_over()`: it is called when one session,
+    or all of them, have left the former module, and continues what that one left on disk.
     """
 
     agent: str

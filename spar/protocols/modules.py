@@ -11,67 +11,73 @@ from spar.types import Action, ActionResult, Call, Perception, Reflection
 
 
 class Senser(Protocol):
-    """SENSE as a whole. Raises what it likes: the cycle is skipped and the next one senses again."""
+    """Module of the phase sense. After an exception the cycle is skipped, and the next one senses again."""
 
     async def sense(self) -> Sequence[Perception]: ...
 
 
 class Planner(Protocol):
-    """PLAN: perceptions to one action, or None for nothing to do. May be an async generator of calls (a stream)."""
+    """Module of the phase plan: returns one action, or None for nothing to do. May be an async generator of calls (a
+    stream)."""
 
     async def plan(self, perceptions: Sequence[Perception]) -> Action | None: ...
 
 
 class Actor(Protocol):
-    """ACT: an action to its result. Owes exactly one `CallResult` for each call."""
+    """Module of the phase act: returns the result of an action, with exactly one `CallResult` for each call."""
 
     async def act(self, action: Action) -> ActionResult: ...
 
 
 @runtime_checkable
 class StreamingActor(Protocol):
-    """An actor that can begin while the plan is still being written."""
+    """Actor that can begin while the plan is still being written."""
 
     async def act_stream(self, action: Action, calls: AsyncIterator[Call]) -> ActionResult: ...
 
 
 @runtime_checkable
 class Warns(Protocol):
-    """A module that knows before it is used what of its configuration will not work."""
+    """Module that knows before its use which parts of its configuration will not work."""
 
     def warnings(self) -> Sequence[str]:
-        """Return a sentence for each thing, with what to do about it."""
+        """Return a sentence for each problem, with what to do about it."""
         ...
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """An actor that goes on with calls of earlier cycles, once what they waited for (a person's answer) is there.
+    """Actor that continues calls of earlier cycles once what they waited for (a person's answer) is there.
 
-    If it also has `abandon(run_id)` (`spar.ports.optional.Abandonable`), it is told of runs that somebody ended.
+    If it also has `abandon(run_id)` (`spar.ports.optional.Abandonable`), this is called for runs that somebody ended.
     """
 
     def resumable(self, session: str) -> Action | None:
-        """Return the action that the session's next cycle executes before anything new, until it was acted on.
+        """Return the action that the session's next cycle executes before anything new, until it was executed.
 
-        Its perceptions say why it goes on.
+        Its perceptions say why it continues.
         """
         ...
 
 
 @runtime_checkable
 class Steerable(Protocol):
-    """An actor that a run in hand can be turned away from what it has not begun yet."""
+    """Actor whose current run can be steered away from calls that have not begun."""
 
     def steer(self, run_id: str) -> None:
-        """Somebody has said something new: calls of this run that have not started are skipped, reason `steered`, those
-        that run finish. Counts for the tick in hand, or else for the run's next one."""
+        """Skip the calls of this run that have not started, with the reason `steered`: somebody has said something new.
+
+        Calls that run finish. This applies to the current act phase of the run, or else to its next one.
+        """
         ...
 
 
 class WrittenCall(Struct, frozen=True):
-    """One call as a configuration writes it out: `path` where its parameters stand, `unresolved` the names of those
-    whose values are known only when it is made."""
+    """Call that a configuration spells out.
+
+    `path` is the place of its parameters, `unresolved` are the names of parameters whose values are known only when it
+    is made.
+    """
 
     path: tuple[str | int, ...]
     tools: tuple[str, ...]
@@ -81,25 +87,26 @@ class WrittenCall(Struct, frozen=True):
 
 @runtime_checkable
 class WritesCalls(Protocol):
-    """A planner whose configuration writes calls out; they are judged by their tools before anything runs."""
+    """Planner whose configuration spells out calls; their tools check them before anything runs."""
 
     def written_calls(self) -> Iterable[WrittenCall]: ...
 
 
 @runtime_checkable
 class JudgesCalls(Protocol):
-    """An actor that knows what its tools take."""
+    """Actor that knows the parameters of its tools."""
 
     def objection(self, tool: str, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> str:
-        """Return why a tool cannot be called with these parameters, "" if it can or if the tool is not known yet."""
+        """Return why a tool cannot be called with these parameters; "" if it can, or if the tool is not known yet."""
         ...
 
 
 class ModelQuestion(Struct, frozen=True):
-    """Question that stands by itself, of a part that has no model of its own.
+    """Self-contained question of a part that has no model of its own.
 
-    A model reads `instructions` first, then `data`: messages on the wire, which hold all that it is about. `schema` is
-    that of the answer, of at most `max_tokens`; `purpose` says who asks, for the record, in the cycle `cycle_id`.
+    A model reads `instructions` first, then `data`: messages in wire form, which contain all that the question is
+    about. `schema` is the JSON schema of the answer, which has at most `max_tokens`; `purpose` says for the record who
+    asks, in the cycle `cycle_id`.
     """
 
     instructions: str
@@ -110,14 +117,17 @@ class ModelQuestion(Struct, frozen=True):
     cycle_id: str
 
 
-#: Answers a question, by a value that fits its schema. Raises: ContractError where the answer does not fit, or is
-#: empty; TransientError while no model can be asked, or nothing is left of a budget; what a model raises besides.
+#: Function that answers a question with a value that is valid for its schema. Raises: ContractError if the answer is
+#: not valid, or is empty; TransientError while no model can be asked or a budget is used up; other errors of the model.
 Ask = Callable[[ModelQuestion], Awaitable[Any]]
 
 
 class Lent(Struct, frozen=True):
-    """Loan of a planner: to the actor tools, and the activities that carry out calls that need a model; to the
-    reflector the model itself, by which it answers questions. `ask` is None where there is none."""
+    """Loan of a planner to other modules.
+
+    The actor gets `tools`, and `activities`, which carry out calls that need a model. The reflector gets `ask`, which
+    answers questions by the planner's model; None if there is no model.
+    """
 
     tools: tuple[Any, ...] = ()
     activities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
@@ -126,24 +136,24 @@ class Lent(Struct, frozen=True):
 
 @runtime_checkable
 class Lender(Protocol):
-    """A planner that carries out calls itself: what is delegated, thoughts whose matter came later, advisors; and that
-    asks its model for others."""
+    """Planner that carries out some calls itself (delegated work, calls that think or ask an advisor), and asks its
+    model on behalf of others."""
 
     def lends(self) -> Lent: ...
 
 
 @runtime_checkable
 class Borrower(Protocol):
-    """An actor that hands such calls over, or a reflector that asks. What it has of its own stands before what is
-    lent."""
+    """Actor that hands over such calls, or reflector that asks questions. Its own tools take precedence over lent
+    ones."""
 
     def borrow(self, lent: Lent) -> None:
-        """Take what the planner lends in the place of what it lent before."""
+        """Replace the former loan of the planner with this one."""
         ...
 
 
 class Reflector(Protocol):
-    """REFLECT: a result to what was learnt. Storing its experiences is the agent's work, not its own."""
+    """Module of the phase reflect: returns what was learnt from a result. The agent stores the experiences."""
 
     async def reflect(self, result: ActionResult) -> Reflection: ...
 
@@ -156,28 +166,28 @@ ReflectFunction = Callable[..., Awaitable[Reflection | None] | Reflection | None
 
 
 class SenseModule(Protocol):
-    """An object with a method `sense`."""
+    """Object with a method `sense`."""
 
     @property
     def sense(self) -> SenseFunction: ...
 
 
 class PlanModule(Protocol):
-    """An object with a method `plan`."""
+    """Object with a method `plan`."""
 
     @property
     def plan(self) -> PlanFunction: ...
 
 
 class ActModule(Protocol):
-    """An object with a method `act`."""
+    """Object with a method `act`."""
 
     @property
     def act(self) -> ActFunction: ...
 
 
 class ReflectModule(Protocol):
-    """An object with a method `reflect`."""
+    """Object with a method `reflect`."""
 
     @property
     def reflect(self) -> ReflectFunction: ...

@@ -1,4 +1,4 @@
-"""Ports of sensors: what one is given, and how it is kept."""
+"""Ports of sensors: their context and their settings."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from spar.types import Perception
 
 
 class Push(Protocol):
-    """Callable with which a sensor hands over what it notices at once; callable from any thread.
+    """Function with which a sensor hands over a perception at once; callable from any thread.
 
     Returns False when the perception was refused because the bounded buffer is full. True promises nothing: the
-    perception waits in memory until a cycle takes it, and a process that dies before that has lost it. A sensor that
-    can be asked again loses nothing by it (its cursor goes on with the cycle); one whose sender forgets once it was
-    answered uses `SensorContext.accept`.
+    perception waits in memory until a cycle takes it, and a process that dies before that loses it. A sensor that can
+    read its source again loses nothing (its cursor advances with the cycle); a sensor whose sender forgets a message
+    once it was answered uses `SensorContext.accept`.
     """
 
     def __call__(self, perception: Perception) -> bool: ...
 
 
 class Accept(Protocol):
-    """Callable with which a sensor hands over what its sender is told has arrived, such as a webhook.
+    """Function with which a sensor hands over a perception before it confirms the arrival to its sender, such as a
+    webhook.
 
-    Awaited in the event loop; with a memory that keeps a journal the perception is on disk when it returns. It goes
-    straight to its session, ahead of what was pushed. Returns False for a perception whose id was accepted before.
+    Awaited in the event loop; with a memory that has a journal, the perception is on disk when it returns. The
+    perception goes directly to its session, ahead of pushed ones. Returns False for a perception whose id was accepted
+    before.
 
-    Raises: InboxFullError or NoRoomError when it cannot be kept, NotReadyError while the agent starts, LifecycleError
-    when it does not run: the sender is told so, and may try again.
+    Raises: InboxFullError or NoRoomError when it cannot be stored, NotReadyError while the agent starts, LifecycleError
+        when it does not run: the sender gets an error and may try again.
     """
 
     async def __call__(self, perception: Perception) -> bool: ...
@@ -44,15 +46,15 @@ async def accept_nothing(perception: Perception) -> bool:
 
 
 class SensorRows(Protocol):
-    """The small durable rows of one sensor: one for each thing that it must know again after a restart.
+    """Small durable rows of one sensor: one for each item that it must know again after a restart.
 
-    A change becomes durable as a cursor does, with the cycle that takes what was handed over before it; all changes of
-    that time in one transaction. Until then the rows on disk are the former ones, so that a crash repeats rather than
-    loses. `keep` and `drop` return at once and may be called from any thread; values are JSON-able and small.
+    A change becomes durable as a cursor does: with the cycle that takes the perceptions handed over before it, and all
+    changes of that time in one transaction. Until then the old rows stay on disk, so that a crash repeats work and does
+    not lose any. `keep` and `drop` return at once and may be called from any thread; values are JSON-able and small.
     """
 
     def keep(self, key: str, value: Any) -> None:
-        """Write a row, in the place of an earlier one of this key.
+        """Write a row; it replaces an earlier one of this key.
 
         Raises: TooLargeError for one of more than 64 KiB; TypeError, ValueError for a value that is not JSON-able.
         """
@@ -63,12 +65,12 @@ class SensorRows(Protocol):
         ...
 
     async def list(self) -> Mapping[str, Any]:
-        """All rows by key, with the changes that are not durable yet."""
+        """Return all rows by key, with the changes that are not durable yet."""
         ...
 
 
 class PassingRows:
-    """Rows that nobody keeps: those of a sensor without an agent. Implements `SensorRows`."""
+    """Rows that are not stored: those of a sensor without an agent. Implements `SensorRows`."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Any] = {}
@@ -82,18 +84,18 @@ class PassingRows:
         self._rows.pop(key, None)
 
     async def list(self) -> Mapping[str, Any]:
-        """All rows by key."""
+        """Return all rows by key."""
         return dict(self._rows)
 
 
 class SensorContext(Struct, frozen=True):
-    """Context that a sensor is given when it is opened.
+    """Context that a sensor gets when it is opened.
 
-    `push(perception)` hands over and promises nothing; `await accept(perception)` returns when the journal has it.
-    `rows` are the sensor's own, for state that grows with what it watches; `cursor` is for what stays small.
-    `cursor` is what its last `checkpoint` saved (None the first time); `checkpoint(cursor)` hands over a JSON-able
+    `push(perception)` hands over and promises nothing; `await accept(perception)` returns when it is in the journal.
+    `rows` are the sensor's own, for state that grows with what it watches; `cursor` is for state that stays small.
+    `cursor` is the value of its last `checkpoint` (None the first time); `checkpoint(cursor)` hands over a JSON-able
     value that is saved once the perceptions handed over before it have been through a cycle.
-    `report(event_name, **fields)` publishes a fact (e.g. a missed tick) about the sensor itself.
+    `report(event_name, **fields)` publishes a fact (for example a missed tick) about the sensor itself.
     """
 
     name: str
@@ -108,27 +110,26 @@ class SensorContext(Struct, frozen=True):
 
 
 class PolledSensor(Protocol):
-    """A sensor that is asked: `poll()`, or `poll(context)`, returns what is new since the last poll."""
+    """Sensor that is polled: `poll()`, or `poll(context)`, returns what is new since the last poll."""
 
     @property
     def poll(self) -> SenseFunction: ...
 
 
 class PushingSensor(Protocol):
-    """A sensor that is started, and hands over what it notices through its context."""
+    """Sensor that is started, and hands over perceptions through its context."""
 
     def open(self, context: SensorContext, /) -> Awaitable[None] | None: ...
 
 
 class HearingSensor(Protocol):
-    """A sensor that makes a perception of a message: `hear(text, session)`."""
+    """Sensor that makes a perception of a message: `hear(text, session)`."""
 
     @property
     def hear(self) -> Callable[..., Perception]: ...
 
 
-#: Notices things. Either it is polled, or it pushes, or both; or it hears messages.
-#:
+#: Part that notices things: it is polled, or it pushes, or both; or it hears messages.
 #: `open(context)` starts it and may raise; `poll()` returns what is new since the last poll, `close()` ends it and
 #: releases everything, also after a failed open. `every` is the least time between two polls in seconds (0: each
 #: cycle). All may be plain functions, and a sensor may leave out what it does not need.
@@ -136,7 +137,7 @@ Sensor = PolledSensor | PushingSensor | HearingSensor
 
 
 class Missed(Struct, frozen=True):
-    """A trigger's tick that did not run when it was due."""
+    """Tick of a trigger that did not run when it was due."""
 
     trigger: str
     due_at: datetime
@@ -144,18 +145,19 @@ class Missed(Struct, frozen=True):
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
-#: What an object notices things by.
+#: Methods of which a sensor has at least one.
 SENSES = ("open", "poll", "hear")
 
 
 class SensorSpec(Struct, frozen=True):
-    """One configured sensor and how it is kept; all but the count in seconds.
+    """Configured sensor and its settings; all but the count are in seconds.
 
-    `timeout` is for opening, polling and closing, `every` between polls (None: the sensor's own); after `max_failures`
-    `within` so long it is quarantined and tried again `probe_after`. `when_full` says what becomes of a perception that
-    finds the sensor's buffer full: it is refused, takes the place of an older one, or the flood is thinned out.
+    `timeout` is for opening, polling and closing, `every` is the time between polls (None: the sensor's own). After
+    `max_failures` failures `within` so many seconds it is quarantined, and tried again after `probe_after`. `when_full`
+    says what happens to a perception when the sensor's buffer is full: it is refused, or it replaces an older one, or
+    only a sample of the perceptions is kept.
 
-    Raises: ContractError when the name is no text or the sensor is none.
+    Raises: ContractError when the name is not text or the sensor is not a sensor.
     """
 
     name: str
@@ -171,7 +173,7 @@ class SensorSpec(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ContractError(f"SensorSpec(name, sensor): the name must be text, found {self.name!r:.60}")
-        # Each of its methods may be missing, but not all; `hear` is what hears messages.
+        # A sensor may lack any of its methods, but not all of them.
         if isinstance(self.sensor, type) or not any(callable(getattr(self.sensor, word, None)) for word in SENSES):
             raise ContractError(
                 f"SensorSpec({self.name!r}, sensor): a sensor is an object with open, poll or hear, "

@@ -13,11 +13,14 @@ from spar.types import CycleRecord, Experience
 
 @runtime_checkable
 class Rows(Protocol):
-    """Small rows by owner and key; a store may offer them. State that grows is kept so, a row for each thing, because
-    one value is bounded and is written whole with each change."""
+    """Small rows by owner and key; a store may offer them.
+
+    State that grows is stored so, with one row for each item, because a single value is bounded and each change writes
+    it whole.
+    """
 
     async def rows(self, owner: str) -> Mapping[str, Any]:
-        """The values of all rows of an owner, by key."""
+        """Return the values of all rows of an owner, by key."""
         ...
 
     async def change(self, changes: Iterable[RowChange]) -> None:
@@ -29,14 +32,14 @@ class Rows(Protocol):
 
 
 class ModuleRows(Protocol):
-    """The small durable rows of a module, for what it must know again after a restart.
+    """Small durable rows of a module, for what it must know again after a restart.
 
-    A row that is kept for a cycle changes in the transaction that says what the cycle is going to do, or how it ended:
-    a process that dies before that has not kept it. `keep` returns at once; values are JSON-able and small.
+    A row that is written for a cycle changes in the transaction with the cycle's decision or its end; a process that
+    dies before that has not written it. `keep` returns at once; values are JSON-able and small.
     """
 
     def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-        """Write a row. Raises: TooLargeError for one of more than a megabyte; ValueError for what is not JSON-able."""
+        """Write a row. Raises: TooLargeError for more than a megabyte; ValueError for a value that is not JSON-able."""
         ...
 
     def drop(self, key: str, *, cycle_id: str = "") -> None:
@@ -44,15 +47,15 @@ class ModuleRows(Protocol):
         ...
 
     async def list(self) -> Mapping[str, Any]:
-        """All rows by key. Raises: what the store raises."""
+        """Return all rows by key. Raises: what the store raises."""
         ...
 
 
 class Store(Protocol):
-    """Keeps experiences, the tape of cycles, and small state. Nothing here blocks the loop.
+    """Store of experiences, records of cycles, and small state. No method blocks the loop.
 
     `store` and `record` accept and return at once or wait while a bounded queue is full; `flush` returns when
-    everything accepted so far is written. `load`/`save` keep JSON-able values by key.
+    everything accepted so far is written. `load` and `save` read and write JSON-able values by key.
     """
 
     async def store(self, experience: Experience) -> None: ...
@@ -64,7 +67,7 @@ class Store(Protocol):
 
 
 class Record(Struct, frozen=True):
-    """A small durable row: `version` counts its changes from 1, `value` is JSON-able."""
+    """Small durable row: `version` counts its changes from 1, `value` is JSON-able."""
 
     id: str
     version: int
@@ -75,11 +78,11 @@ class Record(Struct, frozen=True):
 class Records(Protocol):
     """Small durable rows by kind and id, changed by compare-and-set; a store may offer them.
 
-    What `keep` and `drop` have done is on disk, as far as the store's durability goes, when they return.
+    Changes by `keep` and `drop` are on disk when these return, as far as the store's durability goes.
     """
 
     async def records(self, kind: str) -> Sequence[Record]:
-        """All rows of a kind, by id."""
+        """Return all rows of a kind, by id."""
         ...
 
     async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
@@ -90,5 +93,5 @@ class Records(Protocol):
         ...
 
     async def drop(self, kind: str, id: str) -> bool:
-        """Delete a row; False if there was none."""
+        """Delete a row; return False if there was none."""
         ...

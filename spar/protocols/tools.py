@@ -1,6 +1,6 @@
-"""Tools: the port, and `@tool`, which says of a function how it may be called.
+"""Tools: the port, and `@tool`, which states how a function may be called.
 
-The executor reads the schema off the signature.
+The executor reads the schema from the signature.
 
 @tool(effect="read", timeout=10)
 async def weather(city: str) -> str:
@@ -20,12 +20,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 Approval = Literal["auto", "ask", "deny"]
 OnError = Literal["error", "branch"]
 Order = Literal["parallel", "plan"]
-#: Names that calls exclude each other by, or a function that gives them for a call's parameters.
+#: Names of resources: calls that share one exclude each other. A function returns the names for a call's parameters.
 Resources = tuple[str, ...] | Callable[[Mapping[str, Any]], Iterable[str]]
 
 
 class Tool(Protocol):
-    """Something a call can invoke. `schema` is a JSON schema object whose `properties._tool.const` is the name."""
+    """Object that a call can invoke. `schema` is a JSON schema object whose `properties._tool.const` is the name."""
 
     name: str
     schema: Mapping[str, Any]
@@ -36,14 +36,15 @@ class Tool(Protocol):
 
 
 class ToolTerms(Struct, frozen=True):
-    """Under which terms a tool is called: `effect`, `timeout` and `retries` per attempt (seconds, count),
-    `approval`, whether the run waits for it (`detach`), how many at once (`concurrency`, 0 = any number).
+    """Terms of a tool's calls.
 
-    `rate` is how many attempts may start in which time (`"10/min"`, `"2/s"`; "" = any number); calls that share a name
-    in `resources` never overlap and start in the order of the plan, `order="plan"` lets the calls of this tool run one
-    after another in that order. `on_error="branch"` writes what it raises to the last alternative of the call's output
-    path. `safe_with_untrusted` says that text from outside may fill its parameters without a person looking,
-    `brings_untrusted` that what it returns is such text: calls that read it are untrusted.
+    `timeout` are the seconds of one attempt, `retries` the number of further attempts. `detach` says that the run does
+    not wait for the call; `concurrency` is how many calls may run at once (0: any number).
+    `rate` is how many attempts may start in which time (`"10/min"`, `"2/s"`; "": any number). Calls that share a name
+    in `resources` never overlap and start in the order of the plan; `order="plan"` runs the calls of this tool one
+    after another in that order. `on_error="branch"` writes an exception to the last alternative of the call's output
+    path. `safe_with_untrusted` says that text from outside may fill its parameters without approval by a person;
+    `brings_untrusted` says that its result is such text: calls that read it are untrusted.
     """
 
     name: str = ""
@@ -83,7 +84,7 @@ def tool(
 def tool(function: F | None = None, /, **terms: Any) -> Any:
     """Mark a typed function as a tool; it stays callable as before.
 
-    A bound method or a builtin is wrapped: the terms are those of what is returned.
+    A bound method or a builtin is wrapped: then the returned function is marked.
     `effect`: `read` changes nothing, `idempotent` may be repeated, `once` (the default) never is.
     """
 
@@ -100,6 +101,6 @@ def tool(function: F | None = None, /, **terms: Any) -> Any:
 
 
 def terms_of(function: Any) -> ToolTerms:
-    """The terms that a function or tool object states, or the defaults."""
-    found = getattr(function, "__spar_tool__", None)
-    return found if isinstance(found, ToolTerms) else ToolTerms()
+    """Return the terms that a function or tool object states, or the defaults."""
+    terms = getattr(function, "__spar_tool__", None)
+    return terms if isinstance(terms, ToolTerms) else ToolTerms()
