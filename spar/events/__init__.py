@@ -1,7 +1,7 @@
-"""The vocabulary of what happens: every class of events, by what it tells about.
+"""Classes of all events, grouped by subject.
 
-Events report and never decide: hooks do (`spar.hooks`). How they are told, to whom and in which order is the bus's
-affair (`spar.bus.bus`).
+Events report and never decide: hooks decide (`spar.hooks`). The bus (`spar.bus.bus`) delivers them to subscribers, in
+order.
 
 event       the base of all events, and the gap in a stream of them
 cycle       a cycle, its phases, and their errors
@@ -10,9 +10,9 @@ perceiving  sensors and incidents
 budgets     budgets
 runs        runs, their answers, the conversations that they belong to
 models      models and their requests
-channels    channels and those who write there
+channels    channels and the senders of messages
 calls       calls, and the approvals that they wait for
-learning    experiences, later words, examples
+learning    experiences, later feedback, examples
 """
 
 from spar.events.budgets import BudgetEvent, BudgetExceeded, BudgetRenewed, BudgetWarned

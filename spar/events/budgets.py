@@ -8,8 +8,8 @@ from spar.events.event import Event
 
 
 class BudgetEvent(Event):
-    """The base of events about budgets. `budget` is the name (`hour.tokens`); `used` and `limit` are counts, of money
-    in millionths of its unit."""
+    """Base of the events about budgets. `budget` is the name (`hour.tokens`); `used` and `limit` are counts, money in
+    millionths of its unit."""
 
     budget: str
     used: int = 0
@@ -18,13 +18,13 @@ class BudgetEvent(Event):
 
 
 class BudgetWarned(BudgetEvent):
-    """A budget is used so far that the agent is held back: `measure` is `slow degrade ask pause`."""
+    """So much of a budget is used that the agent is slowed down or limited: `measure` is `slow degrade ask pause`."""
 
     measure: str = ""
 
 
 class BudgetExceeded(BudgetEvent):
-    """A budget had not enough left for the amount `asked` (None: unknown) by `what`, a tool or a model."""
+    """A budget did not have enough left for the amount `asked` (None: unknown) by `what`, a tool or a model."""
 
     asked: int | None = None
     what: str = ""
@@ -32,4 +32,4 @@ class BudgetExceeded(BudgetEvent):
 
 
 class BudgetRenewed(BudgetEvent):
-    """A budget is free again, because a new window has begun or the limit was raised."""
+    """A budget is available again, because a new window has begun or the limit was raised."""

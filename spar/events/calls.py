@@ -9,7 +9,7 @@ from spar.types import Call, CallResult
 
 
 class CallEvent(Event):
-    """The base of events about one call."""
+    """Base of the events about one call."""
 
     call: Call
     cycle_id: str = ""
@@ -27,7 +27,7 @@ class CallStarted(CallEvent):
 
 
 class CallProgressed(CallEvent):
-    """A tool has reported how far its call is."""
+    """A tool has reported the progress of its call."""
 
     progress: Any = None
 
@@ -51,7 +51,7 @@ class CallSkipped(CallEvent, kw_only=True):
 
 
 class CallInDoubt(CallEvent):
-    """Nobody knows whether this call had its effect; `doubt` is its id for `spar calls resolve`."""
+    """It is unknown whether this call had its effect; `doubt` is its id for `spar calls resolve`."""
 
     doubt: str = ""
     why: str = ""

@@ -1,4 +1,4 @@
-"""Events of channels and of those who write there."""
+"""Events of channels and of the senders of messages there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from spar.events.event import Event
 
 
 class SenderMet(Event):
-    """Somebody has written on a channel who is not let in: `unknown` or `denied`; `messages` counts its own."""
+    """A message came from a sender who is not allowed: `unknown` or `denied`; `messages` counts the messages of this
+    sender."""
 
     sender: str
     verdict: str
@@ -14,7 +15,7 @@ class SenderMet(Event):
 
 
 class SenderDecided(Event):
-    """A person has let a sender in (`allowed`), or has shut it out (`denied`)."""
+    """A person has allowed (`allowed`) or blocked (`denied`) a sender."""
 
     sender: str
     status: str
@@ -35,7 +36,7 @@ class MessageDelivered(Event):
 
 
 class MessageUndeliverable(Event):
-    """A message could not be sent on a channel and was put aside, until somebody has it tried again or drops it."""
+    """A message could not be sent on a channel and was put aside, until somebody has it sent again or drops it."""
 
     channel: str
     message_id: str
@@ -46,7 +47,7 @@ class MessageUndeliverable(Event):
 
 
 class ChannelQuarantined(Event):
-    """A channel failed too often at its `part` (`receive` or `send`), which is left alone until it is tried again."""
+    """A channel failed too often at its `part` (`receive` or `send`); this part is not used until it is tried again."""
 
     channel: str
     part: str

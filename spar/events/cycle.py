@@ -20,7 +20,7 @@ class LoopStarted(Event):
 
 
 class PhaseStarted(Event):
-    """A phase has begun; `input` is the value that the phase was given."""
+    """A phase has begun; `input` is its argument."""
 
     cycle_id: str
     phase: Phase
@@ -52,7 +52,7 @@ class LoopCompleted(Event):
 
 
 class CycleRecorded(Event):
-    """A cycle has ended that left something behind; `record` is all that is kept of it."""
+    """A cycle with a result has ended; `record` is all that is stored of it."""
 
     record: CycleRecord
     run_id: str = ""

@@ -1,4 +1,4 @@
-"""The base of all events."""
+"""Base of all events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Event(Struct, kw_only=True):
-    """A fact. `agent`, `seq` (strictly increasing per agent) and `at` (UTC) are stamped when it is published."""
+    """A fact. `agent`, `seq` (strictly increasing for each agent) and `at` (UTC) are set when it is published."""
 
     agent: str = ""
     seq: int = 0
@@ -16,6 +16,6 @@ class Event(Struct, kw_only=True):
 
 
 class Gap(Event):
-    """A slow reader has lost `missed` events; a stream delivers this in their place."""
+    """A slow reader has lost `missed` events; a stream delivers this event in their place."""
 
     missed: int

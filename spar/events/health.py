@@ -9,23 +9,23 @@ from spar.events.event import Event
 
 
 class StateChanged(Event):
-    """The agent has gone from the state `old` to the state `new`."""
+    """The state of the agent has changed from `old` to `new`."""
 
     old: str
     new: str
 
 
 class ConfigReloaded(Event):
-    """The configuration was read again; `changed` keys are in force, `needs_restart` keys wait for the next start."""
+    """The configuration was read again; `changed` keys apply now, `needs_restart` keys apply after the next start."""
 
     changed: tuple[str, ...]
     needs_restart: tuple[str, ...] = ()
 
 
 class HealthAlert(Event):
-    """A health alert is open. `kind` is `stuck slow failing stalled blocked memory disk budget provider prompt
-    sensor channel approval`; `since` is when the trouble began; `session` is the session concerned ("": the whole
-    agent), `what` tells alerts of one kind apart."""
+    """A health alert is open. `kind` is `stuck slow failing stalled blocked memory disk budget provider prompt sensor
+    channel approval`; `since` is when the problem began; `session` is the session concerned ("": the whole agent),
+    `what` tells alerts of one kind apart."""
 
     kind: str
     severity: Literal["warning", "critical"]
@@ -47,7 +47,7 @@ class HealthRecovered(Event):
 
 
 class RecoveryStep(Event):
-    """One step of recovery was taken: `back_off cancel abandon restart degrade restore pause quarantine shed drain`."""
+    """A step of recovery was taken: `back_off cancel abandon restart degrade restore pause quarantine shed drain`."""
 
     step: str
     part: str
@@ -57,7 +57,7 @@ class RecoveryStep(Event):
 
 
 class NotifierFailed(Event):
-    """A notifier could not tell people of an alert, and is tried again; `waiting` notices wait for it."""
+    """A notifier could not send an alert, and is tried again; `waiting` is the number of notices that wait for it."""
 
     notifier: str
     reason: str
@@ -71,7 +71,8 @@ class NotifierRestored(Event):
 
 
 class Recovered(Event):
-    """The start took up work of an earlier process or attempt: `cycles` go on, `items` are handed out again."""
+    """The start continued the work of an earlier process or attempt: `cycles` are continued, `items` are handed out
+    again."""
 
     cycles: int
     items: int

@@ -1,4 +1,4 @@
-"""Events of what is learnt: from experiences, later words and examples."""
+"""Events of learning: from experiences, later feedback and examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ExperienceStored(Event):
 
 
 class FeedbackTaken(Event):
-    """Somebody has said how a run or a cycle went; it is kept, and learnt from. `by` is `person verify environment`."""
+    """Feedback on a run or a cycle was stored and is learnt from. `by` is its source: `person verify environment`."""
 
     about: str
     success: bool

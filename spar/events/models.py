@@ -9,7 +9,7 @@ from spar.events.event import Event
 
 
 class ModelStateChanged(Event):
-    """A model is not asked for `retry_after` seconds after faults of its provider (`open`), or it answers again
+    """A model gets no requests for `retry_after` seconds after faults of its provider (`open`), or it answers again
     (`closed`)."""
 
     model: str
@@ -19,8 +19,8 @@ class ModelStateChanged(Event):
 
 
 class ModelRequested(Event):
-    """A model is asked; `request` is the whole request as it is sent (`planning.Request`). `tokens` is estimated,
-    `attempt` counts from 1 within a cycle, `digest` names the text that the model reads."""
+    """A request to a model begins; `request` is the whole request as it is sent (`planning.Request`). `tokens` is an
+    estimate, `attempt` counts from 1 within a cycle, `digest` identifies the text that the model reads."""
 
     cycle_id: str
     run_id: str | None = None
@@ -31,9 +31,9 @@ class ModelRequested(Event):
 
 
 class ModelAnswered(Event):
-    """A request to a model has ended. `model` was asked, `answered_by` answered (`answered_as` is its provider's name
-    for it), `finish` is why it ended in the provider's word, `error` the kind of fault that came in the place of an
-    answer; `cost` is in millionths, None where no price is known. `digest` and `attempt` are those of its
+    """A request to a model has ended. `model` got the request, `answered_by` answered (`answered_as` is its provider's
+    name for it), `finish` is the reason for the end in the provider's word, `error` is the kind of fault if there was
+    no answer; `cost` is in millionths, None if no price is known. `digest` and `attempt` are those of its
     `ModelRequested`, `number` counts the requests of its planner."""
 
     cycle_id: str

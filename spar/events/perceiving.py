@@ -29,7 +29,7 @@ class TriggerMissed(Event):
 
 
 class IncidentOpened(Event):
-    """An incident was opened, or opened again; `why` says on what. `cycle_id` is the cycle that is told of it."""
+    """An incident was opened, or opened again; `why` is the reason. `cycle_id` is the cycle that gets its notice."""
 
     incident: str
     severity: str
@@ -40,7 +40,7 @@ class IncidentOpened(Event):
 
 
 class IncidentChanged(Event):
-    """Something new belongs to an incident, its severity rose, or it grew past a threshold."""
+    """Something new was added to an incident, its severity rose, or it grew past a threshold."""
 
     incident: str
     severity: str
@@ -51,7 +51,7 @@ class IncidentChanged(Event):
 
 
 class IncidentClosed(Event):
-    """An incident was closed; `why` says how that came about."""
+    """An incident was closed; `why` is the reason."""
 
     incident: str
     severity: str

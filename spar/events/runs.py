@@ -23,8 +23,8 @@ class RunStarted(Event):
 
 
 class RunEnded(Event):
-    """A run has ended, once and last. `reply` is the text for people, `silent` is True if the run chose to tell them
-    nothing, `usage` is the amount it used."""
+    """A run has ended; this event comes once and last. `reply` is the text for people, `silent` is True if the run
+    decided to send no reply, `usage` is the amount it used."""
 
     run_id: str
     status: str
@@ -36,7 +36,7 @@ class RunEnded(Event):
 
 
 class MessageOutcome(Event):
-    """A message was placed: `started queued steered collected interrupting dropped`."""
+    """A message was assigned to a run: `outcome` is `started queued steered collected interrupting dropped`."""
 
     run_id: str
     outcome: str
@@ -53,7 +53,7 @@ class AssistantDelta(Event):
 
 
 class ReasoningDelta(Event):
-    """A piece of what a model thought before it answered, where `runs.reasoning` wants it; `request` counts the run's
+    """A piece of a model's reasoning before its answer, if `runs.reasoning` enables it; `request` counts the run's
     requests. After `reset` the earlier pieces of this request are void."""
 
     run_id: str
@@ -63,9 +63,9 @@ class ReasoningDelta(Event):
 
 
 class MessageSent(Event):
-    """People were told a text; `route` is the destination. `kind`: "answer" of a run; "note" that a tool said;
-    "verbose", a line about a call; "reasoning", what the model thought before an answer that comes next. `part` numbers
-    the blocks of an answer that is told in several (0: it is told whole); all of them are `is_answer`."""
+    """People were sent a text; `route` is the destination. `kind`: "answer" of a run; "note" of a tool; "verbose", a
+    line about a call; "reasoning", the model's reasoning before the answer that follows. `part` numbers the blocks of
+    an answer that is sent in several (0: it is sent whole); all of them are `is_answer`."""
 
     run_id: str
     session: str
@@ -77,7 +77,7 @@ class MessageSent(Event):
 
 
 class RepetitionNoticed(Event):
-    """A run did the same again, `times` times without anything new."""
+    """A run did the same `times` times without anything new."""
 
     run_id: str
     message: str
@@ -93,7 +93,8 @@ class CompactionStarted(Event):
 
 
 class CompactionCompleted(Event):
-    """A summary has ended; `completed` is False if it failed; `will_retry`: the request is made again."""
+    """The summary of a transcript has ended; `completed` is False if it failed; `will_retry`: the request is made
+    again."""
 
     session: str
     run_id: str = ""
@@ -103,8 +104,8 @@ class CompactionCompleted(Event):
 
 
 class SessionReset(Event):
-    """A conversation of a session has ended, and the next message begins a new one. `session_id` is that of the new
-    one (the session's key and the `ordinal` of the conversation); `reason` is "reset" (by somebody, `by`), "idle" or
+    """A conversation of a session has ended, and the next message begins a new one. `session_id` is that of the new one
+    (the session's key and the `ordinal` of the conversation); `reason` is "reset" (by somebody, `by`), "idle" or
     "daily"; `runs` are those that were ended with it."""
 
     session: str
