@@ -18,7 +18,7 @@ from planning.prompt.call_results import call_shown
 from planning.rules.tool_choice import optimistic
 from spar.data.json_safe import plain
 from spar.protocols import Context
-from spar.records.abilities import entities_told, is_known, known_of, of_strangers, situation_of
+from spar.records.abilities import is_known, known_of, of_strangers, reported_entities, situation_of
 from spar.types import Ability, ActionResult, CallResult, Experience, Perception, Trust
 
 Message = dict[str, Any]
@@ -142,7 +142,7 @@ def bundled(perceptions: Sequence[Perception], session: str) -> Perception:
         confidence=min(each.confidence for each in perceptions),
         trust="untrusted" if any(each.trust == "untrusted" for each in perceptions) else "trusted",
         evidence=tuple(perceptions),
-        attributes={"entities": list(about)} if (about := entities_told(urgent)) else {},
+        attributes={"entities": list(about)} if (about := reported_entities(urgent)) else {},
     )
 
 

@@ -1,16 +1,16 @@
-"""The values that are kept, and the ports of their stores.
+"""Values that are stored, and the ports of their stores.
 
 journal     the values of the journal and its port
 counts      the counts of an agent's cycles and phases
 approvals   the values of approvals, their legal transitions, and the port of the approver
 transcript  the values of a transcript and its port
 compaction  the plan of a compaction, as hooks may change it
-prompt      the parts of a prompt that hooks are shown
+prompt      the parts of a prompt that hooks may change
 skills      skills in the Agent Skills format; pure
 run_options the options of runs and of sessions
 session     the values of a session, of its use by a message, and of its reset
-senders     the names of senders of messages, and the row of one
-audit       the values of the audit log, and the entry that is being made
+senders     the names of senders of messages, and the row of a sender
+audit       the values of the audit log, and the draft of an entry
 perceived/  incidents, and perceptions that were examined
-abilities   the names of situations, and the ability of a tool at one
+abilities   the names of situations, and the ability of a tool in a situation
 """

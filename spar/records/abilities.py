@@ -1,15 +1,14 @@
-"""Names of situations, from the exact to the general, and the known ability of a tool at one.
+"""Names of situations, from the exact to the general, and the known ability of a tool in a situation.
 
-A situation is named by the kind of what was noticed, its intent, what it is about, and the rule that deals with it:
-`alert.disk/report[nginx,web1]#clean`. What is learnt is learnt for each of its names, so that experience with these
-very things counts as soon as there is enough of it, and until then that of the rule with any, of all tasks of this kind
-and intent, or of this kind. Abilities, cases and lessons go by the same names.
+The name of a situation consists of the kind of perception, its intent, what it is about, and the rule that deals with
+it: `alert.disk/report[nginx,web1]#clean`. Lessons are stored under each of its names: experience with exactly these
+things is used once there is enough of it, and until then that of the rule with any things, of all tasks of this kind
+and intent, or of this kind. Abilities, cases and lessons use the same names.
 
-Trials that strangers had a say in count under names of their own, `untrusted:alert.disk`, which only decisions about
-untrusted things go by: nobody drives a tool up or down for others by what he sends.
+Trials that strangers influenced count under separate names, `untrusted:alert.disk`, which only decisions about
+untrusted perceptions use: nobody can raise or lower a tool's ability for others by what he sends.
 
-An `Ability` is a Beta posterior: on top of a prior that does not fade stands the evidence, of which half is gone after
-each half-life.
+An `Ability` is a Beta posterior: a prior that does not fade, plus evidence that halves with each half-life.
 """
 
 from __future__ import annotations
@@ -23,69 +22,69 @@ from typing import Any
 from spar.clock import Clock
 from spar.types import Ability, Perception, replace
 
-#: Begins the names under which trials count that strangers had a say in.
+#: Prefix of the names for trials that strangers influenced.
 _OF_STRANGERS = "untrusted:"
-#: From so many trials on the experience with a more exact name counts alone.
+#: Number of trials from which on the experience with a more exact name is enough.
 ENOUGH_TRIALS = 5
-#: Characters of one part of a name; of a longer one the beginning and a digest.
+#: Most characters of one part of a name; a longer one is shortened to its beginning and a digest.
 _LONGEST = 80
-#: What a situation is about, at most, and characters of each.
+#: Most entities in the name of a situation, and most characters of each.
 MOST_ENTITIES = 4
 _LONGEST_ENTITY = 60
-#: The kind of what people say: it is about anything, and whom it is from says nothing of what it is about.
+#: Kind of people's messages: they can be about anything, and the sender does not say what a message is about.
 _MESSAGE = "message"
-#: A prior weighs as much as two trials: with a prior of 0.5 it is the flat Beta(1, 1).
+#: Weight of a prior, in trials: with a prior of 0.5 it is the flat Beta(1, 1).
 PRIOR_WEIGHT = 2.0
-#: Evidence, in trials, that has to be left of what was tried often enough; with less it has faded.
+#: Least evidence, in trials, for a known ability; with less it has faded.
 _LEFT = 1.0
-#: Evidence of fewer trials than this is none: it need not fade, and be written, any further.
+#: Evidence, in trials, that counts as none: it need not fade any further, nor be written again.
 NOTHING = 0.01
 _WORD = re.compile(r"\w+")
-#: Signs that part a name, in the place of which another one stands in its parts.
+#: Characters that separate the parts of a name, with their replacements inside the parts.
 _APART = str.maketrans("[]#,", "()._")
 
 
 def ability_key(tool: str, task: str) -> str:
-    """Return the key of `Context.abilities`."""
+    """Return the key of a tool and task in `Context.abilities`."""
     return f"{tool}|{task}"
 
 
 def situation_of(perception: Perception, rule: str = "") -> str:
-    """The most exact name of the situation that a perception tells of, for the rule that deals with it."""
-    return task_name(kind_told(perception), perception.intent, rule, entities_told(perception))
+    """Return the most exact name of the situation that a perception reports, for the rule that deals with it."""
+    return task_name(reported_kind(perception), perception.intent, rule, reported_entities(perception))
 
 
 def task_name(kind: str, intent: str = "", rule: str = "", entities: Sequence[str] = ()) -> str:
-    """The most exact name of a task. Of the entities the first `MOST_ENTITIES` are named, in the order of letters."""
+    """Return the most exact name of a task, with at most `MOST_ENTITIES` of its entities in alphabetical order."""
     name = "/".join([_part(part).translate(_APART) for part in (kind, intent) if part])
-    if things := sorted({thing_named(each) for each in entities[:MOST_ENTITIES]} - {""}):
+    if things := sorted({thing_named(entity) for entity in entities[:MOST_ENTITIES]} - {""}):
         name = f"{name}[{','.join(things)}]"
     return f"{name}#{_part(rule)}" if rule else name
 
 
-def kind_told(perception: Perception) -> str:
-    """Return the kind of what a perception tells of; the notice of an incident tells of what caused it, by its id."""
-    return _told(perception).kind
+def reported_kind(perception: Perception) -> str:
+    """Return the kind of a perception; for the notice of an incident, that of the perception which caused it."""
+    return _cause_of(perception).kind
 
 
-def entities_told(perception: Perception) -> Sequence[str]:
-    """Return what a perception tells of is about: the `entities` of its attributes, else its subject if it is a name.
+def reported_entities(perception: Perception) -> Sequence[str]:
+    """Return what a perception is about: the `entities` of its attributes, or else its subject if that is a name.
 
-    A subject is a name if it is one short word. The path of a file or the address of a page is another one each time,
-    and so would every situation be.
+    A subject is a name if it is one short word. A file path or a web address differs each time, and so would every
+    situation.
     """
-    told = _told(perception)
-    if told.kind == _MESSAGE:
+    cause = _cause_of(perception)
+    if cause.kind == _MESSAGE:
         return ()
-    if found := tuple(_texts(told.attributes.get("entities"))):
-        return found
-    subject = told.subject or ""
+    if entities := tuple(_texts(cause.attributes.get("entities"))):
+        return entities
+    subject = cause.subject or ""
     is_name = 0 < len(subject) <= _LONGEST_ENTITY and len(subject.split()) == 1 and "/" not in subject
-    return (subject,) if is_name and not told.kind.startswith("log.") else ()
+    return (subject,) if is_name and not cause.kind.startswith("log.") else ()
 
 
 def kind_of_task(task: str) -> str:
-    """The name of a task by kind and intent: without the rule, and without what it is about."""
+    """Return the name of a task by kind and intent: without the rule, and without what it is about."""
     name = task.partition("#")[0]
     return name.rpartition("[")[0] if name.endswith("]") and "[" in name else name
 
@@ -97,47 +96,51 @@ def things_of(task: str) -> Sequence[str]:
 
 
 def thing_named(text: str) -> str:
-    """Return what something is called in the names of tasks."""
+    """Return the form of an entity in the names of tasks."""
     return _part(text, _LONGEST_ENTITY).translate(_APART)
 
 
 def names_of(task: str) -> Sequence[str]:
-    """The names of a task, the most exact first: in full, without entities, without its rule, and by its kind alone."""
+    """Return the names of a task, the most exact first: in full, without entities, without its rule, by its kind
+    alone."""
     general, rule = kind_of_task(task), task[len(task.partition("#")[0]) :]
     return tuple(dict.fromkeys((task, f"{general}{rule}", general, general.partition("/")[0])))
 
 
 def of_strangers(task: str) -> str:
-    """Return the name under which a trial at this task counts that strangers had a say in."""
+    """Return the name under which a trial at this task counts if strangers influenced it."""
     return task if is_of_strangers(task) else f"{_OF_STRANGERS}{task}"
 
 
 def is_of_strangers(task: str) -> bool:
-    """Return whether a name is one for trials that strangers had a say in."""
+    """Return whether a name is one for trials that strangers influenced."""
     return task.startswith(_OF_STRANGERS)
 
 
 def whoever(task: str) -> str:
-    """Return the name of a task, whoever had a say in it."""
+    """Return the name of a task without the prefix for strangers."""
     return task.removeprefix(_OF_STRANGERS)
 
 
 def looked_up(task: str) -> Sequence[str]:
-    """Return the names that a decision at a task goes by, the most exact first. For strangers those of the trusted
-    count as well, each behind their own; never the other way round."""
-    own = names_of(task)
+    """Return the names that a decision at a task uses, the most exact first.
+
+    For tasks of strangers, each name is followed by the same name without the prefix, because trusted trials count as
+    well; never the other way round.
+    """
+    names = names_of(task)
     if not is_of_strangers(task):
-        return own
-    return tuple(name for both in zip(own, names_of(whoever(task)), strict=True) for name in both)
+        return names
+    return tuple(name for both in zip(names, names_of(whoever(task)), strict=True) for name in both)
 
 
 def is_exact(task: str) -> bool:
-    """Return whether a name of a task says what it is about: of such names there is no end."""
+    """Return whether a task name contains what the task is about: the number of such names is unbounded."""
     return "[" in task.partition("#")[0]
 
 
 class AgedAbilities(Mapping[str, Ability]):
-    """Abilities as they are believed now: what time has taken is left out when one is looked at."""
+    """Abilities as of now: evidence that has faded is left out when one is read."""
 
     __slots__ = ("_clock", "_known")
 
@@ -159,7 +162,7 @@ class AgedAbilities(Mapping[str, Ability]):
 
 
 class ReadAbilities(AgedAbilities):
-    """Abilities as a reflector reads them: it changes what it read, and others may have changed that meanwhile."""
+    """Abilities that a reflector reads and then changes, while others may change them too."""
 
     __slots__ = ("_read",)
 
@@ -168,42 +171,44 @@ class ReadAbilities(AgedAbilities):
         self._read: dict[str, Ability | None] = {}
 
     def __getitem__(self, key: str) -> Ability:
-        found = super().__getitem__(key)
+        ability = super().__getitem__(key)
         self._read[key] = self._known[key]
-        return found
+        return ability
 
     def get(self, key: str, default: Any = None) -> Any:
         self._read[key] = self._known.get(key)
         return super().get(key, default)
 
-    def taken(self, told: Ability) -> Ability:
-        """Return an ability as it is after what was told of it: what others taught since it was read stays."""
-        key = ability_key(told.tool, told.task)
+    def taken(self, ability: Ability) -> Ability:
+        """Return a reflector's new ability, merged with the changes that others made since it was read."""
+        key = ability_key(ability.tool, ability.task)
         known = self._known.get(key)
         if known is None or self._read.get(key, known) is known:
-            return told
-        return merged(told, self._read[key], known)
+            return ability
+        return merged(ability, self._read[key], known)
 
 
 def known_of(tool: str, task: str, abilities: Mapping[str, Ability]) -> Ability | None:
-    """Return the ability of a tool at a task: by the most exact name under which enough is known, else the most.
+    """Return the ability of a tool at a task: for the most exact name with enough evidence, or else the one with most.
 
-    None when it was never tried at anything of the kind.
+    None when the tool was never tried at anything of the kind.
     """
-    found = [known for name in looked_up(task) if (known := abilities.get(ability_key(tool, name))) is not None]
-    return next(filter(is_known, found), None) or max(found, key=lambda known: sum(evidence_of(known)), default=None)
+    candidates = [known for name in looked_up(task) if (known := abilities.get(ability_key(tool, name))) is not None]
+    return next(filter(is_known, candidates), None) or max(
+        candidates, key=lambda known: sum(evidence_of(known)), default=None
+    )
 
 
 def is_known(ability: Ability) -> bool:
-    """Return whether enough is known of a tool: it was tried often enough, and not all of that has faded."""
+    """Return whether enough is known of a tool: it was tried often enough, and not all of the evidence has faded."""
     return ability.trials >= ENOUGH_TRIALS and sum(evidence_of(ability)) >= _LEFT
 
 
 def wording(text: str) -> str:
-    """Return the words of a text as situations are compared by them: in small letters, and of what holds a digit, which
-    is another one each time, only that it stands there."""
+    """Return the words of a text for the comparison of situations: in lower case, with "#" for each word with a digit,
+    since such words differ each time."""
     words = (word.casefold() for word in _WORD.findall(text))
-    return " ".join("#" if any(sign.isdigit() for sign in word) else word for word in words)
+    return " ".join("#" if any(character.isdigit() for character in word) else word for word in words)
 
 
 # -- posteriors: mean m and standard deviation s of a Beta distribution give its weight, m(1-m)/s² - 1
@@ -219,11 +224,13 @@ def deviation_of(alpha: float, beta: float) -> float:
 
 
 def evidence_of(ability: Ability | None, prior: float = 0.5, longest: float = math.inf) -> tuple[float, float]:
-    """Return the successes and failures behind an ability, at least 0 and together at most `longest`. Never raises:
-    numbers that cannot be a posterior count as no evidence."""
+    """Return the successes and failures behind an ability, at least 0 and together at most `longest`.
+
+    Never raises: numbers that cannot be a posterior count as no evidence.
+    """
     if ability is None or not (0 < ability.estimate < 1 and 0 < ability.uncertainty < 0.5):
         return 0.0, 0.0
-    # A deviation below a millionth is no discounted posterior of ours; its square would be no number to divide by.
+    # A deviation below a millionth cannot come from a discounted posterior; its square would be too small a divisor.
     weight = ability.estimate * (1 - ability.estimate) / max(ability.uncertainty, 1e-6) ** 2 - 1
     good = max(0.0, ability.estimate * weight - PRIOR_WEIGHT * prior)
     bad = max(0.0, (1 - ability.estimate) * weight - PRIOR_WEIGHT * (1 - prior))
@@ -232,7 +239,7 @@ def evidence_of(ability: Ability | None, prior: float = 0.5, longest: float = ma
 
 
 def share_left(ability: Ability, now: float) -> float:
-    """Return the share of the evidence behind an ability that time has left, 0..1."""
+    """Return the share of an ability's evidence that has not faded, 0..1."""
     age = now - ability.at
     if ability.at <= 0 or ability.half_life <= 0 or not 0 < age < math.inf:
         return 1.0
@@ -240,9 +247,9 @@ def share_left(ability: Ability, now: float) -> float:
 
 
 def aged(ability: Ability, now: float, prior: float = 0.5) -> Ability:
-    """Return an ability as it is believed now; itself where hardly any time has passed.
+    """Return an ability as of `now`; itself if hardly any time has passed.
 
-    Args: now: in seconds since 1970.
+    Args: now: seconds since 1970.
     """
     left = share_left(ability, now)
     good, bad = evidence_of(ability, prior)
@@ -252,24 +259,24 @@ def aged(ability: Ability, now: float, prior: float = 0.5) -> Ability:
     return replace(ability, estimate=mean_of(alpha, beta), uncertainty=deviation_of(alpha, beta), at=now)
 
 
-def merged(told: Ability, before: Ability | None, known: Ability) -> Ability:
-    """Return an ability with what two taught of it who both began with `before`: `told` by the one, `known` by the
-    other."""
-    alphas, betas = zip(*[_posterior_of(each, told.at) for each in (told, known, before)], strict=True)
+def merged(ability: Ability, before: Ability | None, known: Ability) -> Ability:
+    """Return an ability with the changes of two writers who both began with `before`: `ability` is the one's, `known`
+    the other's."""
+    alphas, betas = zip(*[_posterior_of(version, ability.at) for version in (ability, known, before)], strict=True)
     alpha, beta = (max(NOTHING, one + other - both) for one, other, both in (alphas, betas))
     trials, cost, latency = (0, 0.0, 0.0) if before is None else (before.trials, before.cost, before.latency)
     return replace(
-        told,
+        ability,
         estimate=mean_of(alpha, beta),
         uncertainty=deviation_of(alpha, beta),
-        trials=max(told.trials, told.trials + known.trials - trials),
-        cost=max(0.0, told.cost + known.cost - cost) if before is not None else max(told.cost, known.cost),
-        latency=max(0.0, told.latency + known.latency - latency) if before is not None else told.latency,
+        trials=max(ability.trials, ability.trials + known.trials - trials),
+        cost=max(0.0, ability.cost + known.cost - cost) if before is not None else max(ability.cost, known.cost),
+        latency=max(0.0, ability.latency + known.latency - latency) if before is not None else ability.latency,
     )
 
 
 def _posterior_of(ability: Ability | None, now: float) -> tuple[float, float]:
-    """Return both parameters of a posterior as it is believed at a time; of nothing known those of the flat prior."""
+    """Return both parameters of a posterior as of `now`; those of the flat prior if nothing is known."""
     if ability is None:
         return PRIOR_WEIGHT / 2, PRIOR_WEIGHT / 2
     ability = aged(ability, now)
@@ -279,7 +286,7 @@ def _posterior_of(ability: Ability | None, now: float) -> tuple[float, float]:
     return ability.estimate * weight, (1 - ability.estimate) * weight
 
 
-def _told(perception: Perception) -> Perception:
+def _cause_of(perception: Perception) -> Perception:
     if not perception.kind.startswith("incident."):
         return perception
     return next((part for part in perception.evidence if part.id == perception.id), perception)
@@ -290,13 +297,15 @@ def _texts(given: object) -> Iterator[str]:
     if isinstance(given, Mapping):
         given = [next(iter(names), None) for names in given.values() if isinstance(names, (list, tuple))]
     if isinstance(given, (list, tuple)):
-        yield from (each for each in given[:MOST_ENTITIES] if isinstance(each, str) and each)
+        yield from (name for name in given[:MOST_ENTITIES] if isinstance(name, str) and name)
 
 
 def _part(text: str, longest: int = _LONGEST) -> str:
     if len(text) <= longest and text.isprintable() and " " not in text:
-        return text  # most are one short word
-    plain = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest]).split())
+        return text  # most parts are one short word
+    plain = " ".join(
+        "".join(character if character.isprintable() else " " for character in text[: 4 * longest]).split()
+    )
     if len(text) <= longest:
         return plain
     return f"{plain[: longest - 13]}…{blake2b(text.encode(errors='replace'), digest_size=6).hexdigest()}"

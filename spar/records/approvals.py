@@ -1,8 +1,9 @@
-"""Approvals: people's answers to calls that ask for one. Their shape, their legal changes, and who is asked.
+"""Approvals: people's answers to calls that ask for one. Their values, their legal transitions, and the approver's
+port.
 
-An approval is a durable row about exactly one call: what would run is bound by `digest`, it is used once, and what
-nobody answers expires to a denial. A grant is an answer that stays, for calls of one shape and for a time. Who keeps
-the rows is the acting phase's affair.
+An approval is a durable row about exactly one call: `digest` identifies the call that would run, the approval is used
+once, and without an answer it expires to a denial. A grant is a lasting answer, for calls of one shape and for a time.
+The acting phase stores the rows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from spar.types import Call, Trust
 
 ApprovalStatus = Literal["pending", "approved", "denied", "expired", "used", "void"]
 
-#: What may become of an approval. `void`: the work that asked is gone, or what would run is not what was shown.
+#: Legal transitions of an approval. `void`: the work that asked is gone, or the call differs from the one that was
+#: shown.
 TRANSITIONS: dict[ApprovalStatus, tuple[ApprovalStatus, ...]] = {
     "pending": ("approved", "denied", "expired", "void"),
     "approved": ("used", "expired", "void"),
@@ -28,8 +30,8 @@ TRANSITIONS: dict[ApprovalStatus, tuple[ApprovalStatus, ...]] = {
     "void": (),
 }
 
-#: Programs that run nothing but themselves and write nothing but their output: those of which a call may be granted for
-#: a time where the settings do not say others.
+#: Programs that run nothing but themselves and write nothing but their output. Calls of these may be granted for a time
+#: if the settings do not name other programs.
 GRANTABLE = (
     *("cat", "date", "df", "du", "free", "head", "hostname", "id", "ls", "sort", "stat", "tail", "uname", "uptime"),
     *("wc", "whoami"),
@@ -39,10 +41,10 @@ Decision = Literal["approve", "deny", "edit", "replace"]
 
 
 class Approval(Struct, frozen=True):
-    """One question to people. `call` has its references resolved; `why` says what made it ask; times are UTC.
+    """Question to people. `call` has its references resolved; `why` is the reason for asking; times are UTC.
 
-    `is_parked` says that the cycle which asked has gone on without an answer: the call goes on in the cycle after it.
-    `original` is the call as it was first shown when somebody edited or replaced it.
+    `is_parked` says that the asking cycle ended without an answer: the call continues in a later cycle. `original` is
+    the call as it was first shown if somebody edited or replaced it.
     """
 
     id: str
@@ -67,10 +69,10 @@ class Approval(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """Calls of `tool` with exactly these parameters need no answer until then.
+    """Permission for calls of `tool` with exactly these parameters, which need no answer until `expires_at`.
 
-    `session` "" is every session. `uses` counts the calls that it let through. `digest` binds it to the very call
-    that it was given for: one whose schema, effect, rules or files have changed is asked about again.
+    `session` "" is every session. `uses` counts the calls that it allowed. `digest` identifies the very call that it
+    was given for: after a change of its schema, effect, rules or files people are asked again.
     """
 
     id: str
@@ -85,22 +87,22 @@ class Grant(Struct, frozen=True):
 
 
 class DigestMismatchError(SparError):
-    """The decision is about another call than the one that waits."""
+    """Error of a decision about another call than the one that waits."""
 
 
 class DecidedError(SparError):
-    """The approval takes no decision any more: it was decided, used, or has expired."""
+    """Error of a decision that comes too late: the approval was decided, used, or has expired."""
 
 
 class Approver(Protocol):
-    """Port of approvals; an act module has one as `approvals` if it can wait for people."""
+    """Port of approvals; an act module that can wait for people has one as `approvals`."""
 
     async def list(self, status: str | None = "pending") -> Sequence[Approval]:
-        """The newest first; None: of any status."""
+        """Return the approvals of a status, the newest first; None: of any status."""
         ...
 
     async def get(self, id: str) -> Approval:
-        """The approval with this id or unique beginning of one. Raises: LookupError."""
+        """Return the approval with this id or unique beginning of an id. Raises: LookupError."""
         ...
 
     async def decide(
@@ -116,17 +118,17 @@ class Approver(Protocol):
         grant_for: float | None = None,
         grant_session: bool = True,
     ) -> Approval:
-        """Take a person's decision; durable when this returns.
+        """Store a person's decision; durable when this returns.
 
         `params` goes with `edit`, `call` (a wire call) with `replace`; `grant_for` (seconds, with `approve`) also
-        grants further calls with just these parameters, in this session only or in all.
-        Raises: LookupError, DigestMismatchError, DecidedError, ValueError for parameters that the tool does not take
-        or a grant that cannot be given.
+        grants further calls with exactly these parameters, in this session only or in all sessions.
+        Raises: LookupError, DigestMismatchError, DecidedError, ValueError for parameters that the tool refuses or a
+            grant that cannot be given.
         """
         ...
 
     async def grants(self) -> Sequence[Grant]:
-        """The grants in force."""
+        """Return the present grants."""
         ...
 
     async def revoke(self, id: str) -> Grant:

@@ -1,8 +1,8 @@
-"""Values of the audit log: who changed what about the agent, and the entry that is being made.
+"""Values of the audit log: who changed what about the agent, and the draft of an entry.
 
-A door opens an entry (`auditing`) before it hands on what somebody wants; the store writes it in the transaction of
-the first row that decides about it (`claim`), so that neither is ever there without the other. What is decided without
-a row is written by the door when it is done.
+An interface opens a draft (`auditing`) before it passes on a request; the store writes the entry in the transaction of
+the first row that decides the request (`claim`), so that neither exists without the other. The interface itself writes
+the entry of a request that changes no row, when the request is done.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
-#: Kinds of rows begin with this that keep a state: only an entry that names one waits for it.
+#: Prefix of the kinds of rows that hold a state: only a draft that names such a kind waits for it.
 STATE: Final = "state."
 
 
 class AuditEntry(Struct, frozen=True):
-    """One entry. `actor` is who did it, `origin` the way it came ("http", "channel", "signal", "program", "shell"),
-    `action` what was done ("approval.approve"), `subject` to what; `before` and `after` are digests of the row that was
-    changed, "" for none."""
+    """Entry of the log.
+
+    `actor` is the person, `origin` the way of the request ("http", "channel", "signal", "program", "shell"), `action`
+    the action ("approval.approve"), `subject` its object; `before` and `after` are digests of the changed row, "" for
+    none.
+    """
 
     seq: int
     at: datetime
@@ -37,7 +40,7 @@ class AuditEntry(Struct, frozen=True):
 
 
 class AuditDraft:
-    """Entry that is being made; `rows` are the kinds of rows of which one decides ("": the first that is written)."""
+    """Draft of an entry; `rows` are the kinds of rows that decide the request ("": the first row that is written)."""
 
     __slots__ = ("action", "actor", "agent", "detail", "is_written", "origin", "rows", "subject")
 
@@ -54,7 +57,7 @@ _CURRENT: ContextVar[AuditDraft | None] = ContextVar("audit", default=None)
 
 @contextmanager
 def auditing(draft: AuditDraft) -> Iterator[AuditDraft]:
-    """Have what is decided inside, also in tasks that are begun there, written with this entry; once at most."""
+    """Write the changes inside this `with`, also those of tasks started there, with this entry; at most once."""
     token = _CURRENT.set(draft)
     try:
         yield draft
@@ -63,15 +66,18 @@ def auditing(draft: AuditDraft) -> Iterator[AuditDraft]:
 
 
 def refine(*, action: str = "", subject: str = "", detail: Mapping[str, Any] | None = None) -> None:
-    """Say more exactly what the entry that is being made is about; without one it does nothing."""
+    """Set details of the current draft; without a draft nothing happens."""
     if (draft := _CURRENT.get()) is not None:
         draft.action, draft.subject = action or draft.action, subject or draft.subject
         draft.detail.update(detail or {})
 
 
 def claim(kind: str) -> AuditDraft | None:
-    """Return the entry that a row of this kind is to be written with, which is nobody else's from then on; None where
-    there is none, or it waits for another row. Whoever cannot write the row sets `is_written` back."""
+    """Return the draft of the entry to write with a row of this kind; it is not returned again.
+
+    None if there is no draft, or if it waits for another row. A caller that cannot write the row sets `is_written`
+    back.
+    """
     draft = _CURRENT.get()
     if draft is None or draft.is_written:
         return None
@@ -82,27 +88,29 @@ def claim(kind: str) -> AuditDraft | None:
 
 
 class AuditLog(Protocol):
-    """The audit log of a store that is open."""
+    """Audit log of an open store."""
 
     async def write(self, draft: AuditDraft) -> None:
-        """Write an entry that no row was written with; durable when this returns. Raises: SparError."""
+        """Write an entry that was written with no row; durable when this returns. Raises: SparError."""
 
     async def entries(
         self, limit: int = 50, *, before: int | None = None, since: datetime | None = None,
         until: datetime | None = None, actor: str = "", action: str = "",
     ) -> Sequence[AuditEntry]:  # fmt: skip
-        """Return entries, the newest first. Args: before: the number of one that was seen; action: a whole one, or the
-        part before its point."""
+        """Return entries, the newest first.
+
+        Args: before: the number of an entry that was read; action: a whole action, or the part before its point.
+        """
         ...
 
     async def verify(self) -> str:
-        """Return what is wrong with the log: the first entry that was altered, put in or taken out; "" for nothing."""
+        """Return the first entry that was altered, inserted or removed, as a sentence; "" if the log is intact."""
         ...
 
 
 @runtime_checkable
 class KeepsAudit(Protocol):
-    """A store with an audit log."""
+    """Store with an audit log."""
 
     @property
     def audit(self) -> AuditLog: ...

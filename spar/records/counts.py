@@ -1,7 +1,7 @@
-"""Counts of an agent's cycles: how many ended how, how often a phase failed, how often and how long things ran.
+"""Counts of an agent's cycles: outcomes, failures of phases, and durations.
 
 They are objects `{"outcomes": {name: number}, "errors_by_phase": {name: number}, "durations": {name: [number,
-seconds]}}` of which any part may be missing, and add up.
+seconds]}}` of which any part may be missing, and can be added.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def count(total: dict[str, Any], outcome: str, took: Iterable[tuple[str, float]]) -> None:
-    """Count one cycle: its outcome, and what took how many seconds."""
+    """Count one cycle: its outcome, and pairs of a name and its duration in seconds."""
     outcomes, durations = total.setdefault("outcomes", {}), total.setdefault("durations", {})
     outcomes[outcome] = outcomes.get(outcome, 0) + 1
     for name, seconds in took:
@@ -20,7 +20,7 @@ def count(total: dict[str, Any], outcome: str, took: Iterable[tuple[str, float]]
 
 
 def merge(total: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Add counts to others. Raises: TypeError, ValueError, AttributeError for what are none."""
+    """Add counts to `total`. Raises: TypeError, ValueError, AttributeError for values that are not counts."""
     for kind in ("outcomes", "errors_by_phase"):
         known = total.setdefault(kind, {})
         for name, number in (more.get(kind) or {}).items():

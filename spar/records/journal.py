@@ -1,11 +1,11 @@
-"""Work of an agent that the next process must find again: the values of the journal, and its port.
+"""Work of an agent that the next process must continue: the values of the journal, and its port.
 
-The journal holds facts, not code to be replayed: what was accepted, which cycles were begun on what, which calls
-were planned, started and ended, and how. From these a new process, also of a later release, goes on: accepted work
-is handed out again, begun cycles are finished, calls that ended are not repeated, and a call that may have had an
-effect that must not be repeated is `in_doubt` until somebody says what became of it.
+The journal holds facts, not code to replay: accepted work, cycles with the work that they began on, and calls that were
+planned, started and ended, with their results. From these a new process, also of a later release, continues: accepted
+work is handed out again, open cycles are finished, calls that ended are not repeated, and a call that may have had an
+effect that must not be repeated is `in_doubt` until a person answers what happened.
 
-Telling the journal never waits; `safe()` does, until all that was told before it is as safe as the store promises.
+Writing to the journal never waits; `safe()` waits until all earlier writes are as durable as the store promises.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spar.types import Action, Call, CallResult, Credit, CycleRecord, Experience
 J = TypeVar("J")
 R = TypeVar("R")
 
-#: How often the same work may be cut off or fail before it is put aside.
+#: Number of times that the same work may be cut off or fail before it is put aside.
 MOST_ATTEMPTS = 3
 
 Answer = Literal["done", "failed", "again"]
@@ -33,11 +33,11 @@ Answer = Literal["done", "failed", "again"]
 class Item(Struct, frozen=True):
     """Accepted work: a perception that was handed over, or the message of a run (`kind` "run", `id` the run's).
 
-    `attempts` counts how often the process died or the plan failed with it in hand, `fault` the last reason;
-    `due_at` is when it is to be tried again. `past` names the cycles that worked on a run so far. `is_sensed` says that
-    the perception has been through the pipeline; `into` names the run that this one has become a part of. `output` is
-    the answer that a run gave together with failed calls, for which it is asked once more. `options` are what the
-    sender of a run's message chose, `defaults` what its session did (None: nothing).
+    `attempts` counts how often the process died or the plan failed while working on it, `fault` is the last reason;
+    `due_at` is when it is tried again. `past` names the cycles that worked on a run so far. `is_sensed` says that the
+    perception has been through the pipeline; `into` names the run that this one has joined. `output` is the answer that
+    a run gave together with failed calls; it is asked for once more. `options` are the choices of the sender of a run's
+    message, `defaults` those of its session (None: no choice).
     """
 
     id: str
@@ -58,11 +58,11 @@ class Item(Struct, frozen=True):
 
 
 class Unfinished(Struct, frozen=True):
-    """A cycle that was begun and not ended: on what, what was to be done, and what is known to have been done.
+    """Cycle that was begun and not ended, with all that is known of it.
 
-    `action` is None when nothing was decided. `known` are the ends of its calls in the order in which they ended,
-    as far as they are not to be made again; calls in doubt are among them. `attempts` counts the beginnings that came
-    to no good end. A cycle of steps is not gone on with. `effect` is set where this is no cycle but a detached call.
+    `action` is None when nothing was decided. `known` are the results of its calls in the order of their ends, as far
+    as the calls must not run again; calls in doubt are among them. `attempts` counts the beginnings that did not end
+    well. A cycle of single steps is not continued. `effect` is set if this is not a cycle but a detached call.
     """
 
     cycle_id: str
@@ -79,9 +79,9 @@ class Unfinished(Struct, frozen=True):
 
 
 class Interrupted(Generic[R]):
-    """A piece of interrupted work: a cycle to go on with or an item to deal with again, and its run if it has one.
+    """Interrupted work: a cycle to continue or an item to deal with again, and its run if it has one.
 
-    `is_suspect` says that it may be what killed a process; `since` when it was handed over here (monotonic seconds).
+    `is_suspect` says that it may have killed a process; `since` is when it was handed over here (monotonic seconds).
     """
 
     __slots__ = ("is_suspect", "run", "session", "since", "work")
@@ -92,18 +92,21 @@ class Interrupted(Generic[R]):
 
     @property
     def cycle(self) -> Unfinished | None:
-        """The cycle that goes on under its own id; None where a new one deals with an item."""
+        """Return the cycle that continues under its own id; None if a new cycle deals with an item."""
         return self.work if isinstance(self.work, Unfinished) else None
 
     @property
     def items(self) -> tuple[str, ...]:
-        """The accepted work (ids) that it was begun on."""
+        """Return the ids of the accepted work that it was begun on."""
         return self.work.items if isinstance(self.work, Unfinished) else (self.work.id,)
 
 
 class Doubt(Struct, frozen=True):
-    """A call that may or may not have had its effect. `id` is `cycle_id/call_id`; open until `answer` is given:
-    it was "done" (with which `output`), it "failed" (did not happen), or it did not happen and is made "again"."""
+    """Call of which it is unknown whether it had its effect. `id` is `cycle_id/call_id`.
+
+    It is open until `answer` is given: "done" (with which `output`), "failed" (it did not happen), or "again" (it did
+    not happen and is made again).
+    """
 
     id: str
     call: Call
@@ -130,7 +133,8 @@ class DeadLetter(Struct, frozen=True):
 
 
 class Spend(Struct, frozen=True):
-    """A change to what was used of a budget in one window: `window` names it with its start (`hour:2026-11-21T18`)."""
+    """Change to the used amount of a budget in one window; `window` is its name with its start
+    (`hour:2026-11-21T18`)."""
 
     window: str
     quantity: str
@@ -138,7 +142,7 @@ class Spend(Struct, frozen=True):
 
 
 class RowChange(Struct, frozen=True):
-    """A small row that is written, or with `is_dropped` deleted: `owner` names whose it is, `key` which one."""
+    """Change of a small row: it is written, or with `is_dropped` deleted. `owner` and `key` identify it."""
 
     owner: str
     key: str
@@ -149,14 +153,14 @@ class RowChange(Struct, frozen=True):
 class Closing(Struct, frozen=True):
     """Changes that become durable together with the end of a cycle.
 
-    `record` is its place on the tape (None for an idle one), `experiences` what was learnt; `done` are the items that
-    are through, `failed` those to be tried again; `run` is its run's answer (a struct) once that has ended, `parts` are
-    those of the messages that had become a part of that run, `past` is the run's item with this cycle among its past.
-    `again` is what is to be gone on with: the cycle was cut off. `entries` are what it adds to the transcript of its
-    `session`, for run `run_id` unless they name their own; those of a run that another one has superseded there are not
-    kept, which is told as a fault. `changes` are small rows that change with it: what was learnt of tools. With
-    `record` the cycle adds to the counts of its agent (`spar.records.counts`), and with it `besides`. `credits` say
-    which experiences helped, `feedback` how earlier cycles and runs went after all, and this one's.
+    `record` is the record of the cycle (None for an idle one), `experiences` is what was learnt; `done` are the
+    finished items, `failed` those to try again; `run` is its run's answer (a struct) once that has ended, `parts` are
+    the answers of the messages that had joined that run, `past` is the run's item with this cycle in its `past`.
+    `again` is set if the cycle was cut off and must be continued. `entries` are its additions to the transcript of its
+    `session`, for run `run_id` unless they name their own; entries of a run that another one has superseded there are
+    not stored, which is reported as a fault. `changes` are small rows that change with it: what was learnt of tools. A
+    cycle with a `record` adds to the counts of its agent (`spar.records.counts`), and with it `besides`. `credits` say
+    which experiences helped, `feedback` how earlier cycles and runs turned out, and this one.
     A chain of steps (`is_stepped`) may be closed again.
     """
 
@@ -180,7 +184,7 @@ class Closing(Struct, frozen=True):
 
     @property
     def is_alone(self) -> bool:
-        """Return whether the record and its counts are all that came of the cycle, and will be."""
+        """Return whether the cycle has no consequence but the record and its counts, now or later."""
         return self.record is not None and not (
             self.run_id or self.done or self.failed or self.entries or self.experiences or self.again or self.is_stepped
             or self.credits or self.feedback
@@ -188,7 +192,7 @@ class Closing(Struct, frozen=True):
 
     @property
     def leaves_a_trace(self) -> bool:
-        """Return whether anything came of the cycle that must be found again."""
+        """Return whether the cycle has any consequence that must be stored."""
         return bool(
             self.record or self.done or self.failed or self.run or self.past or self.again or self.entries
             or self.credits or self.feedback
@@ -197,56 +201,61 @@ class Closing(Struct, frozen=True):
 
 @runtime_checkable
 class CallJournal(Protocol):
-    """Journal that an actor tells of its calls; an actor that does has the attribute `keeps_journal`.
+    """Journal in which an actor records its calls; such an actor has the attribute `keeps_journal`.
 
-    `work` is the cycle's id, or the action's where there is no cycle.
+    `work` is the cycle's id, or the action's if there is no cycle.
     """
 
     epoch: int
 
     def acting(self, work: str, action: Action, effect: str = "") -> None:
-        """This action is going to be executed; `effect` is that of an actor that tells nothing of its calls itself."""
+        """Record that this action is about to be executed; `effect` is that of an actor that does not record its
+        calls."""
 
     def planned(self, work: str, call: Call) -> None:
-        """A call has come that the action did not hold when it began."""
+        """Record a call that the action did not contain when it began."""
 
     def started(
         self, work: str, call_id: str, attempt: int, effect: str, allowed: str, values: Mapping[str, Any] | None = None
     ) -> None:
-        """An attempt begins; `allowed` says by what: "auto" or the id of an approval. `values` are its parameters where
-        the call itself only refers to them."""
+        """Record that an attempt begins.
+
+        `allowed` is what allowed it: "auto" or the id of an approval. `values` are its parameters if the call itself
+        only refers to them.
+        """
 
     def ended(self, work: str, result: CallResult) -> None:
-        """A call has ended; `result.output` is what its tool returned, also a `Message`."""
+        """Record that a call has ended; `result.output` is what its tool returned, also a `Message`."""
 
     def detached(self, work: str, action: Action, effect: str, session: str) -> None:
-        """The one call of this goes on, and nobody waits for it."""
+        """Record that the only call of this action continues, and no cycle waits for it."""
 
     def attached(self, work: str, call_id: str) -> None:
-        """A detached call has come to its end, which is told like any other's."""
+        """Record that a detached call has ended; its end is recorded like that of any other call."""
 
     def next_fence(self, above: int = 0) -> int:
-        """A number above `above` and all that this was given before, also by other processes and to other actors."""
+        """Return a number above `above` and above all numbers returned before, also to other processes and actors."""
 
     def is_open(self, work: str) -> bool:
         """Return whether this cycle has begun and not ended, in this process or an earlier one."""
 
     def safe(self) -> Awaitable[None]:
-        """Return when everything told so far is safe. Raises: SparError when the store is closed."""
+        """Return when all earlier writes are durable. Raises: SparError when the store is closed."""
 
 
 def demanded(journal: J | None) -> J:
-    """Return the journal. Raises: ConflictError where none is kept."""
+    """Return the journal. Raises: ConflictError if there is none."""
     if journal is None:
         raise ConflictError("there is no journal: the agent has no memory that keeps one, or has not been started")
     return journal
 
 
 def named(known: Iterable[Any], id: str, what: str) -> Any:
-    """The one with this id or unique beginning of one. Raises: LookupError saying which there are."""
-    every = list(known)
-    found = [each for each in every if each.id == id] or [each for each in every if id and each.id.startswith(id)]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(each.id for each in (found or every)[:5]) or "none"
-    raise LookupError(f"{'several' if found else 'no'} {what} {id!r:.100}; {'they are' if found else 'known'}: {names}")
+    """Return the only value with this id or unique beginning of an id. Raises: LookupError with the known ids."""
+    values = list(known)
+    matches = [item for item in values if item.id == id] or [item for item in values if id and item.id.startswith(id)]
+    if len(matches) == 1:
+        return matches[0]
+    names = ", ".join(item.id for item in (matches or values)[:5]) or "none"
+    number, label = ("several", "they are") if matches else ("no", "known")
+    raise LookupError(f"{number} {what} {id!r:.100}; {label}: {names}")

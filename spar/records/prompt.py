@@ -1,4 +1,4 @@
-"""Values of the prompt that hooks are shown and may rewrite: the files that a model is told, and a request's draft."""
+"""Values of the prompt that hooks see and may rewrite: the files that a model reads, and the draft of a request."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from spar.types import Trust
 
 
 class PromptFile(Struct, frozen=True):
-    """A text that a model is told before each request.
+    """Text that a model reads before each request.
 
-    `origin` says where it is from (a path, or whatever a hook writes), `left_out` what of it does not stand in `text`
-    ("" for nothing). One that is not trusted stands with the material to judge, never with the instructions, and what
-    is planned from it is not trusted either.
+    `origin` says where it comes from (a path, or any text of a hook), `left_out` which part of it is missing in `text`
+    ("" for none). An untrusted one stands with the material to judge, never with the instructions, and plans made from
+    it are untrusted too.
     """
 
     name: str
@@ -26,12 +26,12 @@ class PromptFile(Struct, frozen=True):
 
 
 class RequestDraft(Struct, frozen=True):
-    """A request before it is composed, as hooks at `before_request` may rewrite it.
+    """Request before it is composed, as hooks at `before_request` may rewrite it.
 
-    `instructions` may be replaced, or added to (`prepend`, `append`). `context` holds what hooks add: texts, or data as
-    wire messages. `tools` are the names of those offered: hooks may leave some out and add none. `model` is the one to
-    be asked first, one of `models`; "" leaves that to the configuration. `trust` may be lowered for what a hook adds
-    from outside, never raised.
+    `instructions` may be replaced, or extended (`prepend`, `append`). `context` are texts or wire messages that hooks
+    add. `tools` are the names of the offered tools: hooks may remove some and add none. `model` is the model to ask
+    first, one of `models`; "" leaves the choice to the configuration. `trust` may be lowered for additions from
+    outside, never raised.
     """
 
     instructions: str = ""
@@ -46,7 +46,7 @@ class RequestDraft(Struct, frozen=True):
         return replace(self, instructions=f"{text}\n\n{self.instructions}")
 
     def append(self, text: str) -> RequestDraft:
-        """Return the draft with a text after its instructions: what providers have cached of them stays good."""
+        """Return the draft with a text after its instructions; the providers' caches of the instructions stay valid."""
         return replace(self, instructions=f"{self.instructions}\n\n{text}")
 
     def add(self, *context: str | dict[str, Any]) -> RequestDraft:
@@ -55,4 +55,4 @@ class RequestDraft(Struct, frozen=True):
 
     def without(self, *tools: str) -> RequestDraft:
         """Return the draft without these tools."""
-        return replace(self, tools=tuple(each for each in self.tools if each not in tools))
+        return replace(self, tools=tuple(name for name in self.tools if name not in tools))

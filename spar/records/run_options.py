@@ -1,4 +1,4 @@
-"""The options of a run: what its sender chose for it, and what its session chooses where the sender did not."""
+"""Options of a run: the choices of its sender, and those of its session where the sender made none."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from spar.checks import shorten
 
 Thinking = Literal["off", "low", "medium", "high"]
 THINKING: Final[tuple[Thinking, ...]] = get_args(Thinking)
-#: Characters of the instructions of one message, and of the name of a model.
+#: Most characters of the instructions of one message, and of the name of a model.
 LONGEST_INSTRUCTIONS: Final = 20_000
 LONGEST_MODEL: Final = 256
-#: Seconds that a sender may give a run.
+#: Most seconds that a sender may give a run.
 LONGEST_TIMEOUT: Final = 86_400.0
 
 
 class RunOptions(Struct, frozen=True, omit_defaults=True):
-    """Options of a run; what is None is as the session's defaults say, else as the configuration does.
+    """Options of a run; for None the session's defaults apply, or else the configuration.
 
-    `model` names the model that is asked first, `instructions` are read after the configured ones, `thinking` says how
-    much the model thinks before it answers, `timeout` ends the run after so many seconds, `verbose` asks for one line
+    `model` names the model that gets the first request, `instructions` follow the configured ones, `thinking` is the
+    amount of reasoning before an answer, `timeout` ends the run after so many seconds, `verbose` asks for one line
     about each call.
     """
 
@@ -35,7 +35,7 @@ class RunOptions(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def read(cls, given: RunOptions | Mapping[str, Any] | None) -> RunOptions:
-        """The options that somebody gave. Raises: ValueError, TypeError naming the option and what is allowed."""
+        """Return the options as checked values. Raises: ValueError, TypeError naming the option and what is allowed."""
         if given is None:
             return NO_OPTIONS
         if not isinstance(given, (RunOptions, Mapping)):
@@ -53,35 +53,37 @@ class RunOptions(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing was chosen."""
+        """Return whether no option is chosen."""
         return self is NO_OPTIONS or self == NO_OPTIONS
 
     def over(self, defaults: RunOptions) -> RunOptions:
-        """Return these options, and the defaults where these say nothing."""
+        """Return these options, with the defaults for those that are not chosen."""
         if defaults.is_empty or self.is_empty:
             return defaults if self.is_empty else self
         return replace(defaults, **self.given)
 
     def followed_by(self, later: RunOptions) -> RunOptions:
-        """Return the options of a run after a later message has become a part of it: what that chose counts from then
-        on, and its instructions are read after the earlier ones."""
+        """Return the options of a run after a later message has joined it.
+
+        The choices of the later message apply from then on; its instructions follow the earlier ones.
+        """
         if later.is_empty:
             return self
-        said = [each for each in (self.instructions, later.instructions) if each]
-        return replace(later.over(self), instructions="\n\n".join(said) or None)
+        instructions = [text for text in (self.instructions, later.instructions) if text]
+        return replace(later.over(self), instructions="\n\n".join(instructions) or None)
 
     @property
     def given(self) -> dict[str, Any]:
-        """Return what was chosen, by name."""
+        """Return the chosen options by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-#: The options of who chose nothing.
+#: Options without any choice.
 NO_OPTIONS: Final = RunOptions()
 
 
 def _misfit(name: str, value: Any) -> str:
-    """Return what was expected in the place of a value that an option cannot have; "" for one that it can."""
+    """Return what was expected in place of an invalid value of an option; "" for a valid one."""
     match name:
         case "model":
             is_fit = isinstance(value, str) and len(value.strip()) > 0 and len(value) <= LONGEST_MODEL

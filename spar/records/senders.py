@@ -1,4 +1,4 @@
-"""Senders of messages: their names, and the row that is kept of one.
+"""Senders of messages: their names, and the stored row of a sender.
 
 A sender is `channel:address`: `mail:alice@example.org`. A pattern names several: those of a domain
 (`mail:*@example.org`), all of a channel (`mail:*`).
@@ -15,20 +15,20 @@ from msgspec import Struct
 
 from spar.types import Trust
 
-#: Characters of a sender's name; no address of mail is longer than 254 (RFC 5321).
+#: Most characters of a sender's name; no mail address is longer than 254 (RFC 5321).
 LONGEST_SENDER: Final = 320
 SenderStatus = Literal["waiting", "allowed", "denied"]
-#: Letters that make no difference. No others are folded: two addresses that only look the same are two.
+#: Letters whose case is ignored. Only ASCII letters: two addresses that merely look the same are different.
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-#: The fate of a message, by its sender: it is taken, or why it is not.
+#: Whether messages of a sender are accepted, and why not.
 Verdict = Literal["allowed", "denied", "unknown", "unverified"]
 
 
 class SenderRow(Struct, frozen=True):
-    """Row of one sender: what a person has decided about it, or that it waits for that.
+    """Row of one sender: the decision of a person about it, or that it waits for one.
 
-    `messages` counts what it has said without being heard. `salt` and `digest` are those of its pairing code, which is
-    good until `expires_at`; `answered_at` says when it was last told one.
+    `messages` counts its messages that were not heard. `salt` and `digest` are those of its pairing code, which is
+    valid until `expires_at`; `answered_at` is when it was last sent one.
     """
 
     id: str
@@ -48,7 +48,7 @@ class SenderRow(Struct, frozen=True):
 
 
 class AllowedSender(Struct, frozen=True):
-    """Terms of a sender that is let in."""
+    """Settings of an allowed sender."""
 
     person: str = ""
     trust: Trust = "trusted"
@@ -62,7 +62,8 @@ class SenderRules(Struct, frozen=True):
 
 
 class Admission(Struct, frozen=True):
-    """Verdict on a sender. `person` is empty where nobody has said who it is; `answer` is what to tell it, or ""."""
+    """Verdict on a sender. `person` is empty if it is unknown who the sender is; `answer` is the text to send it, or
+    ""."""
 
     sender: str
     verdict: Verdict
@@ -72,25 +73,25 @@ class Admission(Struct, frozen=True):
 
     @property
     def is_allowed(self) -> bool:
-        """Return whether what the sender says is taken."""
+        """Return whether the sender's messages are accepted."""
         return self.verdict == "allowed"
 
 
 def sender_of(channel: str, address: str) -> str:
-    """Return the name of a sender, in the one form in which it is compared.
+    """Return the name of a sender in the form used for comparison.
 
     Raises: ValueError for an address that no list could name: empty, too long, or with spaces or control characters.
     """
     name = f"{channel}:{address.strip().translate(_LOWER)}"
     if name.endswith(":") or len(name) > LONGEST_SENDER:
         raise ValueError(f"a sender is channel:address with at most {LONGEST_SENDER} characters, found {name!r:.60}")
-    if any(each.isspace() or not each.isprintable() for each in name) or "*" in name:
+    if any(character.isspace() or not character.isprintable() for character in name) or "*" in name:
         raise ValueError(f"a sender's address has no space, no control character and no *, found {name!r:.60}")
     return name
 
 
 def read_sender(name: str, *, may_be_pattern: bool = False) -> str:
-    """Return a sender, or a pattern of some, as a person wrote it, in the form in which it is compared.
+    """Return a sender, or a pattern, as a person wrote it, in the form used for comparison.
 
     Raises: ValueError that says what is allowed.
     """
@@ -110,7 +111,7 @@ def read_sender(name: str, *, may_be_pattern: bool = False) -> str:
 
 
 def patterns_of(sender: str) -> Iterable[str]:
-    """Return the names by which a configuration may mean a sender, the most exact first."""
+    """Return the names under which a configuration may list a sender, the most exact first."""
     channel, _, address = sender.partition(":")
     _, at, domain = address.rpartition("@")
     return (sender, f"{channel}:*@{domain}", f"{channel}:*") if at else (sender, f"{channel}:*")

@@ -1,7 +1,7 @@
-"""Session of an agent as it is kept: its values, and the terms on which a message uses it or a reset ends it.
+"""Values of a stored session, and of its use by a message and its end by a reset.
 
 A session is a key under which conversations follow one another, each with an ordinal. Messages of the key go to the
-newest conversation; a reset ends that one, and the next message begins a new one.
+newest conversation; a reset ends it, and the next message begins a new one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from spar.records.transcript import Entry
 
 
 class Origin(Struct, frozen=True):
-    """Origin of a session: the door that its first message came through, the channel and the sender if there is one,
-    and the person whom that is known as."""
+    """Origin of a session: the interface of its first message (`door`), the channel and the sender if there is one, and
+    the person known as this sender."""
 
     door: str = ""
     channel: str = ""
@@ -26,10 +26,10 @@ class Origin(Struct, frozen=True):
 
 
 class SessionRecord(Struct, frozen=True):
-    """One session.
+    """Row of one session.
 
     `ordinal` counts its conversations from 1; `began_at` is when the present one began, `used_at` when its newest
-    message came. `title` and `defaults` (options of its runs) are what people set; a reset keeps them.
+    message came. `title` and `defaults` (options of its runs) are set by people; a reset keeps them.
     """
 
     key: str
@@ -48,9 +48,9 @@ class SessionRecord(Struct, frozen=True):
 
 
 class Reset(Struct, frozen=True):
-    """End of one conversation, that of a session with this `ordinal`: it takes effect once.
+    """End of one conversation, the one of a session with this `ordinal`; it takes effect once.
 
-    `reason` is "reset" (somebody asked for it, `by`), "idle" or "daily"; `id` names it among the runs that write in the
+    `reason` is "reset" (somebody requested it, `by`), "idle" or "daily"; `id` names it among the runs that write to the
     transcript.
     """
 
@@ -63,19 +63,19 @@ class Reset(Struct, frozen=True):
 
     @property
     def entry(self) -> Entry:
-        """Return the entry after which the reading of the transcript begins."""
+        """Return the entry at which reading of the transcript begins."""
         body = {"reason": self.reason, "by": self.by, "ended": id_of(self.session, self.ordinal),
                 "begun": id_of(self.session, self.ordinal + 1)}  # fmt: skip
         return Entry("reset", body, self.run_id, at=self.at)
 
     @property
     def run_id(self) -> str:
-        """Return the name under which it writes: what the runs before it still add is refused from then on."""
+        """Return the run id under which it writes; entries of earlier runs are refused from then on."""
         return f"reset:{self.id}"
 
 
 class SessionUse(Struct, frozen=True):
-    """Use of a session by a message that is accepted: when, from where, and the reset that comes before it."""
+    """Use of a session by an accepted message: its time, its origin, and the reset that precedes it."""
 
     at: datetime
     origin: Origin = Origin()

@@ -1,7 +1,8 @@
 """Transcript of a session, in order: its values, and its port.
 
-It only ever grows. What a cycle of a run adds becomes durable together with the cycle's end, so a call never stands
-there without its result. A compaction is an entry as well: what it sums up stays, and is not read to the model again.
+Entries are only added. Those of a run's cycle become durable together with the cycle's end, so a call never stands
+there without its result. A compaction is an entry too: the entries that it summarises stay, but the model does not read
+them again.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from msgspec import Struct, field
 from spar.checks import shorten
 from spar.types import utcnow
 
-#: Characters of a note at the entry of a compaction.
+#: Most characters of a note in the entry of a compaction.
 LONGEST_NOTE: Final = 2_000
 
-#: `user`: {text, id, trust, outcome}: a message; `turn`: {calls: [{call, status, reason, output, error}], reason,
-#: output, said}: what one cycle of a run planned and what came of it; `end`: {status, error, output, reply}: how a run
-#: ended;
-#: `compaction`: {summary, kept, note, by, first_kept, tokens_before, tokens_after}: entries before `first_kept` are
-#: read no more; of two for the same `first_kept` the second says all that the first does;
-#: `reset`: {reason, by, ended, begun}: a conversation ended, and what stands before is read no more.
+#: Bodies of the kinds of entries.
+#: `user`: {text, id, trust, outcome}: a message.
+#: `turn`: {calls: [{call, status, reason, output, error}], reason, output, said}: the plan and the results of one cycle
+#: of a run.
+#: `end`: {status, error, output, reply}: the end of a run.
+#: `compaction`: {summary, kept, note, by, first_kept, tokens_before, tokens_after}: entries before `first_kept` are not
+#: read any more; of two with the same `first_kept` the second contains all of the first.
+#: `reset`: {reason, by, ended, begun}: the end of a conversation; earlier entries are not read any more.
 EntryKind = Literal["user", "turn", "end", "compaction", "reset"]
 
 
 class Entry(Struct, frozen=True):
-    """One entry; `seq` grows strictly within its session (0: not kept yet)."""
+    """Entry of a transcript; `seq` grows strictly within its session (0: not stored yet)."""
 
     kind: EntryKind
     body: dict[str, Any]
@@ -43,9 +46,9 @@ class Entry(Struct, frozen=True):
         return isinstance(note, str) and len(note) <= LONGEST_NOTE
 
     def noted(self, note: str) -> Entry:
-        """Return the entry of a compaction with a note, which the model reads behind the summary.
+        """Return the entry of a compaction with a note, which the model reads after the summary.
 
-        Raises: TypeError, ValueError for a note that is no text of at most 2,000 characters.
+        Raises: TypeError, ValueError for a note that is not a text of at most 2,000 characters.
         """
         if not isinstance(note, str):
             raise TypeError(f"a note is a text, found {shorten(note, 60)}")
@@ -56,13 +59,16 @@ class Entry(Struct, frozen=True):
 
 @runtime_checkable
 class Transcripts(Protocol):
-    """The transcripts of one agent's sessions, as a planner is lent them."""
+    """Transcripts of one agent's sessions, for its planner."""
 
     async def read(self, session: str) -> Sequence[Entry]:
-        """Return the entries since the last compaction, oldest first; the compaction entry is the first one. Nothing
-        from before the last reset is among them."""
+        """Return the entries since the last compaction, the oldest first; the compaction entry is the first one.
+
+        None from before the last reset is among them.
+        """
         ...
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
-        """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
+        """Add a compaction; durable when this returns. Raises: FencedError when another run has taken over the
+        session."""
         ...

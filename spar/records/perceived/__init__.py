@@ -1,5 +1,5 @@
-"""Values of perception, as others read them: incidents, and examined perceptions.
+"""Stored values of perception: incidents, and examined perceptions.
 
-incidents  incidents as they are kept: one trouble, what belongs to it, how it went
-examined   perceptions that were sent through a pipeline for a look
+incidents  stored incidents: one problem, what belongs to it, how it developed
+examined   results of sending perceptions through a pipeline for inspection
 """

@@ -1,4 +1,4 @@
-"""Perceptions that were sent through a pipeline for a look: what became of each, and why."""
+"""Results of sending perceptions through a pipeline for inspection."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from spar.types import Perception
 
 
 class Examined(Struct, frozen=True):
-    """One perception and what became of it.
+    """Perception and its result.
 
-    `result` is what came out in its place, None if it did not come out by itself; then `stage` took it out, for this
-    `reason`, and `into` is the id of the one that stands for it, if one does.
+    `result` is the perception that came out, None if none came out for it alone; then `stage` removed it, for this
+    `reason`, and `into` is the id of the perception that replaces it, if there is one.
     """
 
     given: Perception

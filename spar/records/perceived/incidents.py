@@ -1,7 +1,7 @@
-"""Incidents as they are kept: one trouble, what belongs to it, and how it went.
+"""Stored incidents: one problem, what belongs to it, and how it developed.
 
-The sense module keeps them (`perception.incidents`), a row each under `owner_of(agent)`; the doors and the command
-line read them. All text in them may be a stranger's.
+The sense module stores them (`perception.incidents`), one row each under `owner_of(agent)`; HTTP, channels and the
+command line read them. All texts in them may come from strangers.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from spar.types import Trust
 
 Severity = Literal["info", "warning", "error", "critical"]
 IncidentState = Literal["open", "closed"]
-#: How a thing is: it goes on until it is told to be over, it is over, or it only happened.
+#: State of a thing: it lasts until it is reported to be over, it is over, or it was a single event.
 ThingState = Literal["firing", "over", "event"]
 
 #: Severities in their order.
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error", "critical")
-#: The kinds of entities that are told apart.
+#: Kinds of entities.
 ENTITIES = ("service", "program", "host", "container", "file", "address", "person")
-#: What the rows of incidents are kept as.
+#: First part of the owner of the rows of incidents.
 ROWS = "incident"
 
 
 class Thing(Struct):
-    """One thing of an incident in its newest state: an alert, a kind of line, a measure."""
+    """Thing of an incident in its newest state: an alert, a kind of line, a measured value."""
 
     source: str
     kind: str
@@ -43,7 +43,7 @@ class Thing(Struct):
 
 
 class Example(Struct, frozen=True):
-    """One perception that is kept as evidence, as far as people look at it."""
+    """Perception that is stored as evidence, reduced to what people read."""
 
     id: str
     source: str
@@ -56,7 +56,7 @@ class Example(Struct, frozen=True):
 
 
 class IncidentStep(Struct, frozen=True):
-    """One thing that happened to an incident, and why."""
+    """Change of an incident, and its reason."""
 
     at: datetime
     did: Literal["opened", "joined", "grown", "raised", "over", "again", "reopened", "asked", "closed"]
@@ -66,16 +66,16 @@ class IncidentStep(Struct, frozen=True):
 
 
 class Incident(Struct):
-    """One trouble.
+    """One problem.
 
-    `entities` are what it is about, by kind, the first noticed first. `things` are what belongs to it, by a digest.
-    `examples` are evidence that is kept: the first, the last and the most important. What is beyond the bounds of
-    things, examples and steps is counted in `left_out`, by name. `told` is the count at which people were told of its
-    growth last. `cycles` are those that dealt with it. `asked_by` is the person who wants it closed. `ordinal` is how
-    often it was opened.
+    `entities` are what it is about, by kind, in the order of their first perceptions. `things` are what belongs to it,
+    by a digest. `examples` are stored evidence: the first, the last and the most important perceptions. `left_out`
+    counts, by name, the things, examples and steps beyond their bounds. `told` is the count at which people were last
+    notified of its growth. `cycles` are those that dealt with it. `asked_by` is the person who wants it closed.
+    `ordinal` is how often it was opened.
 
-    One that a trusted sensor has opened is moved by trusted ones alone: what strangers say in it is kept as evidence
-    and counted in `strange`, and changes neither `count` nor severity, nor when it is closed.
+    Only trusted perceptions change an incident that a trusted sensor has opened: those of strangers are stored as
+    evidence and counted in `strange`, and change neither `count` nor severity nor the time of closing.
     """
 
     id: str
@@ -108,21 +108,21 @@ class Incident(Struct):
 
     @property
     def is_firing(self) -> bool:
-        """Return whether a thing of it goes on until it is told to be over."""
+        """Return whether a thing of it lasts until it is reported to be over."""
         return any(thing.state == "firing" and self.heeds(thing.trust) for thing in list(self.things.values()))
 
     def heeds(self, trust: Trust) -> bool:
-        """Return whether what is said with this trust moves it."""
+        """Return whether a perception with this trust may change it."""
         return trust == "trusted" or self.trust == "untrusted"
 
     @property
     def sources(self) -> list[str]:
-        """The sources of its things."""
+        """Return the sources of its things."""
         return list(dict.fromkeys(thing.source for thing in list(self.things.values())))
 
 
 def summary_of(incident: Incident) -> dict[str, Any]:
-    """Return an incident in short, JSON-able: without what belongs to it and what happened, of which the number."""
+    """Return an incident in short, JSON-able: without examples, steps and cycles, and with the number of its things."""
     row: dict[str, Any] = msgspec.to_builtins(incident)
     for name in ("examples", "steps", "cycles"):
         del row[name]
@@ -149,7 +149,7 @@ def incidents_in(rows: Mapping[str, Any]) -> tuple[list[Incident], list[str]]:
     return sorted(incidents, key=number_of), strange
 
 
-#: The key of the row that holds the highest number given.
+#: Key of the row that holds the highest number in use.
 LAST = "last"
 
 
