@@ -1,16 +1,16 @@
-"""`spar top`: what the agent does, live, in a terminal. Textual is known here only, and it is an extra.
+"""`spar top`: a terminal application that shows the agent live. Only this folder imports Textual, which is an extra.
 
-Whatever a person does here goes over the same routes as the commands; what is shown comes from `GET /v1/events`, and
-from `GET /v1/status` where an event says that it has changed.
+Answers of a person use the same routes as the commands. The shown data come from `GET /v1/events`, and from
+`GET /v1/status` after an event that changes the status.
 
-facts     keeps what is known of the agent, from events and answers; pure
-words     says an event in a line; makes any text harmless; pure
-link      asks the service in threads, hears its events, and comes back when it was away
-rows      draws a list of any length, of which only what is visible is drawn
-pages     draws a text of any length, folded to the width
-panels    the lists of the first screen: sessions, runs, what waits for people, budgets, health, log
-record    the screen of one thing that waits for people, and the answer to it
-run       the screen of one run: its text as it is written, and what its tools do
+facts     the known state of the agent, from events and answers; pure
+words     formats an event as one line, and escapes texts; pure
+link      sends requests in threads, reads the events, and reconnects when the service was away
+rows      a list of any length that draws only its visible rows
+pages     a text of any length, folded to the width
+panels    the lists of the first screen: sessions, runs, waiting records, budgets, health, log
+record    the screen of one record that waits for a person, and the answer to it
+run       the screen of one run: its text as it is written, and its calls of tools
 keys      the screen of keys
-app       the application: its first screen, its clock, who asks when
+app       the application: its first screen, and the times of its requests
 """

@@ -1,4 +1,4 @@
-"""The application: its first screen, its clock, and when it asks the service for what."""
+"""The application: its first screen, its keys, and the times of its requests to the service."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from spar.cli.top.run import RunScreen
 from spar.cli.top.words import harmless, lasted, number
 from spar.clock import Clock, SystemClock
 
-#: Seconds between two looks at what was heard, two statuses, two whole statuses with all sessions, two looks at what
-#: waits for people; the least seconds between two questions of one kind.
+#: Seconds between two updates of the screen, two statuses, two statuses with all sessions, and two lists of waiting
+#: records; least seconds between two requests of the same kind.
 EVERY, STATUS_EVERY, WHOLE_EVERY, RECORDS_EVERY, LEAST = 0.2, 3.0, 30.0, 15.0, 0.4
-#: Events of one look, so that a flood does not keep the keys waiting.
+#: Events that one update takes at most, so that a flood of events does not delay the keys.
 AT_ONCE = 2_000
-#: Below this width, or height, one list is shown at a time.
+#: Width and height below which only one list is shown at a time.
 NARROW, LOW = 60, 16
 
 
 class Top(App[None]):
-    """`spar top`. Args: link: the service; is_read_only: nothing is answered; clock: where all times come from."""
+    """Application of `spar top`. Args: link: the service; is_read_only: answers are off; clock: the source of times."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]  # noqa: RUF012 - as Textual declares it
 
@@ -43,7 +43,7 @@ class Top(App[None]):
         SessionsPanel, RunsPanel, WaitingPanel, BudgetsPanel, HealthPanel, LogPanel
     )  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(each), f"go({each})", show=False) for each in range(1, 7)),
+        *(Binding(str(place), f"go({place})", show=False) for place in range(1, 7)),
         Binding("z", "alone", "Alone"),
         Binding("space", "hold", "Hold"),
         Binding("r", "again", "Refresh", show=False),
@@ -59,8 +59,8 @@ class Top(App[None]):
         self.picture = Picture(self.now, clock.now)
         self.events: EventListener | None = None
         self._turns = 0
-        self._asked: dict[str, float] = {}
-        self._asking: set[str] = set()
+        self._requested_at: dict[str, float] = {}
+        self._running_requests: set[str] = set()
         self._drawn = (-1, 0.0)
         self._is_held = self._is_alone = False
         self._trouble = ""
@@ -95,14 +95,14 @@ class Top(App[None]):
         self._fit(self.size.width, self.size.height)
 
     def _fit(self, width: int, height: int, chosen: Panel | None = None) -> None:
-        """Show all lists, or where there is no room the one in hand alone."""
+        """Show all lists, or only the chosen one if there is no room for all."""
         is_alone = self._is_alone or width < NARROW or height < LOW
         screen = self.screen_stack[0]
         screen.set_class(is_alone, "-alone")
         screen.set_class(height >= 32, "-high")
-        chosen = chosen or next((each for each in self.panels if each.has_focus), None)
-        for each in self.panels if chosen is not None else ():
-            each.set_class(each is chosen, "-chosen")
+        chosen = chosen or next((panel for panel in self.panels if panel.has_focus), None)
+        for panel in self.panels if chosen is not None else ():
+            panel.set_class(panel is chosen, "-chosen")
         if chosen is not None:
             self.query_one("#left").display = not is_alone or chosen.parent is self.query_one("#left")
             self.query_one("#right").display = not is_alone or chosen.parent is self.query_one("#right")
@@ -112,31 +112,32 @@ class Top(App[None]):
         """Return the lists of the first screen."""
         return list(self.screen_stack[0].query(Panel))
 
-    # -- what is heard and asked
+    # -- events and requests
 
     def look(self) -> None:
-        """Take what was heard, ask for what has changed, and draw."""
-        if (heard := self.events) is None:
+        """Apply the new events, request what has changed, and draw."""
+        if (stream := self.events) is None:
             return
         now = self.now()
-        if heard.turns != self._turns:
-            self._turns = heard.turns
+        if stream.turns != self._turns:
+            self._turns = stream.turns
             self.picture.mark_all_stale()
-            self._asked.clear()
+            self._requested_at.clear()
         if not self._is_held:
-            for event in heard.take(AT_ONCE):
+            for event in stream.take(AT_ONCE):
                 self.picture.apply(event)
-        if heard.is_live:
-            self._ask_for_what_changed(now)
+        if stream.is_live:
+            self._request_changes(now)
         version, drawn_at = self._drawn
         if not self._is_held and (version != self.picture.version or now - drawn_at >= 1.0):
             self._drawn = (self.picture.version, now)
             for panel in self.panels:
                 panel.take(self.picture, now)
-        for head in self.screen_stack[0].query("#head").results(Static):  # none any more while it closes
+        for head in self.screen_stack[0].query("#head").results(Static):  # empty while the application closes
             head.update(self._head())
 
-    def _ask_for_what_changed(self, now: float) -> None:
+    def _request_changes(self, now: float) -> None:
+        """Start the requests that events or their intervals make due."""
         picture = self.picture
         if picture.is_whole_stale or self._is_due("whole", now, WHOLE_EVERY):
             if self._begins("whole", now):
@@ -149,40 +150,40 @@ class Top(App[None]):
             picture.are_records_stale = False
             self.run_worker(self._take_records())
 
-    def _is_due(self, what: str, now: float, every: float) -> bool:
-        return now - self._asked.get(what, -1e9) >= every
+    def _is_due(self, request: str, now: float, every: float) -> bool:
+        return now - self._requested_at.get(request, -1e9) >= every
 
-    def _begins(self, what: str, now: float) -> bool:
-        """Return whether a question may be asked now: not again before it was answered, nor at once."""
-        if what in self._asking or not self._is_due(what, now, LEAST):
+    def _begins(self, request: str, now: float) -> bool:
+        """Return whether a request may start now, and note its start. Another one must neither run nor be recent."""
+        if request in self._running_requests or not self._is_due(request, now, LEAST):
             return False
-        self._asked[what] = now
-        self._asking.add(what)
+        self._requested_at[request] = now
+        self._running_requests.add(request)
         return True
 
     async def _take_whole(self) -> None:
-        asked_at = self.now()
+        requested_at = self.now()
         try:
-            self.picture.take_status(await self._link.get("/v1/status"), asked_at, has_sessions=True)
+            self.picture.take_status(await self._link.get("/v1/status"), requested_at, has_sessions=True)
             ended = await self._link.get("/v1/runs", limit=50)
             is_open = await self._link.get("/v1/runs", open=1, limit=RUNS - 50)
-            self.picture.take_runs([*is_open, *ended], asked_at)
-            self._asked["status"] = self.now()
+            self.picture.take_runs([*is_open, *ended], requested_at)
+            self._requested_at["status"] = self.now()
             self._trouble = ""
         except (AwayError, RefusedError, LookupError, TypeError, ValueError) as error:
             self._trouble, self.picture.is_whole_stale = str(error), True
         finally:
-            self._asking.discard("whole")
+            self._running_requests.discard("whole")
 
     async def _take_status(self) -> None:
-        asked_at = self.now()
+        requested_at = self.now()
         try:
-            self.picture.take_status(await self._link.get("/v1/status", lanes=0), asked_at, has_sessions=False)
+            self.picture.take_status(await self._link.get("/v1/status", lanes=0), requested_at, has_sessions=False)
             self._trouble = ""
         except (AwayError, RefusedError, LookupError, TypeError, ValueError) as error:
             self._trouble, self.picture.is_stale = str(error), True
         finally:
-            self._asking.discard("status")
+            self._running_requests.discard("status")
 
     async def _take_records(self) -> None:
         rows: dict[str, list[dict[str, Any]]] = {}
@@ -191,17 +192,18 @@ class Top(App[None]):
                                ("letter", "/v1/dead-letters")):  # fmt: skip
                 try:
                     rows[kind] = await self._link.get(path)
-                except RefusedError:  # its memory keeps none of these
+                except RefusedError:  # the agent's memory does not support this kind
                     rows[kind] = []
             self.picture.take_records(rows)
         except (AwayError, LookupError, TypeError, ValueError) as error:
             self._trouble, self.picture.are_records_stale = str(error), True
         finally:
-            self._asking.discard("records")
+            self._running_requests.discard("records")
 
     # -- the first line
 
     def _head(self) -> Content:
+        """Return the first line of the screen."""
         picture, status = self.picture, self.picture.status
         parts: list[tuple[str, str]] = [(" spar ", "bold $text on $primary"), ("  ", "")]
         if self.events is None or not self.events.is_live:
@@ -232,41 +234,42 @@ class Top(App[None]):
             parts.append(("  read-only", "$text-muted"))
         return Content.assemble(*parts)
 
-    # -- what a person does
+    # -- keys
 
     def action_go(self, place: int) -> None:
-        """Go to a list."""
+        """Move the focus to a list."""
         panel = self.screen_stack[0].query_one(self.PANELS[place - 1])
-        self._fit(self.size.width, self.size.height, panel)  # what is not displayed takes no focus
+        self._fit(self.size.width, self.size.height, panel)  # a list that is not displayed cannot get the focus
         panel.focus()
 
     def action_alone(self) -> None:
-        """Show the list in hand alone, or all."""
+        """Show only the focused list, or all again."""
         self._is_alone = not self._is_alone
         self._fit(self.size.width, self.size.height)
 
     def action_hold(self) -> None:
-        """Hold the picture still, or go on."""
+        """Stop the updates of the screen, or continue them."""
         self._is_held = not self._is_held
 
     def action_again(self) -> None:
-        """Ask for everything again."""
+        """Request everything again."""
         self.picture.mark_all_stale()
-        self._asked.clear()
+        self._requested_at.clear()
 
     def action_keys(self) -> None:
         """Show the keys."""
         self.push_screen(KeysScreen())
 
     def on_row_list_chosen(self, message: RowList.Chosen) -> None:
-        """Open a run, or what waits for a person."""
+        """Open a run, or a record that waits for a person."""
         if isinstance(message.rows, RunsPanel):
             self.push_screen(RunScreen(self._link, message.row))
         elif isinstance(message.rows, WaitingPanel):
             screen = RecordScreen(self._link, message.row, is_read_only=self._is_read_only)
             self.push_screen(screen, self._answered)
 
-    def _answered(self, said: str | None) -> None:
+    def _answered(self, sentence: str | None) -> None:
+        """Request the waiting records again, and show the sentence about an answer."""
         self.picture.are_records_stale = True
-        if said:
-            self.notify(said, markup=False, timeout=4)
+        if sentence:
+            self.notify(sentence, markup=False, timeout=4)

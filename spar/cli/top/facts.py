@@ -1,6 +1,6 @@
-"""Keeps what is known of an agent: from its events as they come, and from its status and records as they were asked.
+"""Known state of an agent, from its events as they come, and from its status, runs and records as they were requested.
 
-It draws nothing and asks nobody, and what it keeps is bounded. Times are seconds of one monotonic clock.
+The module neither draws nor sends requests, and what it stores is bounded. Times are seconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from spar.cli.top.words import harmless, of_call, of_event
 
-#: What is kept at most: sessions, runs, lines of the log, characters of a run's text.
+#: Bounds: sessions, runs, lines of the log, characters of a run's text.
 SESSIONS, RUNS, LINES, TEXT = 20_000, 500, 2_000, 8_000
-#: The events that are asked for; bases stand for all below them.
+#: The events that are requested; a base class includes its subclasses.
 WANTED = (
     "LoopStarted", "PhaseStarted", "LoopCompleted", "ErrorOccurred", "StateChanged", "HealthAlert", "HealthRecovered",
     "ModelStateChanged", "RecoveryStep", "ConfigReloaded", "SensorQuarantined", "SensorRestored", "TriggerMissed",
@@ -26,7 +26,7 @@ WANTED = (
     "DoubtResolved", "ApprovalRequested", "ApprovalResolved", "ApprovalExpired", "ContractViolation",
     "RepetitionNoticed",
 )  # fmt: skip
-#: After which events the status, or the records that wait for people, are to be asked for again.
+#: Events after which the status, and the records that wait for people, must be requested again.
 CHANGES_STATUS = frozenset({
     "StateChanged", "HealthAlert", "HealthRecovered", "ModelStateChanged", "SensorQuarantined", "SensorRestored",
     "BudgetWarned", "BudgetExceeded", "BudgetRenewed", "ConfigReloaded", "ChannelQuarantined", "ChannelRestored",
@@ -38,7 +38,7 @@ CHANGES_RECORDS = frozenset({
 
 
 class SessionFacts(Struct):
-    """Facts of a session; `since`: when its phase, or else its rest, began."""
+    """State of a session; `since` is the time when its phase, or else its rest, began."""
 
     key: str
     since: float
@@ -50,7 +50,7 @@ class SessionFacts(Struct):
 
 
 class RunFacts(Struct):
-    """Facts of a run: `state` is queued, running, ok or error; `doing` is the last word on its calls."""
+    """State of a run: `state` is queued, running, or how it ended; `doing` is the latest line about its calls."""
 
     id: str
     session: str
@@ -61,7 +61,7 @@ class RunFacts(Struct):
 
 
 class LogLine(Struct):
-    """A line of the log: when (the service's clock), whose, what, how it is meant."""
+    """Line of the log: the time by the service's clock, the session, the text, and the tone in which it is drawn."""
 
     at: str
     session: str
@@ -70,7 +70,7 @@ class LogLine(Struct):
 
 
 class WaitingRow(Struct):
-    """Something that waits for a person: `kind` is approval, doubt or letter; `row` as the service tells it."""
+    """Record that waits for a person: `kind` is approval, doubt or letter; `row` is the service's JSON."""
 
     kind: str
     id: str
@@ -80,10 +80,15 @@ class WaitingRow(Struct):
 
 
 class Picture:
-    """All that is known. Args: now: returns monotonic seconds; wall: returns the time of day.
+    """The known state. Args: now: returns monotonic seconds; wall: returns the time of day.
 
-    Attributes: status: the agent of the last status; waiting: what waits for people, the oldest first; is_stale,
-        are_records_stale: events say that these have changed; version: grows with each change.
+    Attributes:
+        status: The agent of the last status.
+        waiting: The records that wait for people, by kind, the oldest first.
+        is_stale: Whether the status has changed since it was requested.
+        is_whole_stale: The same, for the status with all sessions and the runs.
+        are_records_stale: The same, for the waiting records.
+        version: A number that grows with each change.
     """
 
     def __init__(self, now: Callable[[], float], wall: Callable[[], datetime]) -> None:
@@ -97,10 +102,10 @@ class Picture:
         self.is_stale = self.are_records_stale = self.is_whole_stale = True
         self.version = self.forgotten = 0
 
-    # -- what is told
+    # -- changes
 
     def apply(self, event: Mapping[str, Any]) -> None:
-        """Take an event; one that cannot be read, as of another release, is told of in the log."""
+        """Apply an event; one that cannot be read, for example of another release, leaves a line in the log."""
         self.version += 1
         try:
             self._apply(event)
@@ -109,8 +114,8 @@ class Picture:
 
     def _apply(self, event: Mapping[str, Any]) -> None:
         kind = event["type"]
-        if (take := _TAKE.get(kind)) is not None:
-            take(self, event)
+        if (handler := _HANDLERS.get(kind)) is not None:
+            handler(self, event)
         elif (data := event["data"]).get("tool") and (run := self.runs.get(event["run_id"])) is not None:
             run.doing = of_call(data)
         if kind in CHANGES_STATUS:
@@ -120,8 +125,10 @@ class Picture:
         self._note(event)
 
     def take_status(self, status: Mapping[str, Any], asked_at: float, *, has_sessions: bool) -> None:
-        """Take a status that was asked for then; with sessions it says which there are. What events have said since
-        is newer than it."""
+        """Apply a status. Changes by events since its request are newer than the status, and stay.
+
+        Args: asked_at: the time of the request; has_sessions: whether the status contains the sessions.
+        """
         self.version += 1
         self.service, self.status = dict(status), dict(status["agents"][0])
         if has_sessions:
@@ -137,7 +144,7 @@ class Picture:
                 elif facts.phase:
                     facts.since = now
                 facts.phase = phase
-            for key, facts in known.items():  # what rests is no lane of the service any more, but was seen
+            for key, facts in known.items():  # the service lists no resting sessions, but they are still shown
                 if key not in self.sessions and len(self.sessions) < SESSIONS:
                     if facts.phase and facts.since < asked_at:
                         facts.phase, facts.since = "", now
@@ -145,7 +152,10 @@ class Picture:
                     self.sessions[key] = facts
 
     def take_runs(self, rows: Iterable[Mapping[str, Any]], asked_at: float) -> None:
-        """Take runs that were asked for then, the newest first: all that have not ended, and some that have."""
+        """Apply a list of runs, the newest first: all that have not ended, and some that have.
+
+        Args: asked_at: the time of the request; changes by events since then stay.
+        """
         self.version += 1
         listed = {row["run_id"]: row for row in rows}
         for run in self.runs.values():
@@ -160,34 +170,36 @@ class Picture:
             run.since = self._now() - max(self.age_of(at), 0.0)
 
     def take_records(self, rows: Mapping[str, Iterable[dict[str, Any]]]) -> None:
-        """Take what waits for people, by kind."""
+        """Apply the records that wait for people, by kind."""
         self.version += 1
-        self.waiting = [_waiting(kind, row) for kind, each in rows.items() for row in each]
+        self.waiting = [_waiting(kind, row) for kind, records in rows.items() for row in records]
         self.waiting.sort(
-            key=lambda found: (_ORDER.index(found.kind), found.asked_at.timestamp() if found.asked_at else 0)
+            key=lambda record: (_ORDER.index(record.kind), record.asked_at.timestamp() if record.asked_at else 0)
         )
 
     def mark_all_stale(self) -> None:
-        """The service was away, or events were lost: nothing that is known need be so."""
+        """Mark everything as stale: the service was away, or events were lost."""
         self.is_stale = self.are_records_stale = self.is_whole_stale = True
 
-    # -- what is asked
+    # -- questions
 
     def age_of(self, at: datetime) -> float:
-        """Return how many seconds ago that was."""
+        """Return the seconds since a time of day."""
         return (self._wall() - at).total_seconds()
 
     def by_activity(self) -> list[SessionFacts]:
-        """Return the sessions: those at work first, the longest phase first; then those that wait; then by recency."""
+        """Return the sessions: the working ones, the longest phase first; then the waiting ones; then the resting ones,
+        the latest first."""
         return sorted(self.sessions.values(), key=_activity)
 
     def by_run(self) -> list[RunFacts]:
-        """Return the runs: those that go on, the newest first; then those that have ended."""
+        """Return the runs: running ones, queued ones, then ended ones; the newest of each first."""
         return sorted(self.runs.values(), key=lambda run: (_RUN_ORDER.get(run.state, 2), -run.since))
 
     # -- events
 
     def _session(self, event: Mapping[str, Any]) -> SessionFacts:
+        """Return the state of the session of an event; a new one if it is unknown."""
         key = event["session"]
         facts = self.sessions.get(key)
         if facts is None:
@@ -197,18 +209,19 @@ class Picture:
         return facts
 
     def _forget(self) -> None:
-        """Make room for some time: sessions that have rested longest go, and are counted."""
-        resting = sorted((each for each in self.sessions.values() if not each.phase), key=lambda each: each.since)
-        for each in resting[: SESSIONS // 20] or list(self.sessions.values())[:1]:
-            del self.sessions[each.key]
+        """Delete and count the sessions that have rested longest, enough to make room for some time."""
+        resting = sorted((facts for facts in self.sessions.values() if not facts.phase), key=lambda facts: facts.since)
+        for facts in resting[: SESSIONS // 20] or list(self.sessions.values())[:1]:
+            del self.sessions[facts.key]
             self.forgotten += 1
 
     def _run(self, run_id: str, session: str) -> RunFacts:
+        """Return the state of a run; a new one if it is unknown, in the place of an ended one if there are too many."""
         run = self.runs.get(run_id)
         if run is None:
             if len(self.runs) >= RUNS:
-                over = next((each for each in self.runs.values() if each.state not in ("queued", "running")), None)
-                del self.runs[over.id if over is not None else next(iter(self.runs))]
+                ended = next((run for run in self.runs.values() if run.state not in ("queued", "running")), None)
+                del self.runs[ended.id if ended is not None else next(iter(self.runs))]
             run = self.runs[run_id] = RunFacts(run_id, session, self._now())
         return run
 
@@ -246,6 +259,7 @@ class Picture:
         self.mark_all_stale()
 
     def _note(self, event: Mapping[str, Any]) -> None:
+        """Add the line of an event to the log, except for idle cycles."""
         text, tone = of_event(event)
         is_idle = event["type"] == "LoopCompleted" and event["data"]["outcome"] == "idle"
         if text and not is_idle:
@@ -254,7 +268,7 @@ class Picture:
 
 _ORDER = ("approval", "doubt", "letter")
 _RUN_ORDER = {"running": 0, "queued": 1}
-_TAKE: dict[str, Callable[[Picture, Mapping[str, Any]], None]] = {
+_HANDLERS: dict[str, Callable[[Picture, Mapping[str, Any]], None]] = {
     "LoopStarted": Picture._loop_started,
     "PhaseStarted": Picture._phase_started,
     "LoopCompleted": Picture._loop_completed,
@@ -279,7 +293,7 @@ def _waiting(kind: str, row: dict[str, Any]) -> WaitingRow:
         at = row.get("at") or row.get("put_aside_at")
     else:
         params = call.get("params") or {}
-        given = ", ".join(f"{harmless(key, 30)}={harmless(value, 80)}" for key, value in list(params.items())[:8])
-        text = f"{harmless(call.get('tool'), 40)}({given})"
+        arguments = ", ".join(f"{harmless(key, 30)}={harmless(value, 80)}" for key, value in list(params.items())[:8])
+        text = f"{harmless(call.get('tool'), 40)}({arguments})"
         at = row.get("asked_at") or row.get("at")
     return WaitingRow(kind, str(row["id"]), text, datetime.fromisoformat(at) if at else None, row)

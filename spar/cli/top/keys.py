@@ -1,4 +1,4 @@
-"""Screen of keys: what each does."""
+"""Screen that explains the keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ when the service was away.
 
 
 class KeysScreen(ModalScreen[None]):
-    """The keys."""
+    """Screen of the keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Back")]
 

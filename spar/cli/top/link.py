@@ -1,7 +1,7 @@
-"""Asks the service from threads of its own, hears its events, and goes on where it was when the service was away.
+"""Link to the service: sends requests in threads, reads its events, and reconnects after the service was away.
 
-The events are heard over one connection in a daemon thread, which puts them away; the application takes them when it
-draws. A flood loses the oldest, which is told as a `Gap`.
+A daemon thread reads the events of one connection into a bounded queue; the application takes them when it draws. If
+the queue is full, the oldest events are lost, and a `Gap` event has their number.
 """
 
 from __future__ import annotations
@@ -20,68 +20,70 @@ from spar.clock import SystemClock
 from spar.errors import TransientError
 from spar.threads import Threads
 
-#: Seconds that an answer may take; without a sign of life of the events; between two attempts to come back.
+#: Seconds for an answer; without an event or a heartbeat; between two attempts to reconnect.
 ANSWER_WITHIN, SILENCE, RETRY = 10.0, 45.0, 0.5
-#: Events that wait to be drawn.
+#: Events that the queue holds.
 MOST = 20_000
 
 
 class AwayError(Exception):
-    """The service does not answer now."""
+    """Error: the service does not answer now."""
 
 
 class RefusedError(Exception):
-    """The service has refused, with a reason."""
+    """Error: the service refused a request, with a reason."""
 
 
 class EventListener:
-    """Events of one stream, heard in a thread until `close`.
+    """Listener to one stream of events, in a thread, until `close`.
 
-    Attributes: is_live: whether the connection stands; turns: how often it has come to stand; why: why it does not.
+    Args: ends: returns whether an event is the last one of the stream.
+    Attributes: is_live: whether it is connected; turns: how often it has connected; why: why it is not connected.
     """
 
     def __init__(self, folder: Path, path: str, ends: Callable[[dict[str, Any]], bool] = lambda event: False,
                  **params: Any) -> None:  # fmt: skip
         self._folder, self._path, self._params, self._ends = folder, path, params, ends
-        self._heard: deque[dict[str, Any]] = deque()
+        self._queue: deque[dict[str, Any]] = deque()
         self._closed = threading.Event()
         self.after: int | None = params.pop("after", None)
         self.is_live, self.turns, self.why, self.lost = False, 0, "", 0
         threading.Thread(target=self._listen, name=f"hears {path}", daemon=True).start()
 
     def take(self, most: int) -> list[dict[str, Any]]:
-        """Return what was heard since, at most so many; what was lost comes first, as a `Gap`."""
-        found: list[dict[str, Any]] = []
+        """Return the new events, at most `most`; if events were lost, a `Gap` comes first."""
+        batch: list[dict[str, Any]] = []
         if self.lost:
             missed, self.lost = self.lost, 0
-            found.append({"type": "Gap", "stream": "gap", "at": "", "session": "", "run_id": "", "cycle_id": "",
+            batch.append({"type": "Gap", "stream": "gap", "at": "", "session": "", "run_id": "", "cycle_id": "",
                           "data": {"missed": missed}})  # fmt: skip
-        while self._heard and len(found) < most:
-            found.append(self._heard.popleft())
-        return found
+        while self._queue and len(batch) < most:
+            batch.append(self._queue.popleft())
+        return batch
 
     def close(self) -> None:
-        """Hear no more. The thread ends with the next sign of life, or with the process."""
+        """Stop listening. The thread ends with the next event or heartbeat, or with the process."""
         self._closed.set()
 
     def _listen(self) -> None:
+        """Connect and read, again and again, until the end of the stream or `close`."""
         while not self._closed.is_set():
             try:
-                if self._hear(connect(self._folder, SILENCE)):
+                if self._read(connect(self._folder, SILENCE)):
                     break
                 self.why = "the connection broke off"
             except NotRunningError as error:
                 self.why = str(error) or "no service runs"
             except click.ClickException as error:
                 self.why = error.format_message()
-            except (OSError, ValueError, KeyError) as error:  # not what a service of this release sends
+            except (OSError, ValueError, KeyError) as error:  # for example a service of another release
                 self.why = f"its events cannot be read: {error!r:.100}"
             self.is_live = False
             self._closed.wait(RETRY)
         self.is_live = False
 
-    def _hear(self, client: Client) -> bool:
-        """Hear until the connection breaks; True when there is nothing more to hear."""
+    def _read(self, client: Client) -> bool:
+        """Read events until the connection breaks (False), or until the end or `close` (True)."""
         params = {**self._params, **({} if self.after is None else {"after": self.after})}
         for line in client.lines(self._path, **params):
             if self._closed.is_set():
@@ -93,40 +95,42 @@ class EventListener:
                 self.after = int(value)
             elif name == "data":
                 event = json.loads(value)
-                self._keep(event)
+                self._enqueue(event)
                 if self._ends(event):
                     return True
         return False
 
-    def _keep(self, event: dict[str, Any]) -> None:
-        if len(self._heard) >= MOST:
-            self._heard.popleft()
+    def _enqueue(self, event: dict[str, Any]) -> None:
+        if len(self._queue) >= MOST:
+            self._queue.popleft()
             self.lost += 1
-        self._heard.append(event)
+        self._queue.append(event)
 
 
 class ServiceLink:
-    """The service in a state directory, as it is asked."""
+    """Link to the service of a state directory, for requests and event streams."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._threads = Threads("top", SystemClock())
 
     async def get(self, path: str, **params: Any) -> Any:
-        """Return an answer. Raises: AwayError, RefusedError."""
-        return await self._asked(lambda client: client.get(path, **params))
+        """Send a GET and return its answer. Raises: AwayError, RefusedError."""
+        return await self._request(lambda client: client.get(path, **params))
 
     async def post(self, path: str, body: Any = None) -> Any:
-        """Return the answer to what is sent. Raises: AwayError, RefusedError."""
-        return await self._asked(lambda client: client.post(path, body))
+        """Send a POST and return its answer. Raises: AwayError, RefusedError."""
+        return await self._request(lambda client: client.post(path, body))
 
     def listen(
         self, path: str, ends: Callable[[dict[str, Any]], bool] = lambda event: False, **params: Any
     ) -> EventListener:
-        """Hear a stream of events from now on."""
+        """Return a listener to a stream of events, which begins at once."""
         return EventListener(self.folder, path, ends, **params)
 
-    async def _asked(self, question: Callable[[Client], Any]) -> Any:
+    async def _request(self, question: Callable[[Client], Any]) -> Any:
+        """Ask a question in a thread and return its answer. Raises: AwayError, RefusedError."""
+
         def ask() -> Any:
             return question(connect(self.folder, ANSWER_WITHIN))
 

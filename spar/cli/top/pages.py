@@ -1,4 +1,4 @@
-"""Pages of text: any text, folded to the width, of which only what is visible is drawn."""
+"""Pages of text: a text of any length, folded to the width; only its visible lines are drawn."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from textual import events
 
 from spar.cli.top.rows import Pieces, RowList, folded
 
-#: A line of a text and the way in which it is meant.
+#: A line of a text, and the tone in which it is drawn.
 Line = tuple[str, str]
 
 
 class Page(RowList):
-    """A text to read: nothing of it is left out. `follows` keeps its end in sight while nobody scrolls."""
+    """Page with the whole of a text. Args: follows: keep the end in sight until somebody scrolls."""
 
-    def __init__(self, *, follows: bool = False, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *, follows: bool = False, **options: Any) -> None:
+        super().__init__(**options)
         self.follows = follows
         self._lines: Sequence[Line] = ()
 
     def write(self, lines: Sequence[Line]) -> None:
-        """Show these lines, which are harmless."""
+        """Show these lines, which must be escaped already."""
         self._lines = lines
         self._fold()
 
@@ -35,7 +35,7 @@ class Page(RowList):
 
     @property
     def is_at_end(self) -> bool:
-        """Return whether the end of the text is in sight."""
+        """Return whether the end of the text is visible."""
         return self.scroll_offset.y >= self.max_scroll_y - 1
 
     def key_of(self, row: Line) -> int:
@@ -45,9 +45,9 @@ class Page(RowList):
         return [row]
 
     def action_move(self, lines: int) -> None:
-        """Scroll; there is no cursor."""
+        """Scroll by lines; a page has no cursor."""
         self.scroll_relative(y=lines, animate=False)
 
     def action_page(self, pages: int) -> None:
-        """Scroll by what is in sight."""
+        """Scroll by the visible height."""
         self.action_move(pages * max(self.size.height - 1, 1))

@@ -1,4 +1,4 @@
-"""The lists of the first screen, and how a row of each is drawn: sessions, runs, what waits, budgets, health, log."""
+"""The lists of the first screen and the drawing of their rows: sessions, runs, records, budgets, health, log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spar.cli.top.words import bar, harmless, lasted, money, number
 
 
 class Panel(RowList):
-    """A list of the first screen, which takes its rows from the picture. Its `now` is set before it draws."""
+    """List of the first screen, with rows from the picture. `now` is the time of the last update, in seconds."""
 
     TITLE = ""
     now = 0.0
@@ -22,7 +22,7 @@ class Panel(RowList):
         self.border_title = self.TITLE
 
     def take(self, picture: Picture, now: float) -> None:
-        """Show what the picture has."""
+        """Show the rows of a picture."""
         self.now = now
         rows = self.rows_of(picture)
         self.show(rows)
@@ -38,7 +38,7 @@ class Panel(RowList):
 
 
 class SessionsPanel(Panel):
-    """Sessions: what each does now, and for how long."""
+    """List of the sessions: the phase of each, and its duration."""
 
     TITLE, EMPTY = "1 Sessions", "no session has anything to do"
 
@@ -67,7 +67,7 @@ class SessionsPanel(Panel):
 
 
 class RunsPanel(Panel):
-    """Runs: how long each goes on, and the end of its text."""
+    """List of the runs: the duration of each, and the end of its text."""
 
     TITLE, EMPTY, OPENS = "2 Runs", "no runs; begin one with: spar send …", True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Open run", show=True)]
@@ -88,15 +88,15 @@ class RunsPanel(Panel):
         session = 4 if width < 26 else 8 if width < 50 else 14
         room = max(width - session - 11, 3)
         text = harmless(row.text[-2 * room :], 2 * room)
-        said, how = (row.doing, "warn" if row.doing.startswith("?") else "quiet") if row.doing else (text, "plain")
-        if said is text and len(text) > room - 1 and row.state == "running":
-            said = "…" + text[-(room - 2) :]  # its end is what is being written
+        shown, style = (row.doing, "warn" if row.doing.startswith("?") else "quiet") if row.doing else (text, "plain")
+        if shown is text and len(text) > room - 1 and row.state == "running":
+            shown = "…" + text[-(room - 2) :]  # new text appears at its end
         return columns([(sign, 1, tone), (harmless(row.session, 40), session, "name"),
-                        (lasted(self.now - row.since), -6, "quiet"), (said, room, how)])  # fmt: skip
+                        (lasted(self.now - row.since), -6, "quiet"), (shown, room, style)])  # fmt: skip
 
 
 class WaitingPanel(Panel):
-    """Things that wait for a person: approvals, calls in doubt, dead letters."""
+    """List of the records that wait for a person: approvals, calls in doubt, dead letters."""
 
     TITLE, EMPTY, OPENS = "3 Waits for you", "nothing waits for you", True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Look and answer", show=True)]
@@ -123,7 +123,7 @@ class WaitingPanel(Panel):
 
 
 class BudgetsPanel(Panel):
-    """Budgets: what is used of each, as a bar."""
+    """List of the budgets: the used share of each, as a bar."""
 
     TITLE, EMPTY = "4 Budgets", "no budgets are set"
 
@@ -139,10 +139,10 @@ class BudgetsPanel(Panel):
     def pieces(self, row: dict[str, Any], width: int) -> Pieces:
         ratio = float(row["ratio"])
         tone = "good" if ratio < 0.7 else "warn" if ratio < 0.95 else "bad"
-        told = money if str(row["budget"]).endswith("money") else number
+        amount = money if str(row["budget"]).endswith("money") else number
         cells = [(f"{ratio:.0%}", -4, tone)]
         if width >= 34:
-            cells.append((f"{told(row['used'])}/{told(row['limit'])}", -11 if width >= 42 else -9, "quiet"))
+            cells.append((f"{amount(row['used'])}/{amount(row['limit'])}", -11 if width >= 42 else -9, "quiet"))
         name = 15 if width >= 42 else 13
         full, empty = bar(ratio, max(width - name - 1 - sum(abs(size) + 1 for _, size, _ in cells) - 1, 3))
         named = columns([(harmless(row["budget"], 40), name, "plain")])
@@ -150,7 +150,7 @@ class BudgetsPanel(Panel):
 
 
 class HealthPanel(Panel):
-    """Health: alerts, models that cannot be asked, sensors in trouble, figures."""
+    """List about health: alerts, models, failing sensors, warnings, figures."""
 
     TITLE = "5 Health"
 
@@ -166,7 +166,7 @@ class HealthPanel(Panel):
 
 
 class LogPanel(Panel):
-    """Log: what happened, the newest last."""
+    """Log of the events, the newest last."""
 
     TITLE, EMPTY, FOLLOWS = "6 Log", "nothing has happened since", True
 
@@ -187,7 +187,7 @@ class LogPanel(Panel):
 
 
 def health_of(status: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return a sign, a text and its tone for each thing that is known of the health of an agent, the worst first."""
+    """Return the lines about the health of an agent: sign, text and tone of each, alerts first."""
     rows = []
     for alert in status.get("alerts", ()):
         tone = "bad" if alert["severity"] == "critical" else "warn"
@@ -219,6 +219,7 @@ def health_of(status: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _figures(stats: dict[str, Any]) -> str:
+    """Return the durations of cycles and the number of failures in a row."""
     mean, slow = stats.get("cycle_mean_seconds") or 0.0, stats.get("cycle_p99_seconds") or 0.0
     return (
         f"cycle {mean * 1000:.1f} ms, p99 {slow * 1000:.0f} ms; {stats.get('consecutive_failures', 0)} failed in a row"
@@ -226,7 +227,7 @@ def _figures(stats: dict[str, Any]) -> str:
 
 
 def clock(at: str) -> str:
-    """Return a time of the service (ISO text) as the time of day here; "" for none."""
+    """Return a time of the service (ISO text) as the local time of day; "" for anything else."""
     try:
         return datetime.fromisoformat(at).astimezone().strftime("%H:%M:%S")
     except ValueError:

@@ -1,7 +1,7 @@
-"""Screen of one thing that waits for a person: all of it as it is kept, and the answer to it.
+"""Screen of one record that waits for a person: its full text, and the answer to it.
 
-What is answered goes over the routes that `spar approvals`, `spar calls` and `spar dead` use. An answer to an approval
-carries the digest of the call that was shown: if another one waits by then, the service refuses.
+Answers use the same routes as `spar approvals`, `spar calls` and `spar dead`. An answer to an approval has the digest
+of the shown call; if the stored call is another one by then, the service refuses the answer.
 """
 
 from __future__ import annotations
@@ -24,15 +24,21 @@ from spar.cli.top.link import AwayError, RefusedError, ServiceLink
 from spar.cli.top.pages import Page
 from spar.cli.top.words import harmless, harmless_lines
 
-#: Where records of a kind are found.
+#: The path of the records of each kind.
 PATHS = {"approval": "/v1/approvals", "doubt": "/v1/calls/in-doubt", "letter": "/v1/dead-letters"}
 TITLES = {"approval": "Approval", "doubt": "Call in doubt", "letter": "Dead letter"}
 
 
 class AnswerKind(Struct, frozen=True):
-    """One answer to a kind of record: its name, the question before it, how it is sent, how it is said when done.
+    """Answer to a kind of record.
 
-    `asks` is "sure" (yes or no), "reason" (a line) or "params" (JSON).
+    Attributes:
+        kind: The kind of record.
+        question: The question before the answer is sent.
+        done: The words for a sent answer.
+        ending: The end of the path to which it is sent.
+        body: Returns the body of the request, from the record and the typed text.
+        asks: The input that it needs: "sure" (yes or no), "reason" (a line) or "params" (JSON).
     """
 
     kind: str
@@ -44,11 +50,11 @@ class AnswerKind(Struct, frozen=True):
 
 
 def _decision(decision: str) -> Callable[[dict[str, Any], str], Any]:
-    return lambda record, said: {"digest": record["digest"], "decision": decision, "reason": said}
+    return lambda record, text: {"digest": record["digest"], "decision": decision, "reason": text}
 
 
-def _edited(record: dict[str, Any], said: str) -> Any:
-    return {"digest": record["digest"], "decision": "edit", "params": json.loads(said)}
+def _edited(record: dict[str, Any], text: str) -> Any:
+    return {"digest": record["digest"], "decision": "edit", "params": json.loads(text)}
 
 
 ANSWERS = {
@@ -56,18 +62,18 @@ ANSWERS = {
     "deny": AnswerKind("approval", "Deny it. Why? (may be empty)", "denied", "", _decision("deny"), "reason"),
     "edit": AnswerKind("approval", "Other parameters, as JSON", "approved as edited", "", _edited, "params"),
     "done": AnswerKind("doubt", "It had its effect?", "answered: done", "/resolve",
-                   lambda record, said: {"answer": "done"}),
+                   lambda record, text: {"answer": "done"}),
     "failed": AnswerKind("doubt", "It had no effect, and is not made again?", "answered: failed", "/resolve",
-                     lambda record, said: {"answer": "failed"}),
+                     lambda record, text: {"answer": "failed"}),
     "again": AnswerKind("doubt", "It had no effect, and is made again?", "is made again", "/resolve",
-                    lambda record, said: {"answer": "again"}),
-    "retry": AnswerKind("letter", "Have it tried again?", "is tried again", "/retry", lambda record, said: None),
-    "drop": AnswerKind("letter", "Drop it for good?", "dropped", "/drop", lambda record, said: None),
+                    lambda record, text: {"answer": "again"}),
+    "retry": AnswerKind("letter", "Have it tried again?", "is tried again", "/retry", lambda record, text: None),
+    "drop": AnswerKind("letter", "Drop it for good?", "dropped", "/drop", lambda record, text: None),
 }  # fmt: skip
 
 
 class RecordScreen(ModalScreen[str]):
-    """One record; it is left with the sentence that says what was answered, "" without an answer."""
+    """Screen of one record. Its result is the sentence about the given answer, "" without one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "begin('approve')", "Approve"),
@@ -88,7 +94,7 @@ class RecordScreen(ModalScreen[str]):
         super().__init__()
         self._link, self._waiting, self._is_read_only = link, waiting, is_read_only
         self._record: dict[str, Any] | None = None
-        self._asked: AnswerKind | None = None
+        self._pending_answer: AnswerKind | None = None
         self._is_sending = False
 
     def compose(self) -> ComposeResult:
@@ -98,7 +104,7 @@ class RecordScreen(ModalScreen[str]):
                 yield Static(id="question")
                 yield Input(id="reason", max_length=2000)
                 yield TextArea(id="params", show_line_numbers=False)
-            yield Static(id="said")
+            yield Static(id="message")
         yield Footer(show_command_palette=False)
 
     async def on_mount(self) -> None:
@@ -124,23 +130,24 @@ class RecordScreen(ModalScreen[str]):
     # -- the answer
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether a key does something now; the others are not shown."""
+        """Return whether a key has an effect now; keys without an effect are not shown."""
         is_open = self._record is not None and self._record.get("status", "pending") == "pending"
         if action == "begin":
             fits = ANSWERS[str(parameters[0])].kind == self._waiting.kind
-            return fits and is_open and self._asked is None and not self._is_read_only and not self._is_sending
+            return fits and is_open and self._pending_answer is None and not self._is_read_only and not self._is_sending
         if action == "sure":
-            return self._asked is not None and self._asked.asks == "sure"
+            return self._pending_answer is not None and self._pending_answer.asks == "sure"
         if action == "send":
-            return self._asked is not None and self._asked.asks == "params"
+            return self._pending_answer is not None and self._pending_answer.asks == "params"
         return True
 
     def action_begin(self, name: str) -> None:
-        """Ask for what the answer needs."""
+        """Ask for the input of an answer."""
         self._ask(ANSWERS[name])
 
     def _ask(self, answer: AnswerKind | None) -> None:
-        self._asked = answer
+        """Show the question and the input of an answer; None hides them."""
+        self._pending_answer = answer
         self.query_one("#answer").display = answer is not None
         asks = "" if answer is None else answer.asks
         reason, params = self.query_one("#reason", Input), self.query_one("#params", TextArea)
@@ -151,8 +158,8 @@ class RecordScreen(ModalScreen[str]):
             ways = {"sure": "y yes, n no", "reason": "Enter denies, Esc goes back", "params": "Ctrl+S sends, Esc back"}
             self.query_one("#question", Static).update(Content(f"{answer.question}{about}  {ways[asks]}"))
             if asks == "params":
-                given = json.dumps(self._record["call"]["params"], indent=2)  # ASCII: nothing in it hides
-                params.load_text(given)
+                shown = json.dumps(self._record["call"]["params"], indent=2)  # ASCII, so that no character is invisible
+                params.load_text(shown)
                 params.focus()
             elif asks == "reason":
                 reason.focus()
@@ -161,29 +168,29 @@ class RecordScreen(ModalScreen[str]):
         self.refresh_bindings()
 
     async def action_sure(self) -> None:
-        """Give the answer that was asked about."""
+        """Send the answer that was confirmed."""
         await self._send("")
 
     async def action_send(self) -> None:
-        """Give the answer with what was written."""
+        """Send the answer with the typed parameters."""
         await self._send(self.query_one("#params", TextArea).text)
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
         await self._send(event.value)
 
     def action_back(self) -> None:
-        """Leave the question, or the screen."""
-        if self._asked is not None:
+        """Close the question, or the screen."""
+        if self._pending_answer is not None:
             self._ask(None)
         else:
             self.dismiss("")
 
-    async def _send(self, said: str) -> None:
-        answer, record = self._asked, self._record
+    async def _send(self, text: str) -> None:
+        answer, record = self._pending_answer, self._record
         if answer is None or record is None or self._is_sending:
             return
         try:
-            body = answer.body(record, said)
+            body = answer.body(record, text)
         except ValueError as error:
             self._say(f"the parameters are no JSON: {error}")
             return
@@ -200,4 +207,4 @@ class RecordScreen(ModalScreen[str]):
         self.dismiss(f"{answer.done}: {self._waiting.text}")
 
     def _say(self, text: str) -> None:
-        self.query_one("#said", Static).update(Content(harmless(text, 1000)))
+        self.query_one("#message", Static).update(Content(harmless(text, 1000)))

@@ -1,4 +1,4 @@
-"""Lists of any length: only what is visible is drawn, and each line is made when it is drawn."""
+"""Lists of any length: only visible lines are drawn, and each line is built when it is drawn."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-#: Pieces of a line, each a text that is harmless and the way in which it is meant.
+#: Pieces of a line: each an escaped text, and the tone in which it is drawn.
 Pieces = list[tuple[str, str]]
 TONES = ("plain", "quiet", "good", "warn", "bad", "busy", "name")
 
 
 class RowList(ScrollView, can_focus=True):
-    """A list with a cursor, which stays with its row when others come and go."""
+    """List with a cursor, which stays on its row while other rows come and go."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {*(f"rows--{tone}" for tone in TONES), "rows--cursor"}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -33,37 +33,37 @@ class RowList(ScrollView, can_focus=True):
         Binding("end,G", "move(1000000000)", "Last", show=False),
         Binding("enter", "choose", "Open", show=False),
     ]
-    #: What stands in an empty list; whether it keeps its last row in sight; whether rows can be opened.
+    #: The text of an empty list; whether the last row stays in sight; whether rows can be opened.
     EMPTY, FOLLOWS, OPENS = "", False, False
 
     class Chosen(Message):
-        """A row was opened."""
+        """Message that a row was opened."""
 
         def __init__(self, rows: RowList, row: Any) -> None:
             super().__init__()
             self.rows, self.row = rows, row
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.items: Sequence[Any] = ()
         self.follows = self.FOLLOWS
         self.cursor = 0
         self._key: Any = None
 
-    # -- for a list of its own
+    # -- methods to override
 
     def key_of(self, row: Any) -> Any:
-        """Return what a row is known by."""
+        """Return the key that identifies a row."""
         return row
 
     def pieces(self, row: Any, width: int) -> Pieces:
-        """Return a row as it is drawn in so many cells."""
+        """Return the pieces of a row for a width in cells."""
         return [(str(row), "plain")]
 
-    # -- what it shows
+    # -- drawing
 
     def show(self, items: Sequence[Any]) -> None:
-        """Show these rows; the cursor stays with the row that it is on, or near it."""
+        """Show these rows; the cursor stays on its row, or near its place if that has gone."""
         was_last = self.is_at_end
         self.items = items
         if self.follows and was_last:
@@ -80,7 +80,7 @@ class RowList(ScrollView, can_focus=True):
 
     @property
     def is_at_end(self) -> bool:
-        """Return whether the end of the list is in hand, so that it stays in sight when more comes."""
+        """Return whether the cursor is on the last row, so that the list follows new rows."""
         return self.cursor >= len(self.items) - 1
 
     def _is_at(self, index: int) -> bool:
@@ -88,11 +88,11 @@ class RowList(ScrollView, can_focus=True):
 
     @property
     def row(self) -> Any:
-        """Return the row under the cursor; None in an empty list."""
+        """Return the row under the cursor, None in an empty list."""
         return self.items[self.cursor] if self.cursor < len(self.items) else None
 
     def render_line(self, y: int) -> Strip:
-        """Draw one line of what is visible."""
+        """Draw one visible line."""
         width, index = self.size.width, y + self.scroll_offset.y
         base = self.rich_style
         if not self.items and y == 0:
@@ -108,17 +108,17 @@ class RowList(ScrollView, can_focus=True):
     def _tone(self, tone: str) -> Style:
         return self.get_component_rich_style(f"rows--{tone}") if tone in TONES else self.rich_style
 
-    # -- what a person does
+    # -- keys and the mouse
 
     def action_move(self, lines: int) -> None:
-        """Move the cursor, or what is in sight of a list whose rows are not opened."""
+        """Move the cursor and scroll to it."""
         self.cursor = min(max(self.cursor + lines, 0), max(len(self.items) - 1, 0))
         self._key = self.key_of(self.items[self.cursor]) if self.items else None
         self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
         self.refresh()
 
     def action_page(self, pages: int) -> None:
-        """Move the cursor by what is in sight."""
+        """Move the cursor by the visible height."""
         self.action_move(pages * max(self.size.height - 1, 1))
 
     def action_choose(self) -> None:
@@ -127,7 +127,7 @@ class RowList(ScrollView, can_focus=True):
             self.post_message(self.Chosen(self, self.row))
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor there; a second click opens the row."""
+        """Move the cursor to the clicked row; a double click opens the row."""
         place = event.get_content_offset(self)
         at = -1 if place is None else self.scroll_offset.y + place.y
         if 0 <= at < len(self.items):
@@ -137,6 +137,7 @@ class RowList(ScrollView, can_focus=True):
 
 
 def _strip(pieces: Sequence[tuple[str, Style]], width: int, base: Style) -> Strip:
+    """Return styled pieces as a line of exactly this width, cut or filled with blanks."""
     segments, room = [], width
     for text, style in pieces:
         size = cell_len(text)
@@ -148,7 +149,7 @@ def _strip(pieces: Sequence[tuple[str, Style]], width: int, base: Style) -> Stri
 
 
 def columns(cells: Sequence[tuple[str, int, str]]) -> Pieces:
-    """Return cells of a row, each a text, its width (to the right where it is negative) and how it is meant."""
+    """Return the pieces of a row. Args: cells: text, width (negative: aligned to the right) and tone of each cell."""
     drawn: Pieces = []
     for text, width, tone in cells:
         room = abs(width)
@@ -162,7 +163,7 @@ def columns(cells: Sequence[tuple[str, int, str]]) -> Pieces:
 
 
 def folded(text: str, width: int) -> list[str]:
-    """Return a line in parts of at most so many cells; between words where that can be."""
+    """Return a line in parts of at most `width` cells, broken between words where possible."""
     if cell_len(text) <= width:
         return [text]
     indent = " " * min(len(text) - len(text.lstrip(" ")), width // 2)

@@ -1,4 +1,4 @@
-"""Screen of one run: its text as it is written, and what its tools do, from the stream of the run itself."""
+"""Screen of one run: its text as it is written, and its calls of tools, from the event stream of the run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from spar.cli.top.link import EventListener, ServiceLink
 from spar.cli.top.pages import Line, Page
 from spar.cli.top.words import harmless, harmless_lines, of_call
 
-#: Characters that are shown of a run, the last ones; parts of it: pieces of text and lines about calls.
+#: Bounds of the shown end of a run: characters, and parts (texts and lines about calls).
 SHOWN, PARTS = 200_000, 2_000
 CUT = "… what came before is not shown here: spar follow, spar transcript"
-#: Seconds between two looks at what was heard, and events of one look.
+#: Seconds between two updates, and events that one update takes at most.
 EVERY, AT_ONCE = 0.15, 2_000
 
 
 class RunText:
-    """The text of a run as its events tell it. Pure.
+    """Text of a run, collected from its events. Pure.
 
-    Attributes: parts: texts and lines about calls, in order; is_over: whether it has ended; is_cut: whether the first
-        of them are gone.
+    Attributes: parts: texts and lines about calls, in order; is_over: whether the run has ended; is_cut: whether the
+        first parts were dropped.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class RunText:
         self._size = 0
 
     def apply(self, event: dict[str, Any]) -> None:
-        """Take an event of the run."""
+        """Apply an event of the run."""
         data = event["data"]
         match event["stream"]:
             case "assistant" if "text" in data:
@@ -48,8 +48,8 @@ class RunText:
                 self._add(of_call(data), tone)
             case "lifecycle" if data["phase"] in ("end", "error"):
                 self.is_over = True
-                said = data.get("reply") or data.get("output") or ""
-                whole = said if isinstance(said, str) else harmless(said, 10_000)
+                answer = data.get("reply") or data.get("output") or ""
+                whole = answer if isinstance(answer, str) else harmless(answer, 10_000)
                 if data["phase"] == "error":
                     self._add(f"✗ the run failed: {harmless(data['error'])}", "bad")
                 elif whole.strip() and whole.strip() not in {
@@ -62,11 +62,12 @@ class RunText:
                 self._add("… earlier events are not kept any more", "warn")
 
     def lines(self) -> list[Line]:
-        """Return what is shown, by lines."""
+        """Return the shown lines."""
         head: list[Line] = [(CUT, "warn")] if self.is_cut else []
         return head + [(line, tone) for text, tone in self.parts for line in harmless_lines(text)]
 
     def _write(self, text: str, *, is_new: bool) -> None:
+        """Append a piece to the text that is being written; a new one replaces that text."""
         if self._is_writing and is_new:
             self._size -= len(self.parts.pop()[0])
             self._is_writing = False
@@ -91,13 +92,14 @@ class RunText:
         return text[-SHOWN // 2 :]
 
     def _bound(self) -> None:
+        """Drop the first parts while there are too many."""
         while len(self.parts) > 1 and (self._size > SHOWN or len(self.parts) > PARTS):
             self.is_cut = True
             self._size -= len(self.parts.pop(0)[0])
 
 
 class RunScreen(ModalScreen[None]):
-    """One run."""
+    """Screen of one run."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back")]
 
@@ -130,14 +132,14 @@ class RunScreen(ModalScreen[None]):
             self._stream.close()
 
     def look(self) -> None:
-        """Draw what was heard since."""
+        """Apply the new events, and draw."""
         stream = self._stream
         if stream is None:
             return
-        heard = stream.take(AT_ONCE)
-        for event in heard:
+        new_events = stream.take(AT_ONCE)
+        for event in new_events:
             self._text.apply(event)
-        if heard:
+        if new_events:
             self.query_one(Page).write(self._text.lines())
         state = "has ended" if self._text.is_over else "" if stream.is_live else f"away: {harmless(stream.why, 60)}"
         self.query_one("#record").border_subtitle = Content(state)

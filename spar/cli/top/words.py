@@ -1,7 +1,7 @@
-"""Says events and figures in few words, and makes any text fit for a terminal. Pure functions.
+"""Formatting of events and figures in few words, and escaping of texts for a terminal. Pure functions.
 
-What is shown may come from anybody: no character of it moves the cursor, hides, or turns the direction of writing, and
-a text of a megabyte costs no more than the part of it that is shown.
+Shown texts may come from strangers. Escaped, no character of them moves the cursor, is invisible, or changes the
+direction of writing. A text of a megabyte costs no more than its shown part.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from spar.data.text import is_hidden
 
 #: Characters of one text in a line.
 LINE = 300
-#: How a call or a run ended, in one sign.
+#: The sign for each phase of a call.
 SIGNS = {"result": "✓", "error": "✗", "skipped": "–", "in_doubt": "?", "start": "▸", "proposed": "·", "progress": "…"}
 
 
 def harmless(text: Any, room: int = LINE) -> str:
-    """Return at most `room` characters of any text on one line, with all that is not seen as it is escaped."""
-    said = text if isinstance(text, str) else _plain(text)
-    head = " ".join(said[: 4 * room].split())
-    shown = head if head.isascii() and head.isprintable() else "".join(map(_seen, head))
-    is_cut = len(shown) > room or len(said) > 4 * room
+    """Return at most `room` characters of any value as one line, with invisible characters escaped."""
+    whole = text if isinstance(text, str) else _plain(text)
+    head = " ".join(whole[: 4 * room].split())
+    shown = head if head.isascii() and head.isprintable() else "".join(map(_escaped, head))
+    is_cut = len(shown) > room or len(whole) > 4 * room
     return f"{shown[: room - 1]}…" if is_cut else shown
 
 
 def harmless_lines(text: str) -> list[str]:
-    """Return all of a text by lines, with all that is not seen as it is escaped; nothing is left out."""
+    """Return all lines of a text, with invisible characters escaped."""
     lines = text.expandtabs(4).split("\n")
-    return [line if line.isascii() and line.isprintable() else "".join(map(_seen, line)) for line in lines]
+    return [line if line.isascii() and line.isprintable() else "".join(map(_escaped, line)) for line in lines]
 
 
-def _seen(sign: str) -> str:
-    return f"\\u{{{ord(sign):x}}}" if sign != " " and is_hidden(sign) else sign
+def _escaped(character: str) -> str:
+    return f"\\u{{{ord(character):x}}}" if character != " " and is_hidden(character) else character
 
 
 def _plain(value: Any) -> str:
@@ -47,7 +47,7 @@ def _plain(value: Any) -> str:
 
 
 def lasted(seconds: float | None) -> str:
-    """Return a duration in at most six characters: `0.3 s`, `12 s`, `4 m`, `3 h`, `9 d`; "" for none."""
+    """Return a duration in at most six characters: `0.3 s`, `12 s`, `4 m`, `3 h`, `9 d`; "" for None."""
     if seconds is None:
         return ""
     if seconds < 9.95:
@@ -69,57 +69,57 @@ def number(value: float) -> str:
 
 
 def money(micros: float) -> str:
-    """Return an amount of money, which is told in millionths."""
+    """Return an amount of money, which is given in millionths."""
     return f"{micros / 1e6:.2f}"
 
 
 def bar(ratio: float, width: int) -> tuple[str, str]:
-    """Return the full and the empty part of a bar."""
+    """Return the full and the empty part of a bar of this width."""
     full = min(max(round(min(ratio, 1.0) * width), 1 if ratio > 0 else 0), width)
     return "█" * full, "░" * (width - full)
 
 
 def of_call(data: Mapping[str, Any]) -> str:
-    """Return what a call does, from the events of a run or of the agent."""
+    """Return the line about a call, from the data of an event of a run or of the agent."""
     phase, tool = str(data.get("phase", "")), harmless(data.get("tool"), 40)
-    said = data.get("error") or data.get("reason") or data.get("why") or ""
+    detail = data.get("error") or data.get("reason") or data.get("why") or ""
     if phase == "approval":
         state = data.get("decision") or data.get("state")
         return f"? {tool} waits for approval" if state == "requested" else f"{tool}: approval {harmless(state, 20)}"
     if phase == "proposed":
-        said = _given(data.get("params"))
+        detail = _arguments(data.get("params"))
     elif phase == "result":
-        said = data.get("output")
+        detail = data.get("output")
     elif phase == "progress":
-        said = data.get("progress")
+        detail = data.get("progress")
     status = data.get("status") if phase in ("error", "skipped") else ""
-    return " ".join(filter(None, (SIGNS.get(phase, "·"), tool, harmless(status, 20), harmless(said))))
+    return " ".join(filter(None, (SIGNS.get(phase, "·"), tool, harmless(status, 20), harmless(detail))))
 
 
-def _given(params: Any) -> str:
+def _arguments(params: Any) -> str:
     if not isinstance(params, Mapping):
         return ""
     return ", ".join(f"{harmless(key, 30)}={harmless(value, 80)}" for key, value in list(params.items())[:8])
 
 
 def of_event(event: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what an event says in a line ("" for nothing), and how it is meant: `good bad warn plain quiet`."""
+    """Return the line of an event, "" for none, and its tone: `good`, `bad`, `warn`, `plain` or `quiet`."""
     kind, data = str(event["type"]), event["data"]
-    told = _OF.get(kind)
-    if told is not None:
-        tone, words = told
+    entry = _LINES.get(kind)
+    if entry is not None:
+        tone, words = entry
         if kind == "Gap" and data["missed"] is None:
             data = {"missed": "some"}
-        text = words.format_map(_Said({**data, "run_id": harmless(event["run_id"], 12)}))
+        text = words.format_map(_EventValues({**data, "run_id": harmless(event["run_id"], 12)}))
         return " ".join(text.split()), _tone(kind, tone, data)
     if "tool" in data and "call" in data:
         return of_call(data), _CALL_TONES.get(str(data.get("phase")), "quiet")
-    said = " ".join(harmless(value, 60) for value in data.values() if isinstance(value, (str, int, float)) and value)
-    return f"{kind}: {said}" if said else kind, "quiet"
+    values = " ".join(harmless(value, 60) for value in data.values() if isinstance(value, (str, int, float)) and value)
+    return f"{kind}: {values}" if values else kind, "quiet"
 
 
-class _Said(dict[str, Any]):
-    """The values of an event, each harmless; "" for what it does not say."""
+class _EventValues(dict[str, Any]):
+    """Values of an event for a format string, escaped; "" for a missing one."""
 
     def __getitem__(self, key: str) -> Any:
         value = self.get(key)
@@ -127,7 +127,8 @@ class _Said(dict[str, Any]):
 
 
 _CALL_TONES = {"result": "good", "error": "bad", "skipped": "warn", "in_doubt": "warn", "approval": "warn"}
-_OF: dict[str, tuple[str, str]] = {
+#: The tone and the format of the line of each event; an empty format: no line.
+_LINES: dict[str, tuple[str, str]] = {
     "LoopStarted": ("", ""), "PhaseStarted": ("", ""), "PhaseCompleted": ("", ""), "AssistantDelta": ("", ""),
     "CallProposed": ("", ""), "CallProgressed": ("", ""), "MessageOutcome": ("", ""),
     "LoopCompleted": ("plain", "cycle {outcome}"),
@@ -153,6 +154,7 @@ _OF: dict[str, tuple[str, str]] = {
 
 
 def _tone(kind: str, tone: str, data: Mapping[str, Any]) -> str:
+    """Return the tone of an event, which depends on the outcome of cycles and runs."""
     if kind == "LoopCompleted":
         return {"acted": "good", "failed": "bad", "degraded": "warn", "interrupted": "warn"}.get(
             data["outcome"], "quiet"
