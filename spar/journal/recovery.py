@@ -3,9 +3,8 @@
 At the start, and every minute, the journal is compared with the current work of this process. Accepted work that is not
 current goes to its session. An interrupted cycle resumes under its own id. A call that may have had an effect, and must
 not be repeated, is in doubt until a person decides. Work that was current when the process died, or whose plan failed,
-is tried again in a cycle of its own, and put aside after `MOST_ATTEMPTS` attempts.
-
-Without a journal nothing is kept and nothing resumes. `spar.journal.cycle_log` writes the cycles.
+is tried again in a cycle of its own, and put aside after `MOST_ATTEMPTS` attempts. Without a journal nothing is kept
+and nothing resumes. `spar.journal.cycle_log` writes the cycles.
 """
 
 from __future__ import annotations
@@ -105,8 +104,7 @@ class Recovery:
             )
 
     async def begin(self) -> None:
-        """Open the journal and resume unfinished work, before the first cycle. Raises: errors of reading the
-        journal."""
+        """Open the journal and resume unfinished work, before the first cycle. Raises: errors of the journal."""
         agent_state, name = self._agent_state, self._core.name
         journal = self.work.journal = agent_state.journal
         if journal is None:
@@ -171,10 +169,8 @@ class Recovery:
     # -- resuming
 
     async def _unrecorded_ids(self, cycles: Sequence[Unfinished]) -> frozenset[str]:
-        """Return the ids that were current when the last process died and have no journal row.
-
-        They are counted once per dead process, even if this start is interrupted.
-        """
+        """Return the ids, current when the last process died, without a journal row. They are counted once per dead
+        process."""
         hand, key = self.journal.hand, f"hand:{self._core.name}"
         if self._counted is self.journal or await self._agent_state.memory.load(key) == hand.left_by:
             return frozenset()
@@ -213,8 +209,7 @@ class Recovery:
             self._core.events.publish(Recovered(cycles=resumed, items=number))
 
     def _is_over(self, item: Item) -> bool:
-        """Return whether this process knows that a run has ended while the journal was read or closed. If so, journal
-        its end."""
+        """Return whether a run has ended while the journal was read or closed; if so, journal its end."""
         run = self._runs.find(item.id) if item.kind == "run" else None
         if run is None or run.status is None:
             return False
@@ -236,7 +231,7 @@ class Recovery:
         self._sessions.spawn(session)
 
     async def _rejoin(self, item: Item) -> bool:
-        """Join an absorbed message to its run again; return whether it became work of its own because that run is
+        """Join an absorbed message to its run again; return whether it became its own work since that run is
         unknown."""
         absorber_id = item.into
         if (run := self._runs.open_run(absorber_id)) is not None:
@@ -305,11 +300,8 @@ class Recovery:
     # -- polled perceptions
 
     def sift(self, polled: list[Perception], session: str, cycle_id: str, sense: Module) -> list[Perception]:
-        """Return the polled perceptions, or none if one of them was current when the process died.
-
-        In that case all of them become accepted work, each with a cycle of its own, and the cursors of the sensors are
-        saved.
-        """
+        """Return the polled perceptions, or none if one of them was current when the process died: then all of them
+        become accepted work, each with a cycle of its own, and the cursors of the sensors are saved."""
         attempts = {perception.id: self.suspects.polled.pop(self.journal.trait(perception), 0) for perception in polled}
         if not any(attempts.values()):
             return polled

@@ -1,8 +1,7 @@
 """State of an agent that outlives its process: experiences, cycle records, statistics, abilities, event numbers.
 
 Abilities are small rows (`spar.journal.state.abilities`), statistics are counts. With a journal they change in the
-closing transaction of each cycle that was not idle, so that a killed process loses none; without one they are saved at
-the stop.
+closing transaction of each cycle that was not idle, so that a kill loses none; without one they are saved at the stop.
 """
 
 from __future__ import annotations
@@ -72,23 +71,9 @@ class AgentState:
     Args: agent: stops when another process has taken the memory over.
     """
 
-    __slots__ = (
-        "_agent",
-        "_core",
-        "_journalled_errors",
-        "_paused_since",
-        "_pending_counts",
-        "_reports",
-        "_requests",
-        "_reserved",
-        "_rows",
-        "_stats",
-        "abilities",
-        "has_loaded",
-        "has_pause",
-        "memory",
-        "writer",
-    )  # fmt: skip
+    __slots__ = ("_agent", "_core", "_journalled_errors", "_paused_since", "_pending_counts", "_reports",
+                 "_requests", "_reserved", "_rows", "_stats", "abilities", "has_loaded", "has_pause", "memory",
+                 "writer")  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: ErrorReporter,
                  agent: AgentControl) -> None:  # fmt: skip
@@ -208,8 +193,7 @@ class AgentState:
                 writer.keep(record)
 
     def record_of(self, cycle: Cycle, duration: float) -> CycleRecord:
-        """Return the record of a cycle and publish it. A note that cannot be recorded is reported as an error of its
-        phase."""
+        """Return and publish the record of a cycle. A note that fails is reported as an error of its phase."""
         core = self._core
         record = cycle.record(core.name, duration, "" if core.traces is None else core.traces.trace(cycle.id))
         if core.events.wanted[CycleRecorded]:
@@ -240,12 +224,8 @@ class AgentState:
             return
         is_fenced = fault.kind == FENCED
         policy = "stop" if is_fenced else "retry" if fault.retryable else "continue"
-        log.error(
-            _FAULT_MESSAGES.get(fault.kind, "memory cannot write"),
-            agent=core.name,
-            part=fault.part,
-            reason=fault.message,
-        )
+        message = _FAULT_MESSAGES.get(fault.kind, "memory cannot write")
+        log.error(message, agent=core.name, part=fault.part, reason=fault.message)
         core.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy=policy))
         if is_fenced and core.state in ("running", "pausing"):
             self._agent.fail(fault.message)  # its further work could not be kept
@@ -320,8 +300,7 @@ class AgentState:
         await self._save(self._reserved)
 
     async def _save(self, seq: int) -> None:
-        """Write the state that no cycle's transaction has written. It also turns the single value of an older file into
-        rows."""
+        """Write the state that no cycle's transaction has written; turn the single value of an older file into rows."""
         store, rows = self.state_store, self._rows
         if store is None or rows is None:
             return
