@@ -130,7 +130,7 @@ class Submission:
         chosen = await self._fitting(options, record)
         if (receipt := self._accepted(key)) is not None:  # time has passed
             return receipt
-        run = self._runs.made(perception, key)
+        run = self._runs.new_run(perception, key)
         run.options, run.defaults = options, chosen
         if self._recovery.work.journal is not None:
             item = Item(run.id, perception, "run", session, key, run.accepted_at,
@@ -160,7 +160,7 @@ class Submission:
             raise NoRoomError(refusal)
         if (receipt := self._accepted(key)) is not None:  # time has passed
             return receipt
-        run = self._runs.made(message, key)
+        run = self._runs.new_run(message, key)
         if self._recovery.work.journal is not None:
             item = Item(run.id, message, "run", message.session, key, run.accepted_at)
             kept, is_new = await self._recovery.work.accept(item)

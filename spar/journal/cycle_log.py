@@ -100,7 +100,7 @@ class CycleLog:
         failed: tuple[Item, ...] = ()
         fault = None if will_resume or cycle.is_stepped else unprocessed_fault(cycle)
         if fault is not None:
-            messages = (run.message, *run.said, *cycle.new_messages) if run is not None else ()
+            messages = (run.message, *run.later_messages, *cycle.new_messages) if run is not None else ()
             of_run = {message.id for message in messages}
             left, is_sensed = perceptions_to_retry(cycle, self._work.open_items, of_run)
             failed = self._recovery.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)

@@ -1,6 +1,6 @@
-"""Commands in messages: which text is one, and what it says; pure.
+"""Commands in messages: recognized and parsed. Pure.
 
-A command is the first line of a message, as a whole: a slash, a word, perhaps an argument. Anything else is text.
+A command is the first line of a message: a slash, a word, perhaps an argument. Any other text is no command.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from msgspec import Struct
 
 from spar.types import Perception
 
-#: Under this attribute stands what a message was taken as that is a command. Nobody but the agent sets it.
+#: The attribute that marks a message as a command. Only the agent sets it.
 COMMAND: Final = "command"
-#: Characters of a command's name, and of a line that may be one.
+#: The most characters of a command's name, and of a line that may be a command.
 _LONGEST_WORD: Final = 32
 _LONGEST_LINE: Final = 1_000
 
 
 class Command(Struct, frozen=True):
-    """Command in a message: `/name argument`; `rest` are the lines that follow it."""
+    """Command in a message: `/name argument`. `rest` is the text after its line."""
 
     name: str
     argument: str = ""
@@ -27,7 +27,7 @@ class Command(Struct, frozen=True):
 
 
 def command_of(text: str) -> Command | None:
-    """Return the command that a message is; None for one that is text."""
+    """Return the command in a text; None if it is no command."""
     line, _, rest = text.partition("\n")
     line = line.strip()
     if not line.startswith("/") or len(line) > _LONGEST_LINE:
@@ -39,5 +39,5 @@ def command_of(text: str) -> Command | None:
 
 
 def is_command(message: Perception) -> bool:
-    """Return whether a message was taken as a command."""
+    """Return whether a message is marked as a command."""
     return COMMAND in message.attributes

@@ -1,7 +1,7 @@
-"""The inbox of one session: perceptions that were pushed, and messages, by what becomes of them.
+"""Inbox of one session: pushed perceptions, and messages in the queue of their mode.
 
-A message that comes while its session pursues a run is dealt with by its mode. What that means is the table `PLACES`;
-what goes when too many wait is `runs.drop`. Who is told, and what a run is, is no matter of this file.
+The mode of a message decides its queue while the session has a run: see the table `PLACES`. `runs.drop` decides which
+messages go if too many wait. This module tells nobody, and knows nothing else about runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Place = Literal["queue", "front", "steer", "collect"]
 
-#: Where a message goes, by its mode and by whether its session has a run, under way or about to be.
+#: The queue of a message, by its mode and by whether its session has a current or waiting run.
 PLACES: Final[dict[tuple[QueueMode, bool], Place]] = {
     ("followup", False): "queue",
     ("followup", True): "queue",
@@ -31,47 +31,48 @@ PLACES: Final[dict[tuple[QueueMode, bool], Place]] = {
     ("interrupt", False): "queue",
     ("interrupt", True): "front",
 }
-#: Messages that may wait where `runs.cap` says "auto": of a mode whose messages become part of something else few, of
-#: one where each gets an answer of its own as many as there is room for.
+#: The most waiting messages for `runs.cap` = "auto": few in modes that merge messages, many where each has its own
+#: answer.
 USUAL_CAP: Final[dict[QueueMode, int]] = {"followup": 1000, "steer": 20, "collect": 20, "interrupt": 20}
-#: Characters of a dropped message that its summary keeps, and how many summaries are kept.
+#: Characters in the summary of a dropped message, and the most summaries.
 _SUMMARY, _SUMMARIES = 160, 50
 
 
 class Inbox:
-    """Of one session. Empty ones are many, so nothing is made before it is needed.
+    """Inbox of one session. Most are empty, so each queue is created by its first entry.
 
-    `pushed`, `runs` and `steers` are false while nothing of their kind waits; `quiet_until` is when collected messages
-    become a run (monotonic seconds, 0 while none were), `waiting` how many perceptions and messages wait: every cycle
-    asks, so that it is kept and not counted.
+    `pushed`, `runs` and `steers` are false while empty. `quiet_until` is when collected messages become a run
+    (monotonic seconds; 0 without any). `waiting` is the number of waiting perceptions and messages; it is stored
+    because every cycle reads it.
     """
 
     __slots__ = ("_interrupting", "accepted", "dropped", "pushed", "quiet_until", "runs", "steers", "waiting")
 
     def __init__(self) -> None:
-        self.pushed: deque[tuple[Perception, float]] | None = None  # each with when it came (monotonic seconds)
+        self.pushed: deque[tuple[Perception, float]] | None = None  # with the time of arrival (monotonic seconds)
         self.runs: deque[Run] | None = None
         self.steers: deque[Run] | None = None
         self.dropped: list[Perception] | None = None
-        self._interrupting: Run | None = None  # waits, and makes way for a newer one
-        #: Of those that were pushed, how many had been accepted for each sensor, by source.
+        self._interrupting: Run | None = None  # waits, and is dropped for a newer one
+        #: The number of waiting pushed perceptions that were accepted for each sensor, by source.
         self.accepted: dict[str, int] | None = None
         self.quiet_until = 0.0
         self.waiting = 0
 
-    # -- what comes
+    # -- adding
 
     def push(self, perception: Perception, now: float) -> None:
+        """Queue a perception. Args: now: monotonic seconds."""
         if self.pushed is None:
             self.pushed = deque()
         self.pushed.append((perception, now))
         self.waiting += 1
 
     def add(self, run: Run, place: Place, now: float, quiet: float, *, is_interrupting: bool = False) -> None:
-        """Have a message wait.
+        """Queue a message.
 
-        Args: quiet: seconds without a further one until collected ones become a run; is_interrupting: whether a newer
-            message of its kind takes its place.
+        Args: now: monotonic seconds; quiet: seconds without a further message until collected ones become a run;
+        is_interrupting: a newer interrupting message replaces it.
         """
         run.queued_at = now
         self.waiting += 1
@@ -93,14 +94,15 @@ class Inbox:
             self.runs.append(run)
 
     def note_accepted(self, source: str) -> None:
-        """Note that what was pushed last had been accepted for a sensor."""
+        """Count the perception that was pushed last as accepted for a sensor."""
         if self.accepted is None:
             self.accepted = {}
         self.accepted[source] = self.accepted.get(source, 0) + 1
 
-    # -- what goes
+    # -- taking
 
     def take_pushed(self) -> list[Perception]:
+        """Return the pushed perceptions, and remove them."""
         taken = [perception for perception, _ in self.pushed or ()]
         if self.pushed:
             self.pushed.clear()
@@ -109,31 +111,32 @@ class Inbox:
         return taken
 
     def next_run(self, now: float) -> tuple[Run, list[Run]] | None:
-        """The run that begins now, and those that become part of it; None when none does yet."""
+        """Return the run to begin now, and those to merge into it; None if none may begin yet."""
         if not self.runs or self.wait(now) > 0:
             return None
         first = self._taken(self.runs)
         others: list[Run] = []
-        # Who says something with other rights is heard by himself.
+        # Messages of another trust are not merged.
         while first.is_collected and self.runs and self._belongs(self.runs[0], first):
             others.append(self._taken(self.runs))
         return first, others
 
     def take_steers(self) -> list[Run]:
+        """Return the messages for the current run, and remove them."""
         taken = list(self.steers) if self.steers else []
         self.steers = None
         self.waiting -= len(taken)
         return taken
 
     def put_back(self, steers: Sequence[Run]) -> None:
-        """Have those that came too late wait: each becomes a run of its own."""
+        """Queue messages that came too late for their run as runs of their own."""
         if self.runs is None:
             self.runs = deque()
         self.runs.extend(steers)
         self.waiting += len(steers)
 
     def drop(self, run: Run) -> bool:
-        """Take a message out that waits; False if it does not."""
+        """Remove a waiting message; return False if it does not wait."""
         for waiting in (self.runs, self.steers):
             if waiting and run in waiting:
                 waiting.remove(run)
@@ -147,18 +150,18 @@ class Inbox:
         return run
 
     def _forget(self, run: Run) -> None:
-        """A message waits no more."""
+        """Count a message as no longer waiting."""
         self.waiting -= 1
         if self._interrupting is run:
             self._interrupting = None
 
     def take_superseded(self) -> Run | None:
-        """Take out the interrupting message that waits, if one does: a newer one has the word."""
+        """Remove and return the waiting interrupting message, because a newer one replaces it; None without one."""
         run = self._interrupting
         return run if run is not None and self.drop(run) else None
 
     def make_room(self, cap: int, *, is_summed_up: bool) -> list[Run]:
-        """Take the oldest messages out until there is room for one more; what they said is summed up, if asked."""
+        """Remove and return the oldest messages until one more fits. Args: is_summed_up: keep a summary of each."""
         gone: list[Run] = []
         while len(self.runs or ()) + len(self.steers or ()) >= cap:
             source = self.runs or self.steers
@@ -170,51 +173,54 @@ class Inbox:
         return gone
 
     def take_dropped(self) -> list[Perception]:
-        """The messages that were dropped and are to be summed up, in short, the last of them; given once."""
+        """Return the summaries of the last dropped messages, once."""
         taken, self.dropped = self.dropped or [], None
         return taken
 
-    # -- what is there
+    # -- reading
 
     def wait(self, now: float) -> float:
-        """Seconds until the next run may begin: collected messages wait until nobody says more."""
+        """Return the seconds until the next run may begin: collected messages wait for a quiet time."""
         return max(0.0, self.quiet_until - now) if self.runs and self.runs[0].is_collected else 0.0
 
     @property
     def oldest(self) -> float | None:
-        """Since when what came first waits (monotonic seconds); None when nothing does. From any thread."""
-        found: list[float] = []
-        with contextlib.suppress(IndexError):  # another thread takes out what was there
+        """Return when the oldest waiting entry came (monotonic seconds); None if empty. May be called from any
+        thread."""
+        times: list[float] = []
+        with contextlib.suppress(IndexError):  # the session may take entries meanwhile
             if self.pushed:
-                found.append(self.pushed[0][1])
+                times.append(self.pushed[0][1])
             if self.steers:
-                found.append(self.steers[0].queued_at)
+                times.append(self.steers[0].queued_at)
             if self.runs:
-                found.append(self.runs[0].queued_at)
-                found.append(self.runs[1].queued_at)  # one that interrupts stands before those that came earlier
-        return min(found, default=None)
+                times.append(self.runs[0].queued_at)
+                times.append(self.runs[1].queued_at)  # an interrupting message is first, though it came later
+        return min(times, default=None)
 
     @property
     def messages(self) -> int:
+        """Return how many messages wait."""
         return len(self.runs or ()) + len(self.steers or ())
 
     @property
     def contents(self) -> tuple[list[Perception], list[Run]]:
-        """Return what was handed over and waits."""
+        """Return the waiting perceptions and messages."""
         return [perception for perception, _ in self.pushed or ()], [*(self.steers or ()), *(self.runs or ())]
 
     @staticmethod
     def _belongs(run: Run, first: Run) -> bool:
+        """Return whether a run may be merged into the first one."""
         return run.is_collected and run.message.trust == first.message.trust
 
 
 def gist(message: Perception) -> Perception:
-    """Return what is kept of a message that was dropped."""
+    """Return the summary of a dropped message."""
     return replace(message, content=one_line(message.text, _SUMMARY), attributes={}, evidence=())
 
 
 def collected(first: Perception, others: Iterable[Perception]) -> Perception:
-    """Messages that came while their session was busy, as one."""
+    """Return one message that contains all collected ones."""
     parts = [first, *others]
     if len(parts) == 1:
         return first
@@ -224,8 +230,8 @@ def collected(first: Perception, others: Iterable[Perception]) -> Perception:
 
 
 def overflow(dropped: Sequence[Perception], session: str, new_id: Callable[[], str]) -> Perception:
-    """Return what is told of messages that were dropped; it is trusted as little as the least trusted of them."""
-    lines = [f"- {each.text}" for each in dropped]
+    """Return a message that summarizes dropped ones. Its trust is that of the least trusted of them."""
+    lines = [f"- {message.text}" for message in dropped]
     text = "\n".join([f"[Queue overflow] Dropped {len(lines)} messages due to cap.", *lines])
     trust = least_trust(dropped)
     return Perception(text, source="runs", kind="message.dropped", id=new_id(), session=session, trust=trust)

@@ -1,7 +1,7 @@
-"""Interrupted work of one session: what an earlier process, or an earlier attempt, had in hand.
+"""Interrupted work of one session: cycles and items that an earlier process, or a failed attempt, left unfinished.
 
-Each piece gets a cycle of its own, and no other run of the session begins before its runs have gone on. Which piece may
-have killed a process, and is therefore tried while no other such one is, `spar.journal.suspects` says.
+Each piece gets a cycle of its own. No new run of the session begins before its interrupted runs have continued.
+`spar.journal.suspects` decides which piece may have killed a process, and tries one such piece at a time.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from spar.runs.run import Run
 
 
 class Trials(Protocol):
-    """The trials of work that may have killed a process, of which there is one at a time."""
+    """Trials of work that may have killed a process; one at a time."""
 
     def may_try(self, piece: Interrupted[Run]) -> bool: ...
 
 
 class InterruptedWork:
-    """The interrupted work of one session, in the order in which it came; most sessions never have any.
+    """Interrupted work of one session, in order of arrival; usually empty.
 
-    `number` says how many pieces wait, `runs` how many of them belong to a run, before which no other one begins: every
-    cycle asks, so that it is kept and not counted.
+    `number` is the number of waiting pieces, `runs` of those that belong to a run and so block new runs. Both are
+    stored because every cycle reads them.
 
-    Args: trials: whether a suspect piece may be tried now.
+    Args: trials: decides whether a suspect may be tried now.
     """
 
     __slots__ = ("_trials", "_usual", "number", "runs", "suspects")
@@ -46,14 +46,15 @@ class InterruptedWork:
         yield from self.suspects or ()
 
     def add(self, piece: Interrupted[Run], *, is_first: bool = False) -> None:
-        """Have a piece wait. Args: is_first: before the others, as it was taken and comes back."""
+        """Queue a piece. Args: is_first: put a returned piece before the others."""
         queue = self._queue_of(piece)
         queue.insert(0 if is_first else len(queue), piece)
         self.number += 1
         self.runs += piece.run is not None
 
     def next(self, run: Run | None) -> Interrupted[Run] | None:
-        """The piece that may be taken now. Args: run: the one in hand, which goes before any other."""
+        """Return the piece that may be taken now; None without one. Args: run: the current run, whose pieces go
+        first."""
         for queue in (self._usual, self.suspects):
             if not queue:
                 continue
@@ -63,20 +64,20 @@ class InterruptedWork:
         return None
 
     def take(self, piece: Interrupted[Run]) -> None:
-        """Take out what `next` told."""
+        """Remove a piece that `next` returned."""
         self._queue_of(piece).remove(piece)
         self.number -= 1
         self.runs -= piece.run is not None
 
     def take_of(self, run: Run) -> list[Interrupted[Run]]:
-        """Take out what belongs to a run."""
-        found = [piece for piece in self if piece.run is run]
-        for piece in found:
+        """Remove and return the pieces of a run."""
+        pieces = [piece for piece in self if piece.run is run]
+        for piece in pieces:
             self.take(piece)
-        return found
+        return pieces
 
     def first_run(self) -> Run | None:
-        """The run that waits here for longest."""
+        """Return the run that has waited longest here; None without any."""
         return next((piece.run for piece in self if piece.run is not None), None) if self.runs else None
 
     def _queue_of(self, piece: Interrupted[Run]) -> deque[Interrupted[Run]]:

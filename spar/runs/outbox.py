@@ -1,8 +1,8 @@
-"""The messages of an agent to people: the answers of its runs, and what tools say during them; each thing once.
+"""Messages of an agent to people: the answers of its runs, and messages of tools. Each is sent once.
 
-`message_sending` may change or stop it, `message_sent` hears of it, and so does everybody who subscribes to
-`MessageSent`, which is what a channel does. What a run has told people on a route it does not tell them there again.
-What people are told before a run ends, and an answer in blocks, is `spar.runs.messages.interim`'s matter.
+Hooks at `message_sending` may change or stop a message; hooks at `message_sent` are told of it. Subscribers of
+`MessageSent`, such as channels, deliver it. A text is not sent twice on the same route within one run.
+`spar.runs.messages.interim` sends messages before the end of a run, and answers in blocks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from spar.runs.run import End, Run
 from spar.runs.run_events import ANSWER
 from spar.runs.runs import Runs
 
-#: Texts of one run that are remembered; a run that says more than this repeats itself sooner or later.
+#: The most texts of one run that are remembered. Further texts may be repeated.
 _REMEMBERED = 200
 
 
 class Outbox:
-    """The messages of one agent."""
+    """Messages of one agent to people."""
 
     __slots__ = ("_core", "_reports", "_requests", "_runs", "interim")
 
@@ -36,54 +36,54 @@ class Outbox:
 
     @property
     def is_guarded(self) -> bool:
-        """Return whether anybody has to be asked first."""
+        """Return whether hooks must be asked about messages."""
         return not self._core.hooks.used.isdisjoint(("message_sending", "message_sent"))
 
     async def tell(self, run_id: str, session: str, route: str, text: str) -> bool:
-        """Tell people something during a run; False when they know it, or must not be told."""
+        """Send a text during a run; return False if it is empty, was sent before, or is denied by a hook."""
         if not text.strip():
             return False
-        asked = await self.asked(run_id, session, text, "note")
-        run = self._runs.open_run(run_id)  # what belongs to none may be said again every day
-        if asked is None or (run is not None and _is_known(run, route, asked)):
+        text_after_hooks = await self.text_after_hooks(run_id, session, text, "note")
+        run = self._runs.open_run(run_id)  # texts outside of runs may be repeated
+        if text_after_hooks is None or (run is not None and _is_known(run, route, text_after_hooks)):
             return False
         if run is not None and len(run.sent) < _REMEMBERED:
-            run.sent.append((route, comparable(asked)))
-        self.send(run, MessageSent(run_id=run_id, session=session, route=route, text=asked))
-        await self.was_sent(run_id, session, asked)
+            run.sent.append((route, comparable(text_after_hooks)))
+        self.send(run, MessageSent(run_id=run_id, session=session, route=route, text=text_after_hooks))
+        await self.was_sent(run_id, session, text_after_hooks)
         return True
 
     async def answer(self, run: Run, end: End) -> End:
-        """Tell people how a run ends. Returns: its end, with the answer as the hooks leave it; `run.reply` says what
-        people are told of it."""
+        """Send the answer of a run; return its end, with the answer as the hooks leave it. `run.reply` becomes the sent
+        text."""
         run.is_told = True
         reply = run.reply = run.reply_to(end)
         if reply.text is not None:
-            await self.interim.tell_thoughts(run)
-            tell = self._tell_in_blocks if self.interim.cuts(run) else self._tell_whole
+            await self.interim.send_thoughts(run)
+            tell = self._send_blocks if self.interim.uses_blocks(run) else self._send_whole
             text = await tell(run, reply.text)
             if text != reply.text:
                 run.reply, run.is_changed = Reply(text, text is None), True
                 end = End(end.status, end.error, text if end.output is not None else None)
         return end
 
-    async def _tell_whole(self, run: Run, answer: str) -> str | None:
-        """Tell people an answer; return it as the hooks leave it, None when one of them is against it."""
+    async def _send_whole(self, run: Run, answer: str) -> str | None:
+        """Send an answer as one message; return it as the hooks leave it, None if one denies it."""
         is_guarded = self.is_guarded
-        text = await self.asked(run.id, run.session, answer, "answer") if is_guarded else answer
+        text = await self.text_after_hooks(run.id, run.session, answer, "answer") if is_guarded else answer
         if text is not None and self._send_answer(run, text) and is_guarded:
             await self.was_sent(run.id, run.session, text)
         return text
 
-    async def _tell_in_blocks(self, run: Run, answer: str) -> str | None:
-        """Tell people an answer block by block, unless a tool has told them that already."""
+    async def _send_blocks(self, run: Run, answer: str) -> str | None:
+        """Send an answer block by block, unless a tool has sent it already."""
         if run.sent and _is_known(run, run.session, answer):
             return answer
         return await self.interim.answer(run, answer)
 
     def answer_at_once(self, run: Run, end: End) -> None:
-        """Send the answer of a run where there is no time to ask hooks. What hooks would have judged is not sent;
-        a failure is told later (`ended`)."""
+        """Send the answer of a run if there is no time to ask hooks. With hooks it is not sent; a failure is sent later
+        by `ended`."""
         is_guarded = self.is_guarded
         if is_guarded and run.tells_failure(end):
             return
@@ -91,18 +91,18 @@ class Outbox:
         text = run.reply_to(end).text
         if text is not None and is_guarded:
             run.reply, run.is_changed = Reply(), True
-        elif text is not None and self.interim.cuts(run):
-            self.interim.tell_thoughts_at_once(run)
+        elif text is not None and self.interim.uses_blocks(run):
+            self.interim.send_thoughts_at_once(run)
             if not (run.sent and _is_known(run, run.session, text)):
                 self.interim.answer_at_once(run, text)
         elif text is not None:
-            self.interim.tell_thoughts_at_once(run)
+            self.interim.send_thoughts_at_once(run)
             self._send_answer(run, text)
 
     def ended(self, run: Run, end: End) -> None:
-        """Tell people of a run's failure that nobody has told them of yet.
+        """Send the failure of a run if no answer was sent.
 
-        Where hooks have a say, they are asked in the background, and the run's status shows no reply.
+        With hooks this happens in the background, and the run's status has no reply.
         """
         run.is_told = True
         text = run.reply.text
@@ -113,16 +113,16 @@ class Outbox:
             return
         run.reply, run.is_changed = Reply(), True
         if self._requests.loop is not None:
-            self._requests.in_background(self._tell_failure(run, text), "telling of the failure of")
+            self._requests.in_background(self._send_failure(run, text), "telling of the failure of")
 
-    async def _tell_failure(self, run: Run, text: str) -> None:
-        asked = await self.asked(run.id, run.session, text, "answer")
-        if asked is not None:
-            self.send(None, _answer(run, asked))  # the run has ended, and so has its log
-            await self.was_sent(run.id, run.session, asked)
+    async def _send_failure(self, run: Run, text: str) -> None:
+        text_after_hooks = await self.text_after_hooks(run.id, run.session, text, "answer")
+        if text_after_hooks is not None:
+            self.send(None, _answer(run, text_after_hooks))  # None: the log of the run has ended
+            await self.was_sent(run.id, run.session, text_after_hooks)
 
-    async def asked(self, run_id: str, session: str, text: str, kind: str) -> str | None:
-        """The text as the hooks leave it; None when one of them is against it."""
+    async def text_after_hooks(self, run_id: str, session: str, text: str, kind: str) -> str | None:
+        """Return a text as the hooks at `message_sending` leave it; None if one denies it."""
         if "message_sending" not in self._core.hooks.used:
             return text
         ctx = HookContext("message_sending", self._core.name, text, session, run_id, reason=kind)
@@ -130,21 +130,21 @@ class Outbox:
         return None if outcome.denied else str(outcome.value)
 
     async def was_sent(self, run_id: str, session: str, text: str) -> None:
-        """Tell the hooks at `message_sent`."""
+        """Call the hooks at `message_sent`."""
         if "message_sent" in self._core.hooks.used:
             await self._reports.asked(HookContext("message_sent", self._core.name, text, session, run_id))
 
     def _send_answer(self, run: Run, text: str) -> bool:
-        """Send the answer of a run; False where it has told people that already."""
+        """Send the answer of a run; return False if the run has sent that text already."""
         if run.sent and _is_known(run, run.session, text):
             return False
         self.send(run, _answer(run, text))
         return True
 
     def send(self, run: Run | None, message: MessageSent) -> None:
-        """Have a text go out. Args: run: the one in whose log it stands."""
+        """Publish a message. Args: run: the run whose log records it; None for no log."""
         message.at = self._core.clock.now()
-        if run is not None and run.log is not None and message.kind != "verbose":  # its log has the line itself
+        if run is not None and run.log is not None and message.kind != "verbose":  # such a line is in its log already
             text = plain(message.text, ANSWER)
             data = {"sent": text, "route": message.route, "is_answer": message.is_answer, "kind": message.kind,
                     "part": message.part}  # fmt: skip

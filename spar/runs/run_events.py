@@ -1,7 +1,7 @@
-"""The events of a run's stream: what the run says of itself, and what those of the bus say of its calls.
+"""Events of a run's stream: those of the run itself, and those made from the bus events about its calls.
 
-Only values and pure functions: what a tool was given or returned is bounded, and nothing is left in it that looks like
-a secret. Who keeps them and who reads them is `spar.runs.run_log`.
+Values and pure functions only. Parameters and outputs of tools are bounded, and secrets are masked. `spar.runs.run_log`
+keeps the events.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from spar.events import (
 if TYPE_CHECKING:
     from spar.runs.run import RunStatus
 
-#: Characters of what a tool was given or returned, and of an answer or one piece of it.
+#: The most characters of a tool's parameters or output, and of an answer or a piece of it.
 PAYLOAD, ANSWER = 8_000, 1 << 18
 
 Stream = Literal["lifecycle", "assistant", "reasoning", "verbose", "tool", "compaction", "gap"]
 
 
 class RunEvent(Struct, frozen=True):
-    """Something that a run did. `data` is JSON-able; what it holds depends on `stream`:
+    """Event of a run. `data` is JSON-able; its keys depend on `stream`:
 
-    `lifecycle`: {phase: "accepted" | "outcome" | "start"}, at the start with the `options` of the run if there are
-    any, at last {phase: "end" | "error", status, error, output, …};
-    `assistant`: {text, reset}, a piece of the answer (`reset`: what came before is void), or {sent, route, is_answer,
-    kind, part}; `reasoning`: {text, reset, request}, a piece of what the model thinks in one of the run's requests;
-    `verbose`: {line, call, tool}, a line about a call that has ended, where the run's options ask for it;
-    `tool`: {phase, call, tool, …} with phase "proposed", "start", "progress", "result", "error", "skipped",
-    "approval" or "in_doubt"; `compaction`: {phase: "start" | "end", …}; `gap`: {missed}, how many events up to this
-    `seq` are not kept (None: nobody knows). An output that is not shown whole has `truncated: true` beside it; of a
-    call also `whole`, the reference that gives all of it, or else `cycle/call`.
+    `lifecycle`: {phase: "accepted" | "outcome" | "start"}, at the start with the `options` of the run if there are any;
+    at last {phase: "end" | "error", status, error, output, …};
+    `assistant`: {text, reset}, a piece of the answer (`reset`: earlier pieces are void), or {sent, route, is_answer,
+    kind, part}; `reasoning`: {text, reset, request}, a piece of the model's thoughts in one of the run's requests;
+    `verbose`: {line, call, tool}, a line about a call that has ended, if the run's options ask for it; `tool`: {phase,
+    call, tool, …} with phase "proposed", "start", "progress", "result", "error", "skipped", "approval" or "in_doubt";
+    `compaction`: {phase: "start" | "end", …}; `gap`: {missed}, how many events up to this `seq` are not kept (None:
+    unknown). An output that is shortened has `truncated: true` beside it; of a call also `whole`, the reference of the
+    full value, or else `cycle/call`.
     """
 
     run_id: str
@@ -62,13 +62,14 @@ class RunEvent(Struct, frozen=True):
 
     @property
     def is_terminal(self) -> bool:
+        """Return whether it is the last event of the run."""
         return self.stream == "lifecycle" and self.data["phase"] in ("end", "error")
 
 
 def terminal(end: RunStatus) -> dict[str, Any]:
-    """Return what the terminal event of a run says."""
+    """Return the data of a run's terminal event."""
     output, is_cut = shortened(end.output, ANSWER)
-    told = {
+    data = {
         "phase": "end" if end.status == "ok" else "error",
         "status": end.status,
         "error": plain(end.error, ANSWER),
@@ -78,8 +79,8 @@ def terminal(end: RunStatus) -> dict[str, Any]:
         "usage": asdict(end.usage),
     }
     if is_cut:
-        told["truncated"] = True
-    return told
+        data["truncated"] = True
+    return data
 
 
 def _call(phase: str, tell: Callable[[Any], Mapping[str, Any]]) -> tuple[Stream, Callable[[Any], dict[str, Any]]]:
@@ -88,23 +89,23 @@ def _call(phase: str, tell: Callable[[Any], Mapping[str, Any]]) -> tuple[Stream,
 
 def _result(event: Any) -> dict[str, Any]:
     result = event.result
-    said: dict[str, Any] = {"status": result.status}
+    data: dict[str, Any] = {"status": result.status}
     if result.output is not None:
-        said["output"], is_cut = _shown(result.output)
+        data["output"], is_cut = _safe_value(result.output)
         if is_cut:
-            said |= {"truncated": True, "whole": result.call.output_path or f"{event.cycle_id}/{result.call.id}"}
+            data |= {"truncated": True, "whole": result.call.output_path or f"{event.cycle_id}/{result.call.id}"}
     if result.reason:
-        said["reason"] = _words(result.reason)
+        data["reason"] = _safe_text(result.reason)
     if result.fault is not None:
-        said["error"] = _words(result.fault.message)
-    return said
+        data["error"] = _safe_text(result.fault.message)
+    return data
 
 
-_Tell = tuple[Stream, Callable[[Any], dict[str, Any]]]
-TOLD: dict[type[Event], _Tell] = {
+_Translation = tuple[Stream, Callable[[Any], dict[str, Any]]]
+TRANSLATIONS: dict[type[Event], _Translation] = {
     CompactionStarted: ("compaction", lambda event: {"phase": "start", "reason": event.reason}),
     CompactionCompleted: ("compaction", lambda event: {
-        "phase": "end", "completed": event.completed, "will_retry": event.will_retry, "error": _words(event.error)
+        "phase": "end", "completed": event.completed, "will_retry": event.will_retry, "error": _safe_text(event.error)
     }),
     CallProposed: _call("proposed", lambda event: {"params": payload(event.call.params)}),
     CallStarted: _call("start", lambda event: {"attempt": event.attempt}),
@@ -112,27 +113,27 @@ TOLD: dict[type[Event], _Tell] = {
     CallCompleted: _call("result", _result),
     CallFailed: _call("error", _result),
     CallSkipped: _call("skipped", _result),
-    CallInDoubt: _call("in_doubt", lambda event: {"doubt": event.doubt, "why": _words(event.why)}),
+    CallInDoubt: _call("in_doubt", lambda event: {"doubt": event.doubt, "why": _safe_text(event.why)}),
     ApprovalRequested: _call("approval", lambda event: {"state": "requested"}),
     ApprovalResolved: _call("approval", lambda event: {
-        "state": "resolved", "decision": event.decision, "reason": _words(event.reason)
+        "state": "resolved", "decision": event.decision, "reason": _safe_text(event.reason)
     }),
     ApprovalExpired: _call("approval", lambda event: {"state": "expired"}),
 }  # fmt: skip
 
 
-def _words(said: str) -> str:
-    return scrub(str(plain(said, PAYLOAD)))
+def _safe_text(text: str) -> str:
+    return scrub(str(plain(text, PAYLOAD)))
 
 
 def payload(value: Any) -> Any:
-    """A value of at most about 8,000 characters in which nothing is left that looks like a secret."""
-    return _shown(value)[0]
+    """Return a value of at most about 8,000 characters with all secrets masked."""
+    return _safe_value(value)[0]
 
 
-def _shown(value: Any) -> tuple[Any, bool]:
-    found, is_cut = shown(value, PAYLOAD)
-    return _without_secrets(found), is_cut
+def _safe_value(value: Any) -> tuple[Any, bool]:
+    shortened_value, is_cut = shown(value, PAYLOAD)
+    return _without_secrets(shortened_value), is_cut
 
 
 def _without_secrets(value: Any, name: str = "") -> Any:

@@ -1,7 +1,6 @@
-"""Runs: what a message sets going, and who waits for it.
+"""Runs of one agent: accepted, started, ended exactly once, and looked up at any time.
 
-Here runs are only accounted for: accepted at once, started when their session takes them, ended exactly once,
-asked after at any time. The session decides when one is over (`spar.runs.verdict`), or its timer (`spar.runs.timers`).
+The session decides when a run has ended (`spar.runs.verdict`), or its timer does (`spar.runs.timers`).
 """
 
 from __future__ import annotations
@@ -25,33 +24,33 @@ from spar.runs.run_log import RunLogs
 from spar.runs.timers import RunTimers
 from spar.types import ActionResult, Perception, Reasoning
 
-#: The idempotency keys of runs that nobody asked for begin so: they are about what was noticed.
+#: The prefix of idempotency keys of runs that the agent itself began, for a perception.
 PURSUED: Final = "pursue:"
-#: Ended runs that can still be asked after in memory, and about how many bytes their messages and answers take; of more
-#: the oldest go, and are asked after in the journal.
+#: The most ended runs in memory, and about how many bytes they take. The oldest are dropped beyond; the journal has
+#: them.
 KEPT, KEPT_BYTES = 10_000, 64 << 20
 
 
 class RunOwner(Protocol):
-    """The agent whose runs are accounted for."""
+    """Agent that owns the runs."""
 
     def run_is_late(self, run: Run, why: str) -> None:
-        """End a run that has taken too long, or of which nothing has gone on for too long."""
+        """End a run that has taken too long, or was inactive too long."""
 
     def run_ended(self, run: Run, end: End) -> None:
-        """Do what follows from the end of a run."""
+        """Do what follows the end of a run."""
 
     async def status_of(self, run_id: str) -> RunStatus:
-        """Return what became of a run of an earlier process. Raises: LookupError for one that is not known."""
+        """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
         ...
 
 
 class Runs:
-    """The account of an agent's runs; ended ones are forgotten when they are more than `KEPT` or `KEPT_BYTES`.
+    """Runs of one agent. Ended ones are dropped beyond `KEPT` runs or `KEPT_BYTES` bytes.
 
     `verify_output`, `tell_errors` and `reasoning` are taken from the settings.
 
-    Attributes: logs: the log of each run; timers: their limits, and the timers that end what takes too long.
+    Attributes: logs: the log of each run; timers: the limits of runs, and the timers that end them.
     """
 
     __slots__ = ("_clock", "_events", "_keys", "_open", "_owner", "_runs", "_size", "_sizes", "logs", "reasoning",
@@ -62,13 +61,13 @@ class Runs:
         self.logs = RunLogs(events, clock, self)
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
-        self._sizes: dict[str, int] = {}  # about how many bytes the ended ones take, the oldest first
+        self._sizes: dict[str, int] = {}  # about how many bytes each ended run takes, the oldest first
         self._size = 0
         self._keys: dict[str, str] = {}
         self.timers = RunTimers(events, clock, self._open, owner.run_is_late)
         self.verify_output, self.tell_errors = True, True
         self.reasoning: Reasoning = "off"
-        #: Called with each run that is accepted, here or by an earlier process.
+        #: Called with each accepted run, also those of an earlier process.
         self.watch: Callable[[Run], object] = lambda run: None
 
     @property
@@ -77,29 +76,29 @@ class Runs:
         return len(self._open)
 
     def known(self, key: str | None) -> Receipt | None:
-        """The receipt that was given for this idempotency key before."""
+        """Return the receipt that was given for this idempotency key before; None without one."""
         run = self._runs.get(self._keys.get(key, "")) if key else None
         return Receipt(run.id, run.accepted_at) if run else None
 
-    def made(self, message: Perception, key: str | None = None, at: datetime | None = None) -> Run:
-        """The run of a message that is not accepted yet. Args: at: when it was handed over (None: now)."""
+    def new_run(self, message: Perception, key: str | None = None, at: datetime | None = None) -> Run:
+        """Return a new run for a message, not accepted yet. Args: at: when the message came (None: now)."""
         is_to_tell = self.tell_errors and not (key or "").startswith(PURSUED)
         run = Run(message, at or self._clock.now(), is_to_verify=self.verify_output, is_to_tell=is_to_tell)
         run.reasoning = self.reasoning
         return run
 
     def restore(self, item: Item, results: list[ActionResult]) -> Run:
-        """The run that an earlier process accepted, with what its cycles have brought so far."""
+        """Return a run that an earlier process accepted, with the results of its cycles so far."""
         run = self._runs.get(item.id)
         if run is not None and run.status is None:
             return run
-        run = self.made(item.perception, item.key, item.at)
+        run = self.new_run(item.perception, item.key, item.at)
         run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
         run.options, run.defaults = item.options or NO_OPTIONS, item.defaults or NO_OPTIONS
         if results:
             run.new = run.unwritten = ()
         run.errors = tuple(results[-1].errors) if results else ()
-        if item.output is not None:  # it was asked once more for this, and was cut off before it could say
+        if item.output is not None:  # the run was interrupted in its second try for a better answer
             run.output, run.is_to_verify = item.output, False
             run.failed_calls = fallback(results[-1].results) if results else None
         self._size -= self._sizes.pop(run.id, 0)
@@ -112,6 +111,7 @@ class Runs:
         return run
 
     def accept(self, run: Run, key: str | None) -> Run:
+        """Add a run to the open ones, and publish that."""
         self._runs[run.id] = self._open[run.id] = run
         if key:
             self._keys[key] = run.id
@@ -123,29 +123,30 @@ class Runs:
         return run
 
     def rows(self, limit: int, *, is_open: bool = False) -> list[RunRow]:
-        """Return runs, the newest first: those that this process knows, or of them those that have not ended."""
-        found = islice(reversed((self._open if is_open else self._runs).values()), limit)
+        """Return the runs of this process, the newest first. Args: is_open: only those that have not ended."""
+        runs = islice(reversed((self._open if is_open else self._runs).values()), limit)
         return [
             RunRow(run.id, run.session, run.status or ("running" if run.started_at else "queued"), run.accepted_at,
                    run.started_at, run.ended_at)
-            for run in found
+            for run in runs
         ]  # fmt: skip
 
     def find(self, run_id: str) -> Run | None:
-        """Return the run with this id, ended ones included; None for one that is not known here."""
+        """Return the run with this id, also an ended one; None for an unknown id."""
         return self._runs.get(run_id)
 
     def open_run(self, run_id: str) -> Run | None:
-        """The run with this id if it has not ended."""
+        """Return the run with this id if it has not ended; else None."""
         return self._open.get(run_id)
 
     def open_in(self, session: str) -> list[Run]:
-        """Return the runs of a session that have not ended, those included that have become a part of another one."""
+        """Return the runs of a session that have not ended, absorbed ones included."""
         return [run for run in self._open.values() if run.session == session]
 
     def last_answered(self, session: str, *, before: datetime) -> Run | None:
-        """Return the last run of a session that was accepted before a time and has ended, commands left out."""
-        found = (
+        """Return the last ended run of a session that was accepted before a time, without commands; None without
+        one."""
+        runs = (
             run
             for run in reversed(self._runs.values())
             if run.session == session
@@ -153,16 +154,17 @@ class Runs:
             and run.accepted_at < before
             and not is_command(run.message)
         )
-        return next(found, None)
+        return next(runs, None)
 
     def get(self, run_id: str) -> Run:
-        """Raises: LookupError for a run that is not known."""
+        """Return the run with this id. Raises: LookupError for an unknown run."""
         try:
             return self._runs[run_id]
         except KeyError:
             raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt") from None
 
     def start(self, run: Run) -> None:
+        """Begin a run: start its timer and publish that."""
         now = run.started_at = self._clock.now()
         run.started_mono = run.touched = self._clock.monotonic()
         options = run.chosen
@@ -175,7 +177,7 @@ class Runs:
             self._events.publish(RunStarted(run_id=run.id, session=run.session, at=now))
 
     def say(self, run: Run, outcome: Outcome, at: datetime | None = None) -> None:
-        """Tell what becomes of a message."""
+        """Set the outcome of a message, and publish it."""
         run.outcome = outcome
         at = at or self._clock.now()
         if run.log is not None:
@@ -184,41 +186,41 @@ class Runs:
             self._events.publish(MessageOutcome(run_id=run.id, outcome=outcome, at=at))
 
     def absorb(self, run: Run, other: Run, outcome: Outcome) -> None:
-        """The message of another run becomes a part of this one."""
-        run.hear(other)
+        """Add the message of another run to this one."""
+        run.absorb(other)
         if other.options.timeout is not None and run.started_at is not None:
             self.timers.watch(run)
         other.started_at = run.started_at
         self.say(other, outcome)
 
     def rejoin(self, run: Run, other: Run) -> None:
-        """The message of another run was a part of this one in an earlier process."""
-        run.hear(other)
+        """Add the message of another run that was absorbed in an earlier process."""
+        run.absorb(other)
         run.restored(other.message)
         other.outcome = "collected" if run.is_about(other.message) else "steered"
 
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
-        """Something that a run took, by quantity."""
+        """Add to the usage of a run, by quantity."""
         if (run := self._runs.get(run_id)) is not None:
             for quantity, number in usage.items():
                 run.use(quantity, number)
             run.touched = self._clock.monotonic()
 
     def end(self, run: Run, end: End) -> None:
-        """End a run and what became a part of it, once: what comes later changes nothing."""
+        """End a run and those it absorbed, once. A second end changes nothing."""
         if run.status is not None:
             return
         if not run.is_changed:
             run.reply = run.reply_to(end)
         run.status, run.error, run.output, run.ended_at = end.status, end.error, end.visible_output, self._clock.now()
         run.stop_timer()
-        run.results.clear()  # what the answer needs is said; ten thousand runs are kept
+        run.results.clear()  # frees memory: ten thousand runs are kept
         self._open.pop(run.id, None)
         self._sizes[run.id] = size = _size_of(run)
         self._size += size
         self._owner.run_ended(run, end)
         run.sent.clear()
-        self._tell_end(run, run.ended_at)
+        self._publish_end(run, run.ended_at)
         if run.has_ended is not None:
             run.has_ended.set()
         run.options = run.chosen
@@ -229,8 +231,8 @@ class Runs:
             self.end(other, end)
         self._forget_oldest()
 
-    def _tell_end(self, run: Run, at: datetime) -> None:
-        """Tell whoever reads its log, and whoever listens, how a run has ended."""
+    def _publish_end(self, run: Run, at: datetime) -> None:
+        """Publish the end of a run, and close its log."""
         status = run.status_at(None, at)
         if run.log is not None:
             self.logs.end(status, at)
@@ -241,9 +243,10 @@ class Runs:
                                           usage=status.usage))  # fmt: skip
 
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
-        """The run's end, or `timeout` after so many seconds (None: as long as it takes); never stops the run.
+        """Return the status of a run once it has ended, or after `timeout` seconds (None: no limit). The run is not
+        stopped.
 
-        Raises: LookupError for a run that is not known.
+        Raises: LookupError for an unknown run.
         """
         run = self._runs.get(run_id)
         if run is None:
@@ -255,20 +258,22 @@ class Runs:
         return run.status_at(None, self._clock.now())
 
     def forget(self, session: str) -> None:
-        """Forget the runs of a session that have ended."""
+        """Drop the ended runs of a session."""
         for run_id in [run.id for run in self._runs.values() if run.session == session and run.status is not None]:
             self._size -= self._sizes.pop(run_id, 0)
             self._runs.pop(run_id)
             self.logs.forget(run_id)
 
     def shed(self) -> int:
-        """Forget most of the runs that have ended, for want of memory; how many those were."""
+        """Drop most of the ended runs, to free memory; return how many."""
         before = len(self._runs)
         self._forget_oldest(KEPT // 10)
         return before - len(self._runs)
 
     def _forget_oldest(self, most: int = KEPT) -> None:
-        while len(self._sizes) > 1 and (len(self._runs) > most or self._size > KEPT_BYTES):  # the last one is awaited
+        while len(self._sizes) > 1 and (
+            len(self._runs) > most or self._size > KEPT_BYTES
+        ):  # the newest ended run stays, since a caller may wait for it
             run_id = next(iter(self._sizes))
             self._size -= self._sizes.pop(run_id)
             self._runs.pop(run_id, None)
@@ -277,5 +282,5 @@ class Runs:
 
 
 def _size_of(run: Run) -> int:
-    """About how many bytes an ended run takes."""
+    """Return about how many bytes an ended run takes."""
     return 1000 + len(run.message.text) + len(run.error) + size_of(run.output) + size_of(list(run.errors))

@@ -1,6 +1,6 @@
-"""Timers of runs: they end what takes too long, and what rests too long.
+"""Timers of runs: they end runs that take too long or are inactive too long.
 
-The time for which the agent does not turn, or for which a run waits for its provider, counts towards no limit.
+While the agent does not run cycles, or a run waits for its provider, no time counts towards the limits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from spar.events import (
 )
 from spar.runs.run import Limits, Run, too_long
 
-#: What shows that a run goes on, besides the ends of its cycles.
+#: Events that count as activity of a run, besides the ends of its cycles.
 _SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, AssistantDelta, ReasoningDelta)
 
 
 class RunTimers:
-    """The timers of the runs of one agent. `limits` and `inactivity` (seconds, 0: any) are taken from the settings.
+    """Timers of one agent's runs. `limits` and `inactivity` (seconds, 0: no limit) are taken from the settings.
 
-    Args: runs: those that have not ended, by id; is_late: ends a run, and is told why.
+    Args: runs: the open runs by id; is_late: called with a run to end and the reason.
     """
 
     __slots__ = ("_clock", "_events", "_inactivity", "_is_late", "_runs", "_suspended_at", "_unsubscribe", "limits")
@@ -53,11 +53,11 @@ class RunTimers:
             for unsubscribe in self._unsubscribe:
                 unsubscribe()
             kinds = _SIGNS_OF_LIFE if seconds else ()
-            self._unsubscribe = tuple(self._events.subscribe(kind, self._seen) for kind in kinds)
+            self._unsubscribe = tuple(self._events.subscribe(kind, self._note_activity) for kind in kinds)
         self._inactivity = seconds
 
     def watch(self, run: Run) -> None:
-        """Look after a run when it may have taken too long, or rested too long."""
+        """Set the timer of a run to its next limit."""
         if self._suspended_at is not None:
             return
         timeout = run.timeout(self.limits)
@@ -69,13 +69,13 @@ class RunTimers:
         run.timer = self._clock.call_at(due, partial(self._look, run)) if due < float("inf") else None
 
     def wait_for_provider(self, run: Run, seconds: float) -> None:
-        """A run can do nothing for so long; its time does not run meanwhile."""
+        """Note that a run waits for its provider for so many seconds, which do not count towards its limits."""
         run.waited += seconds
         run.touched = run.waits_until = self._clock.monotonic() + seconds
         self.watch(run)
 
     def suspend(self) -> None:
-        """The agent does not turn: no run's time goes on."""
+        """Stop the time of all runs, because the agent runs no cycles."""
         if self._suspended_at is not None:
             return
         self._suspended_at = self._clock.monotonic()
@@ -83,14 +83,14 @@ class RunTimers:
             run.stop_timer()
 
     def resume(self) -> None:
-        """The agent turns again, and time goes on."""
+        """Let the time of all runs continue."""
         if self._suspended_at is None:
             return
         since, now, self._suspended_at = self._suspended_at, self._clock.monotonic(), None
         for run in self._runs.values():
             if run.started_at is not None and run.into is None:
                 run.started_mono += now - max(since, run.started_mono)
-                run.touched += now - since  # also that of a run that waits for its provider
+                run.touched += now - since  # also for a run that waits for its provider
                 self.watch(run)
 
     def _look(self, run: Run) -> None:
@@ -102,6 +102,6 @@ class RunTimers:
         else:
             self.watch(run)
 
-    def _seen(self, event: Event) -> None:
+    def _note_activity(self, event: Event) -> None:
         if isinstance(event, _SIGNS_OF_LIFE) and (run := self._runs.get(event.run_id or "")) is not None:
             run.touched = self._clock.monotonic()

@@ -1,7 +1,7 @@
-"""The transcripts of an agent's sessions: what a run's cycles add to them, and who reads them.
+"""Transcripts of an agent's sessions: the entries that the cycles of runs add, and access to them.
 
-With a memory that keeps a journal they are its affair, and what a cycle adds is part of the cycle's end. An agent
-without one keeps the last of each session in memory.
+With a memory that keeps a journal the store has the transcripts, and new entries are part of the transaction that ends
+a cycle. Without one the last entries of each session are kept in memory.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from spar.runs.run import End, Run
 from spar.runs.verdict import answer_of
 from spar.types import Action, ActionResult, CallResult, Perception
 
-#: Without a store: sessions that are kept, the one that was quiet for longest goes first, and entries of each at least.
+#: Without a store: the most sessions (the one that was quiet longest is dropped first), and the entries that each keeps
+#: at least.
 _SESSIONS, _ENTRIES = 1_000, 500
-#: Entries that are dropped together: who reads a session goes on from where it was as long as none are.
+#: Entries that are dropped at once. Dropping several at a time lets a reader continue from its position until then.
 _TOGETHER = 100
-#: Bytes of one entry that is kept there, and about how many of all of them.
+#: The most bytes of one entry, and about how many of all together.
 _LARGEST, _BYTES = 1 << 16, 64 << 20
 
 
-class _Kept(Struct):
-    """The entries of one session as they are read, the last compaction, then others, oldest first; and how many bytes
-    each of them takes."""
+class _SessionEntries(Struct):
+    """Entries of one session as they are read: the last compaction, then the later ones, oldest first; and the bytes of
+    each."""
 
     entries: list[Entry] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -50,11 +51,12 @@ class _Kept(Struct):
     last: Entry | None = None
 
     def add(self, entry: Entry, size: int) -> None:
+        """Add an entry, and drop those that it replaces."""
         self.last = entry
-        if entry.kind == "reset":  # what stands before it is read no more
+        if entry.kind == "reset":  # earlier entries are not read any more
             self.drop(len(self.entries))
             self.size, self.compaction, self.compaction_size = 0, (), 0
-        elif entry.kind == "compaction":  # what it sums up is read no more
+        elif entry.kind == "compaction":  # the entries that it summarizes are not read any more
             self.size += size - self.compaction_size
             self.compaction, self.compaction_size = (entry,), size
             self.drop(bisect_left(self.entries, int(entry.body.get("first_kept", 0)), key=attrgetter("seq")))
@@ -64,7 +66,7 @@ class _Kept(Struct):
             self.size += size
 
     def drop(self, number: int) -> int:
-        """Drop the oldest; return how many bytes they took."""
+        """Drop the oldest entries; return how many bytes they took."""
         size = sum(self.sizes[:number])
         del self.entries[:number], self.sizes[:number]
         self.size -= size
@@ -72,39 +74,40 @@ class _Kept(Struct):
 
 
 class HasTranscripts(Protocol):
-    """The state of an agent, as far as it has transcripts of a store; None while that is not open."""
+    """State of an agent, as far as it has the store of transcripts; None while that is not open."""
 
     @property
     def transcripts(self) -> TranscriptStore | None: ...
 
 
 class SessionTranscripts:
-    """The transcripts of one agent.
+    """Transcripts of one agent.
 
-    Args: state: has the memory's transcripts while its journal is open; setup: has what the actor can call now.
+    Args: state: has the store of transcripts while its journal is open; setup: has the tools that the actor can call
+    now.
     """
 
-    __slots__ = ("_clock", "_kept", "_name", "_requests", "_seq", "_setup", "_size", "_state")
+    __slots__ = ("_clock", "_name", "_requests", "_seq", "_sessions", "_setup", "_size", "_state")
 
     def __init__(self, name: str, clock: Clock, requests: Requests, state: HasTranscripts, setup: Setup) -> None:
         self._name, self._clock, self._requests, self._state, self._setup = name, clock, requests, state, setup
-        self._kept: OrderedDict[str, _Kept] | None = None  # made by the first entry
+        self._sessions: OrderedDict[str, _SessionEntries] | None = None  # created by the first entry
         self._seq = self._size = 0
 
     async def read(self, session: str) -> Sequence[Entry]:
-        """Return what is to be read of a session, oldest first: from the last compaction on, which comes first."""
+        """Return the entries of a session, oldest first, beginning with the last compaction if there is one."""
         if (store := self._state.transcripts) is not None:
             return await store.read(self._name, session)
-        kept = None if self._kept is None else self._kept.get(session)
-        return [] if kept is None else [*kept.compaction, *kept.entries]
+        history = None if self._sessions is None else self._sessions.get(session)
+        return [] if history is None else [*history.compaction, *history.entries]
 
     async def has(self, session: str) -> bool:
-        """Return whether anything is kept of the present conversation of a session."""
+        """Return whether the present conversation of a session has any entry."""
         last = await self._last(session)
         return last is not None and last.kind != "reset"
 
     async def last_at(self, session: str) -> datetime | None:
-        """Return when the newest entry of a session was made; None where there is none."""
+        """Return when the newest entry of a session was made; None without entries."""
         last = await self._last(session)
         return None if last is None else last.at
 
@@ -112,67 +115,69 @@ class SessionTranscripts:
         if (store := self._state.transcripts) is not None:
             entries = await store.tail(self._name, session, 1)
             return entries[-1] if entries else None
-        return self._kept[session].last if self._kept is not None and session in self._kept else None
+        return self._sessions[session].last if self._sessions is not None and session in self._sessions else None
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
-        """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
+        """Add a compaction; it is durable on return. Raises: FencedError if the run no longer owns its session."""
         if (store := self._state.transcripts) is not None:
             await store.append(self._name, session, run_id, (entry,))
         else:
             self.keep(session, (entry,))
 
     def forget(self, session: str) -> None:
-        """Keep nothing of a session, where no store does."""
-        if self._kept is not None and (kept := self._kept.pop(session, None)) is not None:
-            self._size -= kept.size
+        """Drop the entries of a session that are kept without a store."""
+        if self._sessions is not None and (history := self._sessions.pop(session, None)) is not None:
+            self._size -= history.size
 
     def run_ended(self, run: Run, end: End) -> None:
-        """Add the end of a run that has begun and of whose end nothing is written yet, in the background."""
+        """Add the end of a run that has begun, in the background, unless its transcript has it."""
         if run.started_at is None or run.into is not None or self._requests.loop is None:
             return
         self._requests.in_background(self._add_end(run, end), "transcript of")
 
     async def _add_end(self, run: Run, end: End) -> None:
-        """A run ended that no cycle ended."""
+        """Add the end of a run that no cycle ended."""
         if (store := self._state.transcripts) is None:
             self.add(run, None, end)
         elif entries := entries_of(run, None, end, self._setup.tools(), self._clock.now()):
             await store.append(self._name, run.session, run.id, entries)
 
     def add(self, run: Run, cycle: Cycle | None, end: End | None) -> None:
-        """Keep what a run's cycle adds, or its end without one, where no store does."""
+        """Add the entries of a run's cycle, or of its end without a cycle, if there is no store."""
         if entries := entries_of(run, cycle, end, self._setup.tools(), self._clock.now()):
             self.keep(run.session, entries)
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
-        """Keep what a cycle added, where no store does."""
-        if self._kept is None:
-            self._kept = OrderedDict()
-        kept = self._kept.get(session)
-        if kept is None:
-            kept = self._kept[session] = _Kept()
-        self._kept.move_to_end(session)
-        before = kept.size
+        """Keep entries in memory, if there is no store."""
+        if self._sessions is None:
+            self._sessions = OrderedDict()
+        history = self._sessions.get(session)
+        if history is None:
+            history = self._sessions[session] = _SessionEntries()
+        self._sessions.move_to_end(session)
+        before = history.size
         for entry in entries:
             self._seq += 1
             body, size = sized(entry.body, _LARGEST)
-            if may_hold(repr(body)):  # one look at all its texts: most hold no secret
+            if may_hold(repr(body)):  # one search over all texts, since most contain no secret
                 body = masked(body)
-            kept.add(Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size)
-        self._size += kept.size - before
-        while len(self._kept) > 1 and (len(self._kept) > _SESSIONS or self._size > _BYTES):
-            self._size -= self._kept.popitem(last=False)[1].size
-        if len(kept.entries) >= _ENTRIES + _TOGETHER:
-            self._size -= kept.drop(_TOGETHER)
-        while kept.entries and self._size > _BYTES:
-            self._size -= kept.drop(1)
+            history.add(Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size)
+        self._size += history.size - before
+        while len(self._sessions) > 1 and (len(self._sessions) > _SESSIONS or self._size > _BYTES):
+            self._size -= self._sessions.popitem(last=False)[1].size
+        if len(history.entries) >= _ENTRIES + _TOGETHER:
+            self._size -= history.drop(_TOGETHER)
+        while history.entries and self._size > _BYTES:
+            self._size -= history.drop(1)
 
 
 def entries_of(
     run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[str, Any], now: datetime
 ) -> tuple[Entry, ...]:
-    """Return what a run's cycle adds, or its end without one; what was said in it is written with the first of them.
-    Nothing is added to a run of which the transcript knows that it has ended."""
+    """Return the new entries of a run's cycle, or of its end without a cycle. Unwritten messages of the run come first.
+
+    A run whose end is in the transcript adds nothing.
+    """
     if run.is_transcribed:
         return ()
     entries: list[Entry] = []
@@ -180,14 +185,14 @@ def entries_of(
     result = cycle.result if cycle is not None else None
     has_turn = action is not None and not action.deferred and (result is not None or action.output is not None)
     if has_turn or end is not None:
-        entries += [Entry("user", _said(each), run.id, at=each.at) for each in run.unwritten]
+        entries += [Entry("user", _user_entry(message), run.id, at=message.at) for message in run.unwritten]
         run.unwritten = ()
     if has_turn:
         assert action is not None
         entries.append(Entry("turn", _turn(action, result, tools), run.id, at=now))
     if end is not None:
         reply, run.is_transcribed = run.reply_to(end), True
-        is_fallback = end.reply == Reply() and reply.text is not None  # it stands for an answer that there is not
+        is_fallback = end.reply == Reply() and reply.text is not None  # a sentence in place of a missing answer
         entries.append(Entry("end", {"status": end.status, "error": end.error, "reply": reply.text,
                                      "silent": reply.is_silent, "fallback": is_fallback,
                                      "usage": asdict(run.usage)},
@@ -196,14 +201,14 @@ def entries_of(
 
 
 def _output(result: CallResult) -> dict[str, Any]:
-    """Return what a call returned as people are shown it, and whether that is not all of it."""
+    """Return an output shortened for people, and whether it was shortened."""
     output, is_cut = shown(result.output, _LARGEST)
     return (
         {"output": output, "truncated": True, "whole": result.call.output_path or ""} if is_cut else {"output": output}
     )
 
 
-def _said(perception: Perception) -> dict[str, Any]:
+def _user_entry(perception: Perception) -> dict[str, Any]:
     return {"text": perception.text, "id": perception.id, "trust": perception.trust, "kind": perception.kind}
 
 
@@ -211,9 +216,9 @@ def _turn(action: Action, result: ActionResult | None, tools: Mapping[str, Any])
     results = result.results if result is not None else ()
     turn: dict[str, Any] = {
         "calls": [
-            {"call": each.call.to_wire(), "status": each.status, "reason": each.reason, **_output(each),
-             "error": None if each.fault is None else each.fault.message}
-            for each in results
+            {"call": call.call.to_wire(), "status": call.status, "reason": call.reason, **_output(call),
+             "error": None if call.fault is None else call.fault.message}
+            for call in results
         ],
         "reason": action.reason,
         "output": answer_of(action, result),

@@ -1,4 +1,4 @@
-"""The judgement whether a run is over after one of its cycles, and the answer that the cycle gave; pure."""
+"""Verdict on a run after one of its cycles: whether it has ended, and with which answer. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from spar.loop.cycle import Cycle
 from spar.runs.run import End, Limits, Run, too_long
 from spar.types import Action, ActionResult, Answer, CallResult
 
-#: A plan that fails this often in a row ends its run.
+#: Failures of the plan phase in a row that end a run.
 MOST_FAILURES = 3
-#: Faults of an act phase that end the run: a hook said so, or it only repeats itself.
+#: Kinds of faults of the act phase that end the run: a hook denied it, or it made no progress.
 ENDING = ("denied", "no_progress")
-#: What a call came to that is as good as if it went well: a branch that was not taken, an error that a branch took up.
+#: Reasons of results that count as success: a branch that was not taken, an error that a branch handled.
 _FORESEEN = ("branch", "handled")
-#: How a call that did not go well is told; `{why}` begins with a colon or is empty.
+#: The sentence about an unsuccessful call by its status; `{why}` begins with a colon or is empty.
 _SENTENCES: dict[str, str] = {
     "failed": "{tool} failed{why}",
     "timeout": "{tool} took too long{why}",
@@ -28,15 +28,16 @@ _SENTENCES: dict[str, str] = {
 
 
 def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | None:
-    """Return whether a run is over after this cycle (it keeps what the cycle did); None: it goes on with the next one.
+    """Return how a run has ended with this cycle, or None if it continues. The results of the cycle are added to the
+    run.
 
-    Args: elapsed: seconds since it started, without those in which it waited for a provider.
+    Args: elapsed: seconds since the run started, without those in which it waited for a provider.
     """
-    if cycle.result is not None:  # also of a cycle that was cut or whose plan broke off: nothing done is forgotten
+    if cycle.result is not None:  # also of an interrupted cycle or an incomplete plan
         run.results.append(cycle.result)
-        if cycle.result.results:  # an answer without calls leaves the errors that it may be about
-            run.use("calls", sum([each.attempts > 0 for each in cycle.result.results]))
-            run.errors = tuple([each for each in cycle.result.errors if each["error"]["kind"] != "steered"])
+        if cycle.result.results:  # an answer without calls keeps the errors, which it may be about
+            run.use("calls", sum([result.attempts > 0 for result in cycle.result.results]))
+            run.errors = tuple([error for error in cycle.result.errors if error["error"]["kind"] != "steered"])
             run.failed_calls = fallback(cycle.result.results)
     if cycle.is_cut:
         return None
@@ -50,28 +51,28 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | 
     elif cycle.is_skipped:
         return End("error", "a hook refused it")
     elif cycle.is_stepped and cycle.action is None and cycle.durations[1] is None:
-        pass  # steps that were given up before a plan was made: what was said is heard in the next cycle
+        pass  # steps were abandoned before a plan: the next cycle gets the messages
     elif "sense" not in failed:
         action = cycle.action
         if isinstance(action, Action) and action.deferred:
-            run.number += not action.next_look  # nothing was asked of a provider that asks to be left alone
+            run.number += not action.next_look  # no request was made if the provider asked to wait
             if limits.patience and run.waited >= limits.patience:
                 return End("error", f"waited for {run.waited:g} s (runs.patience): {action.deferred}", run.output)
             return _exceeded(run, elapsed, limits)
         run.planned()
-        said = answer_of(action, cycle.result) if isinstance(action, Action) else None
-        if not isinstance(action, Action) or said is not None or not action.calls:
-            if said is not None:
-                run.output = said
+        answer = answer_of(action, cycle.result) if isinstance(action, Action) else None
+        if not isinstance(action, Action) or answer is not None or not action.calls:
+            if answer is not None:
+                run.output = answer
             if not (run.is_to_verify and _has_failed(cycle.result)):
-                return End("ok", output=run.output)  # the last that was given, if the planner had nothing to add
+                return End("ok", output=run.output)  # the last answer, if the planner adds none
             run.is_to_verify = False
         run.number += 1
     return _exceeded(run, elapsed, limits)
 
 
 def _exceeded(run: Run, elapsed: float, limits: Limits) -> End | None:
-    """The end of a run that would go on and may not."""
+    """Return the end of a run that has reached a limit; None below all limits."""
     timeout = run.timeout(limits)
     if timeout and elapsed >= timeout:
         return End("error", too_long(timeout))
@@ -86,31 +87,31 @@ def _has_failed(result: ActionResult | None) -> bool:
 
 
 def answer_of(action: Action, result: ActionResult | None) -> Any:
-    """Return the action's output as its results allow it: an answer whose calls did not go well is not given.
+    """Return the action's output as its results allow it: an answer that depends on unsuccessful calls is replaced.
 
-    None where nothing is to be said.
+    None if there is nothing to say.
     """
     if not action.answers:
         return action.output
-    results = {} if result is None else {each.call.id: each for each in result.results}
-    given = [text for answer in action.answers if (text := _given(answer, results)) is not None]
-    return "\n".join(given) if given else None
+    results = {} if result is None else {call_result.call.id: call_result for call_result in result.results}
+    texts = [text for answer in action.answers if (text := _text_of(answer, results)) is not None]
+    return "\n".join(texts) if texts else None
 
 
-def _given(answer: Answer, results: Mapping[str, CallResult]) -> str | None:
-    missed = [results.get(call) for call in answer.calls]
-    failed = [each for each in missed if each is None or not _went_well(each)]
+def _text_of(answer: Answer, results: Mapping[str, CallResult]) -> str | None:
+    ends = [results.get(call) for call in answer.calls]
+    failed = [result for result in ends if result is None or not _went_well(result)]
     if not failed:
         return answer.text
     if answer.on_failure is not None:
         return answer.on_failure
-    # What only waits for a call that failed needs no word of its own.
-    first = [each for each in failed if each is None or each.reason != "dep_failed"] or failed
-    told = "; ".join(dict.fromkeys(_sentence(each) for each in first)) + "."
-    if all(each is not None and each.status == "in_doubt" for each in first):  # perhaps it did work
-        return told[0].upper() + told[1:]
-    is_waiting = all(each is not None and each.reason == "parked" for each in first)
-    return ("It is not done yet: " if is_waiting else "It did not work: ") + told
+    # Calls that were skipped because another one failed need no sentence of their own.
+    first = [result for result in failed if result is None or result.reason != "dep_failed"] or failed
+    sentence = "; ".join(dict.fromkeys(_sentence(result) for result in first)) + "."
+    if all(result is not None and result.status == "in_doubt" for result in first):  # perhaps it did work
+        return sentence[0].upper() + sentence[1:]
+    is_waiting = all(result is not None and result.reason == "parked" for result in first)
+    return ("It is not done yet: " if is_waiting else "It did not work: ") + sentence
 
 
 def _went_well(result: CallResult) -> bool:

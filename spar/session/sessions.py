@@ -45,19 +45,8 @@ class Sessions:
     Args: by_key: an empty dictionary, shared with other parts that read the sessions.
     """
 
-    __slots__ = (
-        "_alive",
-        "_core",
-        "_health",
-        "_holding",
-        "_is_called",
-        "_number",
-        "_owner",
-        "_queue",
-        "_restarts",
-        "_used_slots",
-        "by_key",
-    )  # fmt: skip
+    __slots__ = ("_alive", "_core", "_health", "_holding", "_is_called", "_number", "_owner", "_queue", "_restarts",
+                 "_used_slots", "by_key")  # fmt: skip
 
     def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session], owner: Owner) -> None:
         self._core, self._health, self._holding, self._owner = core, health, holding, owner

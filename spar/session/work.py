@@ -198,7 +198,7 @@ class SessionWork:
         if others:
             for other in others:
                 self.parts.runs.absorb(run, other, "collected")
-            run.message = collected(run.message, run.said)
+            run.message = collected(run.message, run.later_messages)
             run.new = run.unwritten = (run.message,)
         self._add_dropped(run)
 

@@ -87,7 +87,7 @@ def test_runs_are_accounted_for_without_an_agent(clock: VirtualClock) -> None:
     core.events.subscribe(RunEnded, ended.append)
 
     runs = Runs(core.events, clock, owner)
-    run = runs.made(Perception("hello"))
+    run = runs.new_run(Perception("hello"))
     runs.accept(run, None)
     assert (runs.open, runs.open_run(run.id), ended) == (1, run, [])
     runs.end(run, End("ok", output="hi"))

@@ -266,11 +266,11 @@ async def test_an_unknown_run_is_a_lookup_error_at_once(request_name: str, clock
 async def test_only_so_many_ended_runs_are_kept_and_open_ones_always(clock: VirtualClock) -> None:
     agent = agent_of(clock)
     oldest = await agent.submit("hello", session="waits")
-    first = agent.runs.accept(agent.runs.made(Perception("x")), "key")
+    first = agent.runs.accept(agent.runs.new_run(Perception("x")), "key")
     agent.runs.end(first, End("ok"))
     for _ in range(KEPT + 5):
-        agent.runs.end(agent.runs.accept(agent.runs.made(Perception("x")), None), End("ok"))
-    agent.runs.accept(agent.runs.made(Perception("x")), None)
+        agent.runs.end(agent.runs.accept(agent.runs.new_run(Perception("x")), None), End("ok"))
+    agent.runs.accept(agent.runs.new_run(Perception("x")), None)
 
     assert (await agent.wait(oldest.run_id, timeout=0)).status == "timeout"
     assert agent.runs.open == 2
@@ -803,7 +803,7 @@ async def test_ended_runs_are_kept_by_their_size_too_and_the_newest_always(clock
     size = KEPT_BYTES // 10
 
     def ended(output: Any) -> str:
-        run = agent.runs.accept(agent.runs.made(Perception("x")), None)
+        run = agent.runs.accept(agent.runs.new_run(Perception("x")), None)
         agent.runs.end(run, End("ok", output=output))
         return run.id
 

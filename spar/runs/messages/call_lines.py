@@ -1,4 +1,4 @@
-"""Lines about calls for people who want to read along: tool, parameters, how it ended, how long it took; pure.
+"""Lines about ended calls, for people who follow a run: tool, parameters, status, duration. Pure.
 
 files op="read" path="notes.txt" ✓ 12 ms
 """
@@ -14,11 +14,11 @@ from spar.data.text import cut, one_line, visible
 from spar.runs.run_events import payload
 from spar.types import CallResult
 
-#: How a call ended, in one sign; every other status is shown by its name.
+#: The sign of a call's status. Other statuses are shown by name.
 SIGNS: Final[Mapping[str, str]] = {
     "ok": "✓", "failed": "✗", "timeout": "✗", "denied": "✗", "skipped": "–", "cancelled": "–"
 }  # fmt: skip
-#: Parameters that are named, characters of a name, of a value, and of the reason of a failure.
+#: The most parameters; the most characters of a name, of a value, and of the reason of a failure.
 _NAMED: Final = 6
 _NAME: Final = 30
 _VALUE: Final = 60
@@ -26,7 +26,7 @@ _WHY: Final = 160
 
 
 def line_of(result: CallResult) -> str:
-    """Return a call that has ended in one line, without anything that looks like a secret."""
+    """Return one line about a call that has ended, with secrets masked."""
     call = result.call
     params = payload(dict(islice(call.params.items(), _NAMED)))
     named = params.items() if isinstance(params, dict) else ()
@@ -37,9 +37,9 @@ def line_of(result: CallResult) -> str:
     if result.status in ("timeout", "denied"):
         sign = f"{sign} {result.status}"
     why = result.fault.message if result.fault is not None else result.reason
-    said = [f": {cut(visible(one_line(str(payload(why)))), _WHY)}"] if why and result.status != "ok" else []
+    reason = [f": {cut(visible(one_line(str(payload(why)))), _WHY)}"] if why and result.status != "ok" else []
     took = [] if result.status == "skipped" else [_duration(result.duration)]
-    return " ".join([visible(call.tool), *shown, sign, *took]) + "".join(said)
+    return " ".join([visible(call.tool), *shown, sign, *took]) + "".join(reason)
 
 
 def _value(value: Any) -> str:
@@ -47,7 +47,7 @@ def _value(value: Any) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration as people read it."""
+    """Return a duration in the units that people use."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"

@@ -1,4 +1,4 @@
-"""Cuts a text that is still being written into blocks that people read as messages of their own; pure.
+"""Splitter of a text, while it is being written, into blocks that are sent as single messages. Pure.
 
     cutter = BlockCutter(800, 1_200)
     for piece in pieces:
@@ -7,11 +7,11 @@
     for block in cutter.flush():
         send(block.shown)
 
-A block ends at the first end of a paragraph from its least size on. Where there is none up to its most, it ends at the
-last end of a line, else of a sentence, else of a word, else at its most. It never ends inside a code fence (three or
-more backticks or tildes): it ends before the fence, and a fence that is longer than a block is closed at the end of a
-line and opened again, with its language, in the next block. Where the cuts are depends on the text alone, not on the
-pieces that it comes in. Source of the rules: OpenClaw's block streaming.
+A block ends at the first end of a paragraph beyond its least size. If there is none up to its greatest size, it ends at
+the last end of a line, else of a sentence, else of a word, else at its greatest size. It never ends inside a code fence
+(three or more backticks or tildes): it ends before the fence. A fence that is longer than a block is closed at the end
+of a line and opened again, with its language, in the next block. The cuts depend on the text alone, not on its pieces.
+Source of the rules: OpenClaw's block streaming.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from typing import Final
 
 from msgspec import Struct
 
-#: The least size that blocks can be bounded to: enough for a fence that is closed and opened again.
+#: The smallest allowed greatest size: enough for a fence that is closed and opened again.
 SMALLEST: Final = 100
-#: A line that may open or close a fence: its marker, and what stands behind.
+#: A line that may open or close a fence: its marker, and the text after it.
 _FENCE: Final = re.compile(r" {0,3}(`{3,10}|~{3,10}(?!~))(.*)")
-#: The end of a sentence, with the quotes and brackets that belong to it and the space behind.
+#: The end of a sentence, with its closing quotes and brackets and the space after it.
 _SENTENCE: Final = re.compile(r"[.!?…][\"'”’»)\]]*\s+|[。！？]")
 _SPACE: Final = re.compile(r"\s+")
-#: Signs that join what stands beside them: a zero-width joiner, and selectors of a variant.
+#: Characters that join their neighbours: the zero-width joiner, and variation selectors.
 _JOINERS: Final = frozenset("\u200d\ufe0e\ufe0f")
 _MOST_JOINED: Final = 32
 
 
 class Block(Struct, frozen=True):
-    """Block of a text: `text` as it was written; `before` opens a fence again that the block before has closed,
+    """Block of a text: `text` as it was written. `before` opens a fence again that the block before has closed;
     `behind` closes one."""
 
     text: str
@@ -49,7 +49,7 @@ class Block(Struct, frozen=True):
 
 
 class _Fence(Struct, frozen=True):
-    """Fence that is open: where its first line begins, the marker, and that line."""
+    """Open code fence: where its first line begins, its marker, and that line."""
 
     start: int
     marker: str
@@ -57,12 +57,12 @@ class _Fence(Struct, frozen=True):
 
 
 class BlockCutter:
-    """Cutter of one text. Args: least, most: characters of a block.
+    """Splitter of one text. Args: least, most: characters of a block.
 
-    Raises: ValueError for sizes that make no sense.
+    Raises: ValueError for impossible sizes.
     """
 
-    __slots__ = ("_before", "_blocks", "_ends", "_fence", "_first", "_is_amid", "_line", "_outside", "_sought",
+    __slots__ = ("_before", "_blocks", "_ends", "_fence", "_first", "_is_mid_line", "_line", "_outside", "_scanned",
                  "_text", "least", "most", "read")  # fmt: skip
 
     def __init__(self, least: int, most: int) -> None:
@@ -73,35 +73,35 @@ class BlockCutter:
         self.least, self.most = least, most
         self._text = self._before = ""
         self._blocks: list[Block] = []
-        #: Characters that were looked at, for whoever counts the work.
+        #: The number of characters that were scanned, so that tests can measure the work.
         self.read = 0
         self._begin(0, None)
 
     def _begin(self, first: int, fence: _Fence | None) -> None:
-        """Begin a block at a place of the text. Args: fence: the one that is opened again there."""
-        #: Whether the block begins in the middle of a line, which therefore opens and closes nothing.
-        self._is_amid = first > 0 and self._text[first - 1 : first] != "\n"
-        self._first = self._line = self._sought = first
+        """Begin a block at a position of the text. Args: fence: the fence that the block opens again."""
+        #: Whether the block begins in the middle of a line, which cannot open or close a fence.
+        self._is_mid_line = first > 0 and self._text[first - 1 : first] != "\n"
+        self._first = self._line = self._scanned = first
         self._fence = fence
         self._before = ""
         if fence is not None:
             line = fence.line if len(fence.line) <= self.most // 4 else fence.marker
             self._before = f"{line}\n"
-        #: Where the last line outside of fences ended, and the parts of the block that are outside of fences.
+        #: The ends of the lines outside of fences, and the parts of the block outside of fences.
         self._ends: list[int] = []
         self._outside: list[tuple[int, int]] = []
 
     def feed(self, piece: str) -> list[Block]:
-        """Take the next piece of the text; return the blocks that are complete now."""
+        """Add the next piece of the text; return the blocks that are complete now."""
         self._text += piece
-        while self._cut():
+        while self._scan():
             pass
         if self._first:
-            self._shift()
+            self._drop_finished()
         return self._taken()
 
     def flush(self) -> list[Block]:
-        """Return the rest: the text is at its end. Another one may begin."""
+        """Return the remaining blocks at the end of the text. A new text may follow."""
         rest, before = self._text, self._before
         self._text = ""
         self._begin(0, None)
@@ -111,54 +111,54 @@ class BlockCutter:
 
     @property
     def rest(self) -> str:
-        """Return the text that stands in no block yet."""
+        """Return the text that is in no block yet."""
         return self._text
 
     def _taken(self) -> list[Block]:
         blocks, self._blocks = self._blocks, []
         return blocks
 
-    def _shift(self) -> None:
-        """Forget the text that stands in blocks."""
+    def _drop_finished(self) -> None:
+        """Drop the text that is in finished blocks."""
         by = self._first
         self._text = self._text[by:]
-        self._first, self._line, self._sought = 0, self._line - by, self._sought - by
-        self._ends = [each - by for each in self._ends]
+        self._first, self._line, self._scanned = 0, self._line - by, self._scanned - by
+        self._ends = [end - by for end in self._ends]
         self._outside = [(start - by, end - by) for start, end in self._outside]
         if self._fence is not None:
             self._fence = _Fence(self._fence.start - by, self._fence.marker, self._fence.line)
 
     # -- where to cut
 
-    def _cut(self) -> bool:
-        """Look through the lines that have come; cut if there is a place, and say so."""
+    def _scan(self) -> bool:
+        """Scan the new lines; end a block if possible, and return whether one was ended."""
         limit = self._first + self.most - len(self._before)
-        while (end := self._text.find("\n", self._sought, limit) + 1) > 0:
-            self.read += end - self._sought
+        while (end := self._text.find("\n", self._scanned, limit) + 1) > 0:
+            self.read += end - self._scanned
             is_blank = not self._text[self._line : end].strip()
             self._line_ended(end)
             if is_blank and self._fence is None and end - self._first >= self.least:
                 self._end_block(end)
                 return True
         if len(self._text) <= limit:
-            self.read += len(self._text) - self._sought
-            self._sought = max(self._sought, len(self._text))
+            self.read += len(self._text) - self._scanned
+            self._scanned = max(self._scanned, len(self._text))
             return False
-        self.read += limit - self._sought
+        self.read += limit - self._scanned
         self._end_block_somewhere(limit)
         return True
 
     def _line_ended(self, end: int) -> None:
-        """Take a whole line, up to `end`."""
+        """Process one complete line, up to `end`."""
         line, start = self._text[self._line : end].rstrip(), self._line
-        self._line = self._sought = end
-        match = None if self._is_amid else _FENCE.fullmatch(line)
-        self._is_amid = False
+        self._line = self._scanned = end
+        match = None if self._is_mid_line else _FENCE.fullmatch(line)
+        self._is_mid_line = False
         if self._fence is not None:
             marker = self._fence.marker
             if match is not None and match[1].startswith(marker) and not match[2].strip():
                 self._fence = None
-                self._ends.append(end)  # right behind a fence is outside of it
+                self._ends.append(end)  # the position after a fence is outside of it
             return
         if match is not None and _opens(match):
             self._fence = _Fence(start, match[1], line)
@@ -167,16 +167,16 @@ class BlockCutter:
         self._ends.append(end)
 
     def _end_block_somewhere(self, limit: int) -> None:
-        """End the block at the best place up to `limit`, where no paragraph ends."""
+        """End the block at the best position up to `limit`, if no paragraph ends before it."""
         least = min(self._first + self.least, limit)
         fence = self._fence
-        if fence is None and not self._is_amid:
+        if fence is None and not self._is_mid_line:
             match = _FENCE.match(self._text, self._line, limit)
-            if match is not None and _opens(match):  # a line that opens a fence, whose end is not there yet
+            if match is not None and _opens(match):  # an unfinished line that opens a fence
                 fence = _Fence(self._line, "", "")
         if fence is None:
             self._outside.append((self._line, limit))
-        ends = [each for each in self._ends if each >= least]
+        ends = [end for end in self._ends if end >= least]
         if ends:
             self._end_block(ends[-1])
         elif (at := self._inside_line(least, limit)) is not None:
@@ -189,15 +189,15 @@ class BlockCutter:
             self._end_block(self._whole_signs(limit))
 
     def _inside_line(self, least: int, limit: int) -> int | None:
-        """Return where the last sentence outside of fences ends, else the last word; None without any."""
+        """Return the last end of a sentence outside of fences, else of a word; None without any."""
         for pattern in (_SENTENCE, _SPACE):
             for start, end in reversed(self._outside):
                 start, end = max(start, least - 1), min(end, limit)
                 if start >= end:
                     break
                 self.read += end - start
-                ends = [found.end() for found in pattern.finditer(self._text, start, end)]
-                if at := next((each for each in reversed(ends) if each >= least), 0):
+                positions = [match.end() for match in pattern.finditer(self._text, start, end)]
+                if at := next((position for position in reversed(positions) if position >= least), 0):
                     return at
         return None
 
@@ -212,7 +212,7 @@ class BlockCutter:
         self._begin(at, _Fence(at, fence.marker, fence.line))
 
     def _whole_signs(self, at: int) -> int:
-        """Return the nearest place before this one where no sign is parted from what is joined to it."""
+        """Return the last position up to `at` that does not split a combined character."""
         for back in range(min(_MOST_JOINED, at - self._first - 1)):
             here, before = self._text[at - back], self._text[at - back - 1]
             if not (unicodedata.combining(here) or here in _JOINERS or before in _JOINERS or before + here == "\r\n"):
@@ -225,11 +225,11 @@ class BlockCutter:
 
 
 def blocks_of(text: str, least: int, most: int) -> list[str]:
-    """Return the blocks of a whole text as people read them. Raises: ValueError as `BlockCutter` does."""
+    """Return the blocks of a whole text, without empty ones. Raises: ValueError as `BlockCutter` does."""
     cutter = BlockCutter(least, most)
     return [shown for block in (*cutter.feed(text), *cutter.flush()) if (shown := block.shown).strip()]
 
 
 def _opens(line: re.Match[str]) -> bool:
-    """Return whether a line with a marker opens a fence: words between backticks are code inside a line."""
+    """Return whether a line with a marker opens a fence. A line with text between backticks is inline code."""
     return not (line[1][0] == "`" and "`" in line[2])

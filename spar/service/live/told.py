@@ -17,7 +17,7 @@ from spar.data.json_safe import plain
 from spar.data.scrub import scrub
 from spar.data.text import safe_line
 from spar.events import Event
-from spar.runs.run_events import ANSWER, TOLD, payload
+from spar.runs.run_events import ANSWER, TRANSLATIONS, payload
 from spar.types import Action, ActionResult, Reflection
 
 #: Characters of a goal, of an error message, of a lesson.
@@ -47,7 +47,7 @@ def data_of(event: Event) -> dict[str, Any]:
     kind = type(event)
     if (convert := _CONVERTERS.get(kind)) is not None:
         return convert(event)
-    if (entry := TOLD.get(kind)) is not None:  # the same data as in the event stream of a run
+    if (entry := TRANSLATIONS.get(kind)) is not None:  # the same data as in the event stream of a run
         return entry[1](event)
     return {name: _value(getattr(event, name)) for name in kind.__struct_fields__ if name not in BESIDE}
 

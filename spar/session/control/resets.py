@@ -172,7 +172,7 @@ def _without_messages(session: Session, runs: list[Run]) -> Unfinished | None:
     cycle = session.cycle
     if cycle is None or not cycle.is_journalled or not any(session.is_pursuing(run) for run in runs):
         return None
-    message_ids = {message.id for run in runs for message in (run.message, *run.said)}
+    message_ids = {message.id for run in runs for message in (run.message, *run.later_messages)}
     message_ids |= {message.id for message in cycle.new_messages}
     message_ids |= {part.id for run in runs for part in run.message.evidence}
     others = tuple(perception for perception in cycle.perceptions if perception.id not in message_ids)
