@@ -1,13 +1,13 @@
-"""Bus of events: tells handlers and streams what happened.
+"""Bus of events: delivers them to handlers and streams.
 
 Publishing cannot fail and cannot wait. A handler that raises is logged, counted and skipped, and turned off for a while
-after ten failures in a row; an async handler has a bounded queue, a task of its own and a few seconds for each event;
-one that is slow loses the oldest events, which is counted and told by a `Gap`. Subscribers are receivers of blinker
-signals (`events.signal(PhaseCompleted)`); the hot path reads a snapshot of them, and the loop asks
-`wanted[PhaseCompleted]` first, so an event that nobody wants is not even made.
+after ten failures in a row. An async handler has a bounded queue, a task of its own and a few seconds for each event; a
+slow one loses the oldest events, which is counted and reported by a `Gap`. Subscribers are receivers of blinker signals
+(`events.signal(PhaseCompleted)`). The hot path reads a snapshot of them, and the loop asks `wanted[PhaseCompleted]`
+first, so an event without receivers is never made.
 
-Only this file and `spar.bus.receivers` know blinker. What is told is `spar.events`, who is told
-`spar.bus.subscriptions`.
+Only this file and `spar.bus.receivers` know blinker. `spar.events` has the classes of events, `spar.bus.subscriptions`
+the subscribers.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from spar.clock import Clock, SystemClock
 from spar.errors import ENDS_PROCESS, is_closing
 from spar.events import Event, Gap
 
-#: Whose async handlers the current task is one of: there, `stop()` and `pause()` are requests.
+#: Buses whose async handlers the current task belongs to. There, `stop()` and `pause()` only request the change and do
+#: not wait, because waiting would never end.
 HANDLING: contextvars.ContextVar[tuple[Events, ...]] = contextvars.ContextVar("handling", default=())
 QUEUE_LIMIT = 1024
-#: One for all agents, since an empty set takes 216 bytes.
+#: Shared by all agents, since an empty set takes 216 bytes.
 _NONE: frozenset[Any] = frozenset()
 
 E = TypeVar("E", bound=Event)
@@ -39,7 +40,7 @@ Handler = Callable[[E], Any]
 
 
 class Events:
-    """The event bus of one agent. Publish from the event loop's thread only."""
+    """Event bus of one agent. Publish from the event loop's thread only."""
 
     __slots__ = (
         "__weakref__",
@@ -68,28 +69,28 @@ class Events:
         self.seq = 0
         self.handler_errors = 0
         self.dropped = self.gaps = 0
-        #: Handlers that failed too often and are turned off; `restore()` of each lets it hear again.
+        #: Handlers that failed too often and are turned off; the `restore()` of a subscription turns it on again.
         self.off: frozenset[Subscription] = _NONE
         #: Tasks of async handlers that ignored their cancellation and still run.
         self.left_behind: frozenset[asyncio.Task[None]] = _NONE
-        #: Nobody is to be left waiting for events: those that still come are handled, and that is all.
+        #: Whether the bus is closed: late events are still handled, and then the tasks of async handlers end.
         self.is_closed = False
         self.on_handler_error: Callable[[str, Any, bool], None] = _ignore
         self._receivers: dict[type[Event], Receivers] = {}
-        #: By class of event: who would be told, so that it answers whether anybody would.
+        #: Receivers by class of event; a lookup tells whether there are any.
         self.wanted = Routes(self._receivers)
-        #: Who keeps what each run tells (`spar.runs.run_log.RunLogs`), where there are runs.
+        #: Logs of the events of each run (`spar.runs.run_log.RunLogs`); None without runs.
         self.runs: Any = None
         self._streams: weakref.WeakValueDictionary[int, EventStream] | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}  # a set that is empty takes three times as much
+        self._tasks: dict[asyncio.Task[None], None] = {}  # an empty set takes three times as much memory
 
-    # -- listening
+    # -- subscribing
 
     def subscribe(self, kind: type[E], handler: Handler[E] | None = None, *, buffer: int = QUEUE_LIMIT) -> Any:
-        """Call `handler(event)` for each event of this class (or of a subclass).
+        """Call `handler(event)` for each event of this class or of a subclass.
 
-        A plain function runs inline, an async one from its own queue of `buffer` events. Handlers are held
-        strongly. Returns a handle that unsubscribes when called; without a handler, a decorator.
+        A plain function runs inline, an async one from its own queue of `buffer` events. Handlers are held strongly.
+        Returns a handle that unsubscribes when called; without a handler, a decorator.
         """
         if handler is None:
 
@@ -101,9 +102,9 @@ class Events:
         return self.connect(kind, handler, buffer)
 
     def stream(self, *kinds: type[Event], buffer: int = QUEUE_LIMIT) -> EventStream:
-        """An async iterator over events of these classes (none: all), subscribed now."""
+        """Return an async iterator over events of these classes (none: all), subscribed from now on."""
         for kind in kinds:
-            self._receivers_of(kind)  # says what is no class of events
+            self._receivers_of(kind)  # raises for an object that is not a class of events
         stream = EventStream(self.connect, self, kinds, buffer)
         if self._streams is None:
             self._streams = weakref.WeakValueDictionary()
@@ -111,13 +112,12 @@ class Events:
         return stream
 
     def _open_streams(self) -> list[EventStream]:
-        """The streams that somebody holds; their references are copied in one step, as others may be added."""
+        """Return the streams that are still in use; the references are copied in one step, as others may be added."""
         references = [] if self._streams is None else self._streams.valuerefs()
         return [stream for reference in references if (stream := reference()) is not None]
 
     def run(self, run_id: str, *, after: int = 0) -> Any:
-        """Return the events of a run: an async iterator of `spar.runs.run_log.RunEvent`, those whose `seq` is above
-        `after`.
+        """Return the events of a run with a `seq` above `after`: an async iterator of `spar.runs.run_log.RunEvent`.
 
         It ends after the terminal event, or when the agent stops; reading raises LookupError for an unknown run.
         """
@@ -126,22 +126,23 @@ class Events:
         return self.runs.follow(run_id, after)
 
     def signal(self, kind: type[Event]) -> blinker.Signal:
-        """The blinker signal of a class of events; receivers are called as `receiver(agent_name, event=event)`."""
+        """Return the blinker signal of a class of events; receivers are called as `receiver(agent_name,
+        event=event)`."""
         return self._receivers_of(kind).signal
 
     def listeners(self, kind: type[Event]) -> bool:
-        """Return whether anybody would receive an event of exactly this class; `wanted[kind]` says the same, faster."""
+        """Return whether an event of exactly this class has receivers; `wanted[kind]` tells the same, faster."""
         return bool(self.wanted[kind])
 
-    # -- telling
+    # -- publishing
 
     def publish(self, event: Event, only: Route = ()) -> None:
-        """Stamp the event and hand it to every receiver, whatever the others do with it. Never raises, never waits.
+        """Stamp the event and pass it to every receiver, whatever the others do with it. Never raises, never waits.
 
-        Args: only: the receivers of an event that was sent by hand, which are handed it as it is.
+        Args: only: the receivers of an event that was sent directly through a signal; they get it unstamped.
         """
         if not only:
-            only, now = self.wanted[type(event)], self._now  # what an attribute holds is faster called by a name
+            only, now = self.wanted[type(event)], self._now  # a local name is faster than an attribute
             self.seq = event.seq = self.seq + 1
             event.agent = self.agent
             if event.at is None:
@@ -151,7 +152,7 @@ class Events:
             try:
                 outcome = hand(event)
                 if outcome is not None and inspect.iscoroutine(outcome):  # `lambda event: queue.put(event)`
-                    self.see_through(outcome, item.name, item.failed)
+                    self.await_outcome(outcome, item.name, item.failed)
             except ENDS_PROCESS:
                 raise
             except BaseException as error:  # a CancelledError of its own is not the loop's cancellation
@@ -160,7 +161,7 @@ class Events:
                 item.delivered += 1
 
     def open(self) -> None:
-        """Have async handlers wait for events again."""
+        """Let async handlers wait for events again."""
         self.is_closed = False
 
     def close(self) -> None:
@@ -176,41 +177,42 @@ class Events:
                 task.cancel()
 
     async def drain(self) -> None:
-        """Return once async handlers have seen everything published so far."""
+        """Return once async handlers have handled all events published so far."""
         for subscription in self.subscriptions:
             await subscription.drain()
 
     @property
     def waiting(self) -> int:
-        """Return how many events wait for async handlers and the readers of streams; from any thread."""
+        """Return the number of events that wait for async handlers and readers of streams; from any thread."""
         streams = self._open_streams()
         return sum(item.waiting for item in self.subscriptions) + sum(stream.waiting for stream in streams)
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
-        """Return the receivers of events; from any thread."""
+        """Return the subscriptions; from any thread."""
         return tuple(item for receivers in list(self._receivers.values()) for item in receivers.subscriptions)
 
     # -- for subscriptions
 
     def gap(self, missed: int, seq: int) -> Gap:
-        """Count and return what stands for events that a stream has lost, stamped as the last of them."""
+        """Count and return the `Gap` for events that a stream has lost, with the `seq` of the last of them."""
         self.gaps += 1
         return Gap(missed=missed, agent=self.agent, seq=seq, at=self.clock.now())
 
     def connect(
         self, kind: type[Event], handler: Handler[Any], buffer: int = QUEUE_LIMIT, *, only_keeps: bool = False
     ) -> Subscription:
-        """Subscribe; what `only_keeps` events is told before whoever may publish some."""
+        """Subscribe a handler. With `only_keeps` it gets each event before handlers that may publish events
+        themselves."""
         if not callable(handler):
             raise TypeError(f"a handler must be callable, found {handler!r}")
-        self._receivers_of(kind)  # says what is no class of events
+        self._receivers_of(kind)  # raises for an object that is not a class of events
         subscription = Subscription(self, kind, handler, buffer, only_keeps=only_keeps)
         self._admit(subscription)
         return subscription
 
     def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None:
-        """Tell this subscription nothing more, until it returns if it is to. Idempotent."""
+        """Stop delivering to this subscription, finally or until it returns (`is_to_return`). Idempotent."""
         receivers = self._receivers[subscription.kind]
         self.off -= {subscription}
         if is_to_return:
@@ -220,25 +222,26 @@ class Events:
             for receiver in list(receivers.signal.receivers.values()):
                 if getattr(receiver, "subscription", None) is subscription:
                     receivers.signal.disconnect(receiver)
-            self.rerouted()
+            self.reset_routes()
             self.dropped += subscription.dropped
         subscription.close()
 
-    def take_back(self, subscription: Subscription) -> bool:
-        """Tell a subscription that was turned off again; False if it was not, or was unsubscribed since."""
+    def readmit(self, subscription: Subscription) -> bool:
+        """Deliver again to a subscription that was turned off; return False if it was not, or was unsubscribed
+        since."""
         if subscription not in self.off:
             return False
         self.off -= {subscription}
-        self.dropped -= subscription.dropped  # it counts for itself again
+        self.dropped -= subscription.dropped  # the subscription counts these itself again
         self._admit(subscription)
         return True
 
-    def rerouted(self, *_: object, **__: object) -> None:
-        """Receivers have changed: routes are found anew when they are next needed."""
+    def reset_routes(self, *_: object, **__: object) -> None:
+        """Forget the routes after a change of receivers; they are computed again when they are next needed."""
         self.wanted.clear()
 
-    def see_through(self, outcome: Any, name: str, failed: Callable[[BaseException], None]) -> None:
-        """Run what a plain function returned to be awaited, as long as not too many such wait already."""
+    def await_outcome(self, outcome: Any, name: str, failed: Callable[[BaseException], None]) -> None:
+        """Await the awaitable that a plain handler returned, in a task, unless too many such tasks run already."""
 
         async def run() -> None:
             task = asyncio.current_task()
@@ -260,16 +263,16 @@ class Events:
             self.dropped += 1
             outcome.close()
 
-    def tell_of_failure(self, name: str, error: BaseException, turned_off: bool) -> None:
-        """Count a failure and have it told."""
+    def report_failure(self, name: str, error: BaseException, turned_off: bool) -> None:
+        """Count a failure of a handler and report it."""
         self.handler_errors += 1
         try:
             self.on_handler_error(name, error, turned_off)
-        except Exception:  # whoever is told cannot say anything either; the failure is counted
+        except Exception:  # the report failed too; the failure is counted
             pass
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None] | None:
-        """A task in which `stop()` and `pause()` are requests; None without a running event loop."""
+        """Run work in a task in which `stop()` and `pause()` do not wait; return None without a running event loop."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -288,7 +291,7 @@ class Events:
         receivers = self._receivers_of(subscription.kind)
         receivers.signal.connect(self._receiver_of(subscription), weak=False)
         receivers.subscriptions += (subscription,)
-        self.rerouted()
+        self.reset_routes()
 
     def _receivers_of(self, kind: type[Event]) -> Receivers:
         if not (isinstance(kind, type) and issubclass(kind, Event)):
@@ -296,13 +299,13 @@ class Events:
         receivers = self._receivers.get(kind)
         if receivers is None:
             receivers = self._receivers[kind] = Receivers(self, kind)
-            receivers.signal.receiver_connected.connect(self.rerouted, weak=False)
-            receivers.signal.receiver_disconnected.connect(self.rerouted, weak=False)
-            self.rerouted()
+            receivers.signal.receiver_connected.connect(self.reset_routes, weak=False)
+            receivers.signal.receiver_disconnected.connect(self.reset_routes, weak=False)
+            self.reset_routes()
         return receivers
 
     def _receiver_of(self, subscription: Subscription) -> Callable[..., None]:
-        """The blinker receiver of a subscription: `signal.send(agent, event=event)` by hand reaches it too."""
+        """Return the blinker receiver of a subscription, so that `signal.send(agent, event=event)` reaches it too."""
 
         def receive(sender: object, *, event: Event) -> None:
             self.publish(event, (subscription,))

@@ -1,4 +1,4 @@
-"""Receivers of events: all receivers of one class of events, and the routes that are found from them."""
+"""Receivers of one class of events, and the routes that are computed from them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from spar.events import Event
 
 
 class SignalBus(Protocol):
-    """The bus as receivers of a blinker signal need it."""
+    """Bus, reduced to the members that receivers of a blinker signal use."""
 
     agent: str
 
-    def rerouted(self) -> None: ...
-    def see_through(self, outcome: Any, name: str, failed: Callable[[BaseException], None]) -> None: ...
-    def tell_of_failure(self, name: str, error: BaseException, turned_off: bool) -> None: ...
+    def reset_routes(self) -> None: ...
+    def await_outcome(self, outcome: Any, name: str, failed: Callable[[BaseException], None]) -> None: ...
+    def report_failure(self, name: str, error: BaseException, turned_off: bool) -> None: ...
 
 
 class Receivers:
-    """All receivers of one class of events: the blinker signal, and of it our own subscriptions and the strangers."""
+    """Receivers of one class of events: the blinker signal, our own subscriptions to it, and the other receivers
+    (`strangers`)."""
 
     __slots__ = ("signal", "strangers", "subscriptions")
 
@@ -40,7 +41,7 @@ class Receivers:
 
 
 class Strangers:
-    """The receivers that others connected to a signal: told one by one, each isolated from the rest."""
+    """Receivers that others connected to a signal directly: called one by one, each isolated from the rest."""
 
     __slots__ = ("_events", "_failures", "_receivers", "delivered")
     name = "receivers of a signal"
@@ -63,15 +64,15 @@ class Strangers:
                 self._failed(receiver, error)
             else:
                 if inspect.iscoroutine(outcome):
-                    events.see_through(outcome, name_of(receiver), partial(self._failed, receiver))
+                    events.await_outcome(outcome, name_of(receiver), partial(self._failed, receiver))
                 elif self._failures:
                     self._failures.pop(_identity(receiver), None)
-        if not receivers.has_strangers:  # the last one died, of which a signal says nothing
-            events.rerouted()
+        if not receivers.has_strangers:  # the last one was collected, which a signal does not report
+            events.reset_routes()
 
     def failed(self, error: BaseException) -> None:
-        """Not one of them has failed, but what tells them (a stack too deep)."""
-        self._events.tell_of_failure(self.name, error, False)
+        """Report an error of the delivery itself (a stack too deep), as opposed to an error of one receiver."""
+        self._events.report_failure(self.name, error, False)
 
     def _failed(self, receiver: Callable[..., Any], error: BaseException) -> None:
         key = _identity(receiver)
@@ -80,14 +81,14 @@ class Strangers:
         if turned_off:
             del self._failures[key]
             self._receivers.signal.disconnect(receiver)
-        self._events.tell_of_failure(name_of(receiver), error, turned_off)
+        self._events.report_failure(name_of(receiver), error, turned_off)
 
 
 Route = tuple[Subscription | Strangers, ...]
 
 
 class Routes(dict[type[Event], Route]):
-    """Receivers of the events of a class: found once, so that publishing looks nothing up."""
+    """Receivers by class of event: computed once, so that publishing needs one lookup."""
 
     __slots__ = ("_receivers",)
 
@@ -97,15 +98,15 @@ class Routes(dict[type[Event], Route]):
 
     def __missing__(self, kind: type[Event]) -> Route:
         bases = [self._receivers[base] for base in kind.__mro__ if base in self._receivers]
-        found = [item for receivers in bases for item in receivers.subscriptions]
-        # A plain handler may publish: who only keeps events has to have this one before that one.
-        found.sort(key=lambda item: not item.only_keeps)
-        # Our own subscriptions are receivers too; only signals that others connected to are asked again.
+        subscriptions = [item for receivers in bases for item in receivers.subscriptions]
+        # A plain handler may publish: a subscription that only keeps events must get this event before the next one.
+        subscriptions.sort(key=lambda item: not item.only_keeps)
+        # Our own subscriptions are blinker receivers too; only signals with other receivers are asked for these.
         strangers = [receivers.strangers for receivers in bases if receivers.has_strangers]
-        route = self[kind] = (*found, *strangers)
+        route = self[kind] = (*subscriptions, *strangers)
         return route
 
 
 def _identity(receiver: Any) -> tuple[int, int]:
-    """Return one identity for every look at a bound method, of which each is another object."""
+    """Return an identity that is the same for each access to a bound method, which makes a new object each time."""
     return id(getattr(receiver, "__self__", None)), id(getattr(receiver, "__func__", receiver))

@@ -1,4 +1,4 @@
-"""Streams of events: a bounded buffer for each, and a `Gap` in the place of what it lost."""
+"""Streams of events: a bounded buffer for each, and a `Gap` in place of lost events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spar.events import Event, Gap
 
 
 class Losses(Protocol):
-    """The account of what the readers of streams have missed; `gap` stands for that, and is counted."""
+    """Count of the events that readers of streams have missed; `gap` counts and returns their `Gap`."""
 
     dropped: int
 
@@ -21,35 +21,36 @@ class Losses(Protocol):
 
 
 class _Buffer:
-    """Unread events of a stream. Held by its subscriptions, so that the stream itself can go away unread."""
+    """Unread events of a stream. Its subscriptions hold it, so that the stream itself can be collected unread."""
 
-    __slots__ = ("_losses", "kept", "missed", "wake")
+    __slots__ = ("_losses", "events", "missed", "wake")
 
     def __init__(self, losses: Losses, limit: int) -> None:
         self._losses = losses
-        self.kept: deque[Event] = deque(maxlen=limit)
+        self.events: deque[Event] = deque(maxlen=limit)
         self.missed = 0
         self.wake: asyncio.Future[None] | None = None
 
     def receive(self, event: Event) -> None:
-        if len(self.kept) == self.kept.maxlen:
+        if len(self.events) == self.events.maxlen:
             self.missed += 1
             self._losses.dropped += 1
-        self.kept.append(event)
+        self.events.append(event)
         if self.wake is not None and not self.wake.done():
             self.wake.set_result(None)
 
     def gap(self) -> Gap:
-        """Stands for what was missed, stamped as the last of it: to resume after it is to miss nothing more."""
+        """Return the `Gap` for the missed events, with the `seq` of the last of them, so that a reader can resume after
+        it."""
         missed, self.missed = self.missed, 0
-        return self._losses.gap(missed, self.kept[0].seq - 1)
+        return self._losses.gap(missed, self.events[0].seq - 1)
 
 
 class EventStream(AsyncIterator[Event]):
-    """An async iterator over events, subscribed from the moment it was made; ends when the agent stops.
+    """Async iterator over events, subscribed from the moment it was made; ends when the agent stops.
 
-    When its bounded buffer overflows, the oldest events go and one `Gap` stands in their place. One that nobody
-    holds any more is closed.
+    When its bounded buffer overflows, the oldest events are dropped and one `Gap` takes their place. A stream that is
+    not referenced any more is closed.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class EventStream(AsyncIterator[Event]):
 
     @property
     def waiting(self) -> int:
-        """Return how many events are buffered for the reader."""
-        return len(self._buffer.kept)
+        """Return the number of events that wait for the reader."""
+        return len(self._buffer.events)
 
     def __aiter__(self) -> EventStream:
         return self
@@ -76,8 +77,8 @@ class EventStream(AsyncIterator[Event]):
         while True:
             if buffer.missed:
                 return buffer.gap()
-            if buffer.kept:
-                return buffer.kept.popleft()
+            if buffer.events:
+                return buffer.events.popleft()
             if self._closed:
                 raise StopAsyncIteration
             buffer.wake = asyncio.get_running_loop().create_future()
@@ -90,7 +91,7 @@ class EventStream(AsyncIterator[Event]):
         self.close()
 
     def close(self) -> None:
-        """End the stream: what is buffered can still be read."""
+        """End the stream: buffered events can still be read."""
         self._closed = True
         _unsubscribe(self._subscriptions)
         wake = self._buffer.wake
@@ -105,9 +106,10 @@ class EventStream(AsyncIterator[Event]):
 
 
 def _widest(kinds: tuple[type[Event], ...]) -> list[type[Event]]:
-    """The classes to subscribe to: a class whose parent is asked for too would bring its events twice."""
-    asked = list(dict.fromkeys(kinds or (Event,)))
-    return [kind for kind in asked if not any(base in asked for base in kind.__mro__[1:])]
+    """Return the classes to subscribe to, without those that have a base class among them: their events would come
+    twice."""
+    requested = list(dict.fromkeys(kinds or (Event,)))
+    return [kind for kind in requested if not any(base in requested for base in kind.__mro__[1:])]
 
 
 def _unsubscribe(subscriptions: list[Subscription]) -> None:
@@ -116,16 +118,16 @@ def _unsubscribe(subscriptions: list[Subscription]) -> None:
 
 
 def _forget(loop: asyncio.AbstractEventLoop | None, subscriptions: list[Subscription]) -> None:
-    """End the subscriptions of a stream that is gone, in the thread of the event loop that it was made in.
+    """End the subscriptions of a collected stream, in the thread of the event loop in which it was made.
 
-    The collector that finds it may run in any other thread.
+    The garbage collector may run in any other thread.
     """
     if loop is None or loop is _running_loop():
         _unsubscribe(subscriptions)
         return
     try:
         loop.call_soon_threadsafe(_unsubscribe, subscriptions)
-    except RuntimeError:  # it is closed: nothing runs there that could be disturbed
+    except RuntimeError:  # the loop is closed: nothing runs there that could be disturbed
         _unsubscribe(subscriptions)
 
 

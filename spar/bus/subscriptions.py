@@ -1,8 +1,8 @@
 """Subscriptions of handlers: plain ones, and async ones with a queue and a task.
 
-Each is bounded and counts what it loses; none can slow or stop whoever publishes. An async handler that hangs over one
-event is cancelled, which is a failure; one that keeps failing is turned off, and tried again after a while, as a sensor
-is. The bus (`spar.bus.bus`) makes them and hands the events over.
+Each is bounded and counts lost events; none can slow down or stop the publisher. An async handler that hangs over one
+event is cancelled, which counts as a failure. A handler that keeps failing is turned off, and tried again after a
+while, as a sensor is. The bus (`spar.bus.bus`) makes subscriptions and passes events to them.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from spar.clock import Clock, Timer
 from spar.errors import ENDS_PROCESS, is_closing
 from spar.events import Event
 
-#: Failures in a row until a handler is turned off, and seconds until it is tried again: one more turns it off again.
+#: Failures in a row until a handler is turned off, and seconds until it is tried again; one more failure turns it off
+#: again.
 FAILURES_UNTIL_OFF, PROBE_AFTER = 10, 600.0
-#: Seconds that an async handler may take over one event, and from its cancellation until it is left behind.
+#: Seconds that an async handler may take for one event, and from its cancellation until it is left behind.
 HANDLER_WITHIN, HANDLER_GRACE = 5.0, 0.5
-#: What a handler raises to end the process; everything else is its own failure.
 
 
 class Bus(Protocol):
-    """The bus as a subscription uses it: to leave, to come back, to have failures told and work done in a task."""
+    """Bus, reduced to the members that a subscription uses: to leave and return, to report failures, to run a task."""
 
     clock: Clock
     left_behind: frozenset[asyncio.Task[None]]
     is_closed: bool
 
     def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None: ...
-    def take_back(self, subscription: Subscription) -> bool: ...
-    def tell_of_failure(self, name: str, error: BaseException, turned_off: bool) -> None: ...
+    def readmit(self, subscription: Subscription) -> bool: ...
+    def report_failure(self, name: str, error: BaseException, turned_off: bool) -> None: ...
     def spawn(self, work: Any, name: str) -> asyncio.Task[None] | None: ...
 
 
 class Subscription:
-    """One handler of one class of events; call it to unsubscribe.
+    """Subscription of one handler to one class of events; call it to unsubscribe.
 
-    `delivered` (handed over without an error; for an async handler, to its queue), `failures` (in a row), `dropped`
-    and `is_off` can be read at any time.
+    `delivered` (passed on without an error; for an async handler, to its queue), `failures` (in a row), `dropped` and
+    `is_off` can be read at any time.
     """
 
     __slots__ = ("__weakref__", "_began", "_bus", "_deadline", "_handler", "_is_awake", "_is_cut", "_left", "_limit",
@@ -60,33 +60,34 @@ class Subscription:
         is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - an object whose __call__ is async is an async handler
         )
-        #: Its handler is called by whoever publishes, and has failed or not when that returns.
+        #: Whether the handler runs inside `publish`, so that its failure is known when this returns.
         self.is_inline = not is_async
-        #: It puts events away and cannot publish any: such ones are told first, so that they see events in order.
+        #: Whether the handler only stores events and cannot publish any: such handlers come first, so that they get
+        #: events in order.
         self.only_keeps = only_keeps or is_async
-        #: What the bus calls with each event.
+        #: Function that the bus calls with each event.
         self.hand: Callable[[Any], Any] = self._put if is_async else handler
         self._limit = limit if is_async else 0
         self._queue: deque[Event] = deque(maxlen=self._limit)
         self._wake: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        #: Since when the handler is busy with one event (monotonic seconds), and what looks whether that is too long.
+        #: When the handler began its present event (monotonic seconds), and the timer of its deadline.
         self._began: float | None = None
         self._deadline: Timer | None = None
         self._is_cut = False
-        #: The task serves, or will: no event needs to wake it.
+        #: Whether the task is running or about to run, so that no event needs to wake it.
         self._is_awake = False
-        self._left = 0  # of its calls, how many ignored their cancellation and still run
+        self._left = 0  # number of its calls that ignored their cancellation and still run
         self._probe: Timer | None = None
 
     def __call__(self) -> None:
-        """Unsubscribe. Idempotent; what is queued for an async handler is dropped."""
+        """Unsubscribe. Idempotent; events queued for an async handler are dropped."""
         self._bus.forget(self)
-        self.hand = self._handler = _nobody
+        self.hand = self._handler = _ignore_event
 
     @property
     def waiting(self) -> int:
-        """Return how many events an async handler has yet to see."""
+        """Return the number of events queued for an async handler."""
         return len(self._queue)
 
     def failed(self, error: BaseException) -> None:
@@ -98,24 +99,24 @@ class Subscription:
             self._call_at(PROBE_AFTER, self._try_again)
         elif self.is_inline and not self.is_off:
             self.hand = self._hand_again
-        self._bus.tell_of_failure(self.name, error, turned_off)
+        self._bus.report_failure(self.name, error, turned_off)
 
     def restore(self) -> None:
-        """Let a handler that was turned off hear events again; its next failure turns it off again."""
-        if self.is_off and self._bus.take_back(self):
+        """Turn a handler on again that was turned off; its next failure turns it off again."""
+        if self.is_off and self._bus.readmit(self):
             self._disarm()
             self.failures, self.is_off = FAILURES_UNTIL_OFF - 1, False
             self.hand = self._hand_again if self.is_inline else self._put
 
     def _hand_again(self, event: Event) -> Any:
-        """Hand an event to a plain handler that has failed: once it succeeds, its failures are forgotten."""
+        """Pass an event to a plain handler that has failed; a success resets its count of failures."""
         outcome = self._handler(event)
         if not self.is_off:
             self.failures, self.hand = 0, self._handler
         return outcome
 
     async def drain(self) -> None:
-        """Return once an async handler has seen everything that was queued for it."""
+        """Return once an async handler has handled all events queued for it."""
         task = self._task
         if task is None or task is current_task():
             return
@@ -123,10 +124,10 @@ class Subscription:
             await self._bus.clock.sleep(0.001)
 
     def close(self) -> None:
-        """Hear nothing more; the bus has forgotten it."""
+        """Stop handling events; the bus has already removed this subscription."""
         self.is_off = True
-        # Whoever is just being told of an event still has this subscription on the list.
-        self.hand = _nobody
+        # A publication in progress may still have this subscription in its list of receivers.
+        self.hand = _ignore_event
         self._queue.clear()
         self._disarm()
         if self._task is not None and not self._task.done() and self._task is not current_task():
@@ -140,9 +141,9 @@ class Subscription:
             self.dropped += 1
         queue.append(event)
         if not self._is_awake:
-            self._rouse()
+            self._wake_task()
 
-    def _rouse(self) -> None:
+    def _wake_task(self) -> None:
         if self._wake is None:
             self._begin()
         else:
@@ -152,7 +153,7 @@ class Subscription:
 
     def _begin(self) -> None:
         self._began, self._is_cut = None, False
-        if self._deadline is not None:  # of an event loop that may have ended
+        if self._deadline is not None:  # the timer may belong to an event loop that has ended
             self._deadline.cancel()
             self._deadline = None
         self._task = self._bus.spawn(self._serve(self._queue), f"handler {self.name}")
@@ -167,13 +168,13 @@ class Subscription:
     async def _serve(self, queue: deque[Event]) -> None:
         loop, clock = asyncio.get_running_loop(), self._bus.clock
         task = cast(asyncio.Task[None], asyncio.current_task())
-        # What is asked for each event is called by a name, which is faster than by an attribute.
+        # The values needed for each event have local names, which are faster than attributes.
         handler, next_event, monotonic, is_cancelled = self._handler, queue.popleft, clock.monotonic, task.cancelling
-        while not (self.is_off or is_cancelled()):  # a handler may swallow the cancellation of this task
+        while not (self.is_off or is_cancelled()):  # a handler may suppress the cancellation of this task
             while queue and not (self.is_off or is_cancelled()):
                 self._began = monotonic()
                 if self._deadline is None:
-                    self._deadline = clock.call_at(self._began + HANDLER_WITHIN, self._judge)
+                    self._deadline = clock.call_at(self._began + HANDLER_WITHIN, self._check_deadline)
                 failure: BaseException | None = None
                 try:
                     await handler(next_event())
@@ -184,13 +185,13 @@ class Subscription:
                         raise
                     failure = error
                     if task is self._task and self._is_cut:
-                        failure = self._uncut()
+                        failure = self._take_back_cancellation()
                     if is_cancelled():
                         raise
-                if task is not self._task:  # it was left behind meanwhile, and another one serves
+                if task is not self._task:  # this task was left behind meanwhile, and another one serves
                     return
-                if self._is_cut:  # it took no notice, and ended by itself
-                    failure = self._uncut()
+                if self._is_cut:  # the handler suppressed the cancellation and ended
+                    failure = self._take_back_cancellation()
                 if failure is not None:
                     self.failed(failure)
                 elif self.failures:
@@ -198,7 +199,7 @@ class Subscription:
             self._began = None
             if self.is_off or is_cancelled():
                 return
-            if self._bus.is_closed:  # what came late, of a call that was left behind, has been told
+            if self._bus.is_closed:  # all late events, also those of a call that was left behind, are handled
                 self._is_awake = False
                 return
             self._wake, self._is_awake = loop.create_future(), False
@@ -207,61 +208,64 @@ class Subscription:
             finally:
                 self._wake = None
 
-    def _uncut(self) -> BaseException:
-        """Take the cancellation of its task back, which was its handler's alone; return what is told of that."""
+    def _take_back_cancellation(self) -> BaseException:
+        """Take back the cancellation of the task, which was meant for the handler only; return the error to report."""
         self._is_cut = False
         if (task := current_task()) is not None:
             task.uncancel()
-        return self._too_late("was cancelled")
+        return self._timeout_error("was cancelled")
 
-    def _judge(self) -> None:
-        """Is the handler too long over one event? One timer serves many: it is put forward when it finds it is not."""
+    def _check_deadline(self) -> None:
+        """Cancel a handler that takes too long over one event, and leave it behind after its grace.
+
+        One timer serves many events: when it fires too early for the present event, it is set to this event's deadline.
+        """
         self._deadline = None
         if self._began is None or self.is_off or self._task is None or self._task.done():
             return
         clock = self._bus.clock
         due = self._began + HANDLER_WITHIN
         if (now := clock.monotonic()) < due:
-            self._deadline = clock.call_at(due, self._judge)
+            self._deadline = clock.call_at(due, self._check_deadline)
         elif not self._is_cut:
             self._is_cut = True
             self._task.cancel()
-            self._deadline = clock.call_at(now + HANDLER_GRACE, self._judge)
+            self._deadline = clock.call_at(now + HANDLER_GRACE, self._check_deadline)
         else:
             self._leave_behind(self._task)
 
     def _leave_behind(self, task: asyncio.Task[None]) -> None:
-        """The handler ignores its cancellation: what comes next does not wait for it."""
+        """Leave a handler behind that ignores its cancellation; the next events do not wait for it."""
         self._left += 1
         self._bus.left_behind |= {task}
-        task.add_done_callback(self._came_back)
+        task.add_done_callback(self._left_task_ended)
         self._task, self._began, self._is_awake = None, None, False
-        self.failed(self._too_late("was left behind"))
+        self.failed(self._timeout_error("was left behind"))
         if self._queue and not self.is_off:
             self._begin()
 
-    def _came_back(self, task: asyncio.Task[None]) -> None:
+    def _left_task_ended(self, task: asyncio.Task[None]) -> None:
         self._left -= 1
         self._bus.left_behind -= {task}
 
     @staticmethod
-    def _too_late(end: str) -> TimeoutError:
+    def _timeout_error(end: str) -> TimeoutError:
         return TimeoutError(f"took longer than {HANDLER_WITHIN:g} s over one event and {end}")
 
     # -- off and on again
 
     def _try_again(self) -> None:
         self._probe = None
-        if self._left:  # what it left behind has not ended: nothing would be different
+        if self._left:  # a call that was left behind has not ended: another one would hang too
             self._call_at(PROBE_AFTER, self._try_again)
         else:
             self.restore()
 
-    def _call_at(self, seconds: float, act: Callable[[], None]) -> None:
+    def _call_at(self, seconds: float, callback: Callable[[], None]) -> None:
         clock = self._bus.clock
         try:
-            self._probe = clock.call_at(clock.monotonic() + seconds, act)
-        except RuntimeError:  # no event loop runs: it stays off until somebody restores it
+            self._probe = clock.call_at(clock.monotonic() + seconds, callback)
+        except RuntimeError:  # no event loop runs: the handler stays off until somebody restores it
             self._probe = None
 
     def _disarm(self) -> None:
@@ -279,7 +283,7 @@ def current_task() -> asyncio.Task[Any] | None:
 
 
 def is_cancelled() -> bool:
-    """Return whether the current task is cancelled from outside, and not only what it awaits has raised that."""
+    """Return whether the current task is cancelled from outside, as opposed to a CancelledError of what it awaits."""
     task = current_task()
     return task is not None and task.cancelling() > 0
 
@@ -288,5 +292,5 @@ def name_of(handler: Any) -> str:
     return getattr(handler, "__qualname__", None) or repr(handler)
 
 
-def _nobody(event: Event) -> None:
+def _ignore_event(event: Event) -> None:
     return None
