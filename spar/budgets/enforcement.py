@@ -1,8 +1,8 @@
-"""Consequences of used up budgets: the agent turns from models to its rules, and in the end it is paused.
+"""Consequences of used up budgets: the agent plans by its rules without models, and in the end it is paused.
 
-Both end by themselves once the budget is renewed. What people say counts more: an agent that somebody resumes goes on,
-until a budget is used up anew. Slowing down is asked for by the lane (`Budgets.paced`), people are asked about calls
-by the executor.
+Both end by themselves once the budget is renewed. A person's decision takes precedence: an agent that somebody resumes
+continues until a budget is used up again. The session slows down by itself (`Budgets.paced`), and the executor asks
+people about calls.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from spar.types import Fault
 
 log = get_logger("spar.budgets")
 
-#: The kind of the alert that a pause is told by.
+#: Kind of the alert about a pause.
 ALERT: Final = "budget"
 
 
 class Enforcement:
-    """Carries out the measures of one agent's budgets; told of those in force whenever they change."""
+    """Function that carries out the measures of one agent's budgets; called with the present ones at each change."""
 
     __slots__ = ("_agent", "_core", "_degraded", "_health", "_measures", "_setup", "_watch")
 
     def __init__(self, core: Core, setup: Setup, health: Health, agent: AgentControl) -> None:
         self._core, self._setup, self._health, self._agent = core, setup, health, agent
         self._measures = NO_MEASURES
-        self._degraded = ""  # the reason that the planner was given
-        self._watch: Callable[[], None] | None = None  # over the agent's state, while it is paused by this
+        self._degraded = ""  # the reason that the planner got
+        self._watch: Callable[[], None] | None = None  # unsubscribes from state changes; set during a pause
 
     def __call__(self, measures: Mapping[Measure, str]) -> None:
         before, self._measures = self._measures, dict(measures)
@@ -50,15 +50,18 @@ class Enforcement:
             self._pause(measures.get("pause", ""))
 
     def _degrade(self, reason: str) -> None:
-        """Have the planner do without models, if it can; "": no longer, unless it does for another reason by now."""
+        """Make the planner do without models, if it can; "": use them again, unless it is degraded for another reason
+        by now."""
         module = self._setup.modules["plan"]
         part: Any = module.part
-        given, self._degraded = self._degraded, reason
+        former_reason, self._degraded = self._degraded, reason
         try:
             if reason:
                 if offers(part, Degradable):
                     part.degrade(reason)
-            elif offers(part, Restorable) and (not offers(part, StatesDegradation) or part.degraded_reason == given):
+            elif offers(part, Restorable) and (
+                not offers(part, StatesDegradation) or part.degraded_reason == former_reason
+            ):
                 part.restore()
         except Exception as error:
             fault = Fault.of(error, part=module.name, phase="plan")
@@ -73,20 +76,20 @@ class Enforcement:
             self._agent.request_pause()
             return
         self._health.recovered(ALERT)
-        if self._let_go() and self._core.state in ("pausing", "paused"):
+        if self._end_watch() and self._core.state in ("pausing", "paused"):
             self._agent.resume_renewed()
 
-    def _let_go(self) -> bool:
-        """Return whether the agent was still paused by this; it is not any more."""
+    def _end_watch(self) -> bool:
+        """Stop watching the agent's state; return whether the agent was still paused by this."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch()
         return watch is not None
 
     def _changed(self, event: StateChanged) -> None:
-        """A start does not end a pause, a person's word does."""
+        """Pause again after a start; a person's resume ends the pause."""
         if event.new == "running":
             if event.old in ("pausing", "paused"):
-                self._let_go()
-            else:  # not before the lanes have begun: they end at their next look at the state
+                self._end_watch()
+            else:  # later, when the sessions have begun: they look at the state before their next cycle
                 asyncio.get_running_loop().call_soon(self._agent.request_pause)
