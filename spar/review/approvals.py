@@ -1,7 +1,8 @@
 """Text of an approval: exactly what would run, why it asks, and warnings of text that deceives the eye.
 
-The person who answers has only this text to go by, and an attacker may have written parts of it. So it is rendered
-from the bound values themselves, by `spar.data.text`, and never shortened where something is decided. Pure functions.
+The person who answers sees only this text, and an attacker may have written parts of it. So it is rendered from the
+bound values themselves, by `spar.data.text`, and never shortened in a text that is the basis of a decision. Pure
+functions.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _TRUST = {
 
 
 def approval_full(approval: Approval, now: datetime) -> str:
-    """Return all that a person needs to decide; the call is in it uncut."""
+    """Return all that a person needs to decide, with the complete call."""
     call = approval.call
     is_open = approval.status == "pending"
     parked = ", parked: it goes on in the cycle after the answer" if is_open and approval.is_parked else ""
@@ -56,7 +57,7 @@ def approval_full(approval: Approval, now: datetime) -> str:
 
 
 def approval_cells(approval: Approval, now: datetime, room: int = ROOM) -> tuple[str, ...]:
-    """Return the cells of a list's row."""
+    """Return the cells of a row in a list."""
     call = approval.call
     marks = [*(["untrusted"] if approval.trust == "untrusted" else []), *(["WARNING"] if warnings(call) else [])]
     age = now - approval.asked_at
@@ -64,7 +65,7 @@ def approval_cells(approval: Approval, now: datetime, room: int = ROOM) -> tuple
 
 
 def grant_cells(grant: Grant, now: datetime) -> tuple[str, ...]:
-    """Return the cells of a list's row, uncut: a grant decides on calls that nobody sees any more."""
+    """Return the cells of a row in a list, uncut: a grant allows calls that nobody sees any more."""
     left = (grant.expires_at - now).total_seconds()
     where = f"session {visible(grant.session)}" if grant.session else "every session"
     what = f"{visible(grant.tool)} with {value_line(grant.params)}"

@@ -1,4 +1,4 @@
-"""Table of the records that wait for people: approvals, calls in doubt and dead letters, and the grants in force."""
+"""Table of the records that wait for people: approvals, calls in doubt and dead letters, and of present grants."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ReviewKind(Struct, frozen=True):
     """Kind of record that the command line and the control API list, show and take answers about.
 
     `path` is its place in the control API, `noun` its name in messages, `record` its class. `heads` and `cells` are the
-    header and a row of a list, `full` renders all that is known. `hint` says where its ids are found, `unanswered` what
-    an answer that was not given leaves.
+    header and a row of a list, `full` renders all that is known. `hint` says how to find its ids, `unanswered` which
+    state remains without an answer.
     """
 
     path: str

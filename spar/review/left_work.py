@@ -1,7 +1,7 @@
 """Text of the work that recovery leaves to people: calls in doubt and dead letters.
 
-The person who answers has only this text to go by, and much of it comes from outside: all of it is rendered by
-`spar.data.text`, so that nothing hides or moves, and is cut only where a list says by how much. Pure functions.
+The person who answers sees only this text, and much of it comes from outside: all of it is rendered by
+`spar.data.text`, so that nothing hides or moves. It is cut only in lists, which say by how much. Pure functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANSWERS = {
 
 
 def doubt_full(doubt: Doubt, now: datetime) -> str:
-    """Return all that is known of a call in doubt; the call is in it uncut."""
+    """Return all that is known of a call in doubt, with the complete call."""
     call = doubt.call
     rows = [
         ("status", _ANSWERS[doubt.answer]),
@@ -48,21 +48,21 @@ def doubt_full(doubt: Doubt, now: datetime) -> str:
 
 
 def doubt_cells(doubt: Doubt, now: datetime, room: int = ROOM) -> tuple[str, ...]:
-    """Return the cells of a list's row."""
+    """Return the cells of a row in a list."""
     call, state = doubt.call, doubt.answer or "in doubt"
     marks = ["WARNING"] if warnings(call) else []
     return list_cells(doubt.id, state, now - doubt.at, doubt.session, call.tool, marks, call.params, room)
 
 
 def answered(doubt: Doubt) -> str:
-    """Return why a call in doubt takes no answer any more: which it has, whose, since when."""
+    """Return why a call in doubt accepts no answer any more: its answer, the author and the time."""
     at = f" at {moment(doubt.answered_at)}" if doubt.answered_at is not None else ""
     answer = f"it was answered {doubt.answer!r}{author(doubt.answered_by)}{at}"
     return f"call {visible(doubt.id)} is not in doubt any more: {answer}"
 
 
 def letter_full(letter: DeadLetter, now: datetime) -> str:
-    """Return all that is known of work that was put aside; what it is about is in it uncut."""
+    """Return all that is known of work that was put aside, with its complete content."""
     item = letter.item
     perception = item.perception
     rows = [
@@ -83,7 +83,7 @@ def letter_full(letter: DeadLetter, now: datetime) -> str:
 
 
 def letter_cells(letter: DeadLetter, now: datetime, room: int = ROOM) -> tuple[str, ...]:
-    """Return the cells of a list's row."""
+    """Return the cells of a row in a list."""
     item = letter.item
     age = now - letter.at
     return list_cells(letter.id, item.kind, age, item.session, letter.reason, [], item.perception.content, room)

@@ -9,12 +9,12 @@ from typing import Any
 from spar.data.text import cut, value_line, value_lines, visible
 from spar.types import Call
 
-#: Characters that a list shows of one text.
+#: Most characters of one text in a list.
 ROOM = 60
 
 
 def document(title: str, rows: Iterable[tuple[str, str]], *sections: Iterable[str]) -> str:
-    """Return a record in full: its title, a row for each property, and sections of lines below."""
+    """Return the full text of a record: its title, a row for each property, and sections of lines below."""
     lines = [title, *(f"  {name:11}{text}" for name, text in rows)]
     for section in sections:
         lines += section
@@ -23,7 +23,8 @@ def document(title: str, rows: Iterable[tuple[str, str]], *sections: Iterable[st
 
 def list_cells(id: str, state: str, age: timedelta, session: str, about: str, marks: Iterable[str], value: Any,
                room: int) -> tuple[str, ...]:  # fmt: skip
-    """Return the cells of a list's row; each shows at most `room` characters of a text, and how many more there are."""
+    """Return the cells of a row in a list; each shows at most `room` characters of a text, and the number of the
+    others."""
     return (
         visible(id),
         state,
@@ -35,7 +36,7 @@ def list_cells(id: str, state: str, age: timedelta, session: str, about: str, ma
 
 
 def call_lines(title: str, call: Call) -> list[str]:
-    """Return a call in full below a title, with the reason that the plan gave."""
+    """Return the complete call below a title, with the plan's reason."""
     lines = [f"  {title}", f"    {visible(call.tool)}", *value_lines(call.params, 2)]
     if call.reason:
         lines.append(f"    the plan says why: {visible(call.reason)}")
@@ -54,12 +55,12 @@ def origin(session: str, run_id: str | None, cycle_id: str) -> str:
 
 
 def author(name: str) -> str:
-    """Return ` by NAME`, or nothing where nobody is known."""
+    """Return ` by NAME`, or "" if nobody is known."""
     return f" by {visible(name)}" if name else ""
 
 
 def moment(at: datetime, now: datetime | None = None) -> str:
-    """Return a time to the second; with `now`, also how long ago it was."""
+    """Return a time to the second; with `now`, also its age."""
     ago = f" ({span((now - at).total_seconds())} ago)" if now is not None else ""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC{ago}"
 
