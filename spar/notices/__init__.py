@@ -1,6 +1,6 @@
-"""Alerts out of the process: what is wrong becomes a notice, kept until somebody was told.
+"""Alerts for people outside of the process: an alert becomes a notice, which is stored until it was sent.
 
 alerting   opens alerts for sensors and channels in quarantine, and for approvals that wait too long
-notices    makes notices of alerts, once for each episode, and keeps them until they are sent
-delivery   sends the notices of one notifier, one after another, and again where that fails
+notices    makes notices of alerts, once for each episode, and stores them until they are sent
+delivery   sends the notices of one notifier, one after another, and again after a failure
 """

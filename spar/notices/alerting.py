@@ -1,4 +1,5 @@
-"""Alerts for what other parts report by events: quarantined sensors and channels, approvals that wait too long."""
+"""Alerts for problems that other parts report by events: quarantined sensors and channels, approvals that wait too
+long."""
 
 from __future__ import annotations
 
@@ -21,18 +22,19 @@ from spar.health.health import Health
 from spar.loop.core import Core
 from spar.records.approvals import Approval
 
-#: Seconds after an event about approvals until they are looked at: whoever lists them looks at them by then.
+#: Seconds from an event about approvals until they are read here: the list of pending approvals is up to date by then.
 _SOON = 0.5
 
 
 class ListsPending(Protocol):
-    """List of the approvals that wait."""
+    """List of the pending approvals."""
 
     def pending(self, now: datetime) -> list[Approval]: ...
 
 
 def alert_quarantines(core: Core, health: Health) -> None:
-    """Open an alert for each sensor and each direction of a channel that is in quarantine, and close it again."""
+    """Open an alert for each sensor and each direction of a channel in quarantine, and close it at the end of the
+    quarantine."""
 
     def sensor_out(event: SensorQuarantined) -> None:
         health.alert("sensor", f"sensor {event.sensor} is in quarantine: {event.reason}", what=event.sensor)
@@ -54,7 +56,7 @@ def alert_quarantines(core: Core, health: Health) -> None:
 
 
 class ApprovalAlerts:
-    """Opens an alert while a call waits for approval for longer than `health.approval_after`."""
+    """Alert while a call waits for approval for longer than `health.approval_after`."""
 
     def __init__(self, core: Core, health: Health, waiting: ListsPending) -> None:
         self._core, self._health, self._waiting = core, health, waiting
@@ -81,13 +83,13 @@ class ApprovalAlerts:
     def _look(self) -> None:
         self._timer, limit, now = None, self._core.settings.health.approval_after, self._core.clock.now()
         pending = self._waiting.pending(now) if limit else []
-        ages = [(now - each.asked_at).total_seconds() for each in pending]
+        ages = [(now - approval.asked_at).total_seconds() for approval in pending]
         if old := [age for age in ages if age >= limit]:
             calls = "call waits" if len(old) == 1 else "calls wait"
-            tools = ", ".join(dict.fromkeys(each.call.tool for each in pending[:5]))
+            tools = ", ".join(dict.fromkeys(approval.call.tool for approval in pending[:5]))
             self._health.alert("approval", f"{len(old)} {calls} for approval for more than {limit:g} s ({tools})")
         else:
             self._health.recovered("approval")
-        if pending:  # the next one to become too old, or the end of one that is
+        if pending:  # look again when the next approval becomes too old, or at the end of one that is
             younger = [limit - age for age in ages if age < limit]
             self._arm(max(min(younger, default=60.0), _SOON))

@@ -1,7 +1,7 @@
-"""Sending of the notices of one notifier: one after another, again where that fails, without holding anybody up.
+"""Delivery of the notices of one notifier: one after another, again after a failure, without delaying anything else.
 
-A notifier that hangs is left behind at its deadline, and is not asked again before it has come back. In its quiet hours
-it is told only of what is critical; what waited for their end follows as one notice.
+A notifier that hangs is left behind at its deadline, and is not called again before this attempt has ended. In its
+quiet hours it gets only critical notices; those that waited for their end follow as one notice.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from spar.threads import Threads
 
 log = get_logger("spar.notices")
 
-#: Notices that wait for one notifier; of more the oldest goes, counted.
+#: Most notices that wait for one notifier; one more drops the oldest, which is counted.
 MOST_WAITING: Final = 200
-#: Seconds until the first repetition, and between later ones at most.
+#: Seconds until the first repetition, and the most seconds between later ones.
 AGAIN: Final = Backoff(5.0, 600.0)
-#: Seconds between two looks at the clock while quiet hours go on: it may be set.
+#: Seconds between two readings of the clock during quiet hours: the clock may be set.
 LOOK_AGAIN: Final = 60.0
 _URGENCY: Final[dict[str, Literal["low", "normal", "critical"]]] = {
     "raised.warning": "normal", "raised.critical": "critical", "recovered": "low", "test": "low",
@@ -37,7 +37,7 @@ _URGENCY: Final[dict[str, Literal["low", "normal", "critical"]]] = {
 
 
 class NoticeSender:
-    """Notices on their way through one notifier. `sent(key)` is called for each that is through or given up."""
+    """Sender of notices through one notifier. `sent(key)` is called for each notice that was sent or given up."""
 
     def __init__(self, spec: NotifierSpec, core: Core, sent: Callable[[str], None]) -> None:
         self.spec, self._core, self._sent = spec, core, sent
@@ -54,14 +54,14 @@ class NoticeSender:
         return len(self._waiting)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how it is doing, JSON-able; safe from any thread."""
+        """Return its condition, JSON-able; safe from any thread."""
         return {
             "name": self.spec.name, "waiting": len(self._waiting), "failures": self.failures,
             "last_error": self.last_error, "is_quiet": self._is_quiet(), **self.counts,
         }  # fmt: skip
 
     def add(self, key: str, notice: Notice) -> None:
-        """Have a notice sent after those that wait already."""
+        """Send a notice after those that wait already."""
         if len(self._waiting) >= MOST_WAITING:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
@@ -70,22 +70,22 @@ class NoticeSender:
         self._wake.set()
 
     def begin(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=f"notifier {self.spec.name}")
 
     async def end(self) -> None:
-        """Send no more; what waits stays kept."""
+        """Stop sending; waiting notices stay stored."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def attempt(self, notice: Notice) -> str:
-        """Try to send a notice once; return what was wrong, "" for nothing. Holds up nobody beyond its deadline."""
+        """Try to send a notice once, at most until its deadline; return what was wrong, "" for nothing."""
         if self._hanging is not None and not self._hanging.done():
             return "an earlier attempt hangs and ignores that it was cancelled"
-        task = asyncio.get_running_loop().create_task(self._tell(notice))
+        task = asyncio.get_running_loop().create_task(self._deliver(notice))
         try:
             await asyncio.wait([task], timeout=self.spec.timeout)
         finally:
@@ -102,7 +102,7 @@ class NoticeSender:
             raise error
         return "" if error is None else str(error) or type(error).__name__
 
-    async def _tell(self, notice: Notice) -> None:
+    async def _deliver(self, notice: Notice) -> None:
         notifier = self.spec.notifier
         if offers(notifier, DeliversNotices):
             await notifier.deliver(notice)
@@ -118,28 +118,28 @@ class NoticeSender:
         while True:
             while not (keys := self._next()):
                 await self._more()
-            notice = self._joined([self._waiting[key] for key in keys])
-            why = await self.attempt(notice)
-            left = [key for key in keys if key in self._waiting]  # for the others there was no room meanwhile
-            if not why:
-                for key in left:
+            notice = self._join([self._waiting[key] for key in keys])
+            reason = await self.attempt(notice)
+            remaining = [key for key in keys if key in self._waiting]  # the others were dropped meanwhile
+            if not reason:
+                for key in remaining:
                     del self._waiting[key]
-                self._went_well()
+                self._note_success()
                 for key in keys:
                     self._sent(key)
                 continue
-            self._failed(why)
-            if left and (clock.now() - self._told_from(notice)).total_seconds() > self.spec.give_up_after:
-                for key in left:
+            self._note_failure(reason)
+            if remaining and (clock.now() - self._sendable_from(notice)).total_seconds() > self.spec.give_up_after:
+                for key in remaining:
                     del self._waiting[key]
-                    self._give_up(key, why)
+                    self._give_up(key, reason)
                 continue
             await clock.sleep(AGAIN.delay(self.failures))
 
     # -- quiet hours
 
     def _next(self) -> list[str]:
-        """Return the keys of what is to be told next, as one notice; none while there is nothing."""
+        """Return the keys of the notices to send next, as one notice; empty if there are none."""
         if self._is_quiet():
             return [key for key, notice in self._waiting.items() if notice.severity == "critical"][:1]
         held = [key for key, notice in self._waiting.items() if self._was_held(notice)]
@@ -147,7 +147,7 @@ class NoticeSender:
         return held if first == held[:1] else first
 
     async def _more(self) -> None:
-        """Wait until more is to be told, or the quiet hours are over."""
+        """Wait until there are more notices to send, or the quiet hours are over."""
         clock, quiet = self._core.clock, self.spec.quiet
         timer = None
         if quiet is not None and self._waiting:
@@ -168,36 +168,37 @@ class NoticeSender:
         quiet = self.spec.quiet
         return quiet is not None and notice.severity != "critical" and quiet.covers(notice.at)
 
-    def _told_from(self, notice: Notice) -> datetime:
-        """Return from when on a notice could be told."""
+    def _sendable_from(self, notice: Notice) -> datetime:
+        """Return the time from which a notice may be sent."""
         quiet = self.spec.quiet
         return quiet.end_after(notice.at) if quiet is not None and self._was_held(notice) else notice.at
 
-    def _joined(self, notices: list[Notice]) -> Notice:
-        """Return one notice for all of these; that of the same ones is the same, also after a restart."""
+    def _join(self, notices: list[Notice]) -> Notice:
+        """Return one notice for all of these; its id depends on their ids only, so it stays the same after a
+        restart."""
         first, last = notices[0], notices[-1]
         if len(notices) == 1:
             return first
         core = self._core
-        lines = [f"{each.at.astimezone():%H:%M} {each.title}: {each.text}" for each in notices]
-        digest = blake2b("\0".join(each.id for each in notices).encode(), digest_size=12).hexdigest()
+        lines = [f"{notice.at.astimezone():%H:%M} {notice.title}: {notice.text}" for notice in notices]
+        digest = blake2b("\0".join(notice.id for notice in notices).encode(), digest_size=12).hexdigest()
         title = f"spar {core.name}: {len(notices)} notices of the quiet hours"
         return Notice(f"quiet.{digest}", "quiet", "digest", "warning", title, "\n".join(lines), last.at, core.name)
 
-    # -- how it goes
+    # -- success and failure
 
-    def _went_well(self) -> None:
+    def _note_success(self) -> None:
         self.counts["sent"] += 1
         if self.failures:
             self.failures, self.last_error = 0, ""
             log.info("notifier works again", agent=self._core.name, notifier=self.spec.name)
             self._core.events.publish(NotifierRestored(notifier=self.spec.name))
 
-    def _failed(self, why: str) -> None:
+    def _note_failure(self, why: str) -> None:
         self.counts["failed"] += 1
         self.failures += 1
         self.last_error = why
-        if self.failures == 1:  # no alert: nobody could be told of it
+        if self.failures == 1:  # no alert, because it could not be sent
             log.warning("notifier fails", agent=self._core.name, notifier=self.spec.name, reason=why)
             self._core.events.publish(NotifierFailed(notifier=self.spec.name, reason=why, waiting=self.waiting))
 
