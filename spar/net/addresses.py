@@ -1,8 +1,8 @@
-"""Which network addresses a tool may connect to.
+"""Network addresses to which a tool may connect.
 
-A name says nothing about where it leads: names are resolved first, and then each address is judged, by a table
-of our own. `ipaddress.is_global` is no such table: it calls 168.63.129.16, 64:ff9b::7f00:1, 2002:7f00:1::,
-::127.0.0.1, fec0::1 and 224.0.0.1 global. Pure: nothing here resolves or connects.
+A name does not tell its addresses: names are resolved first, and then each address is judged by a table of our own.
+`ipaddress.is_global` is not good enough: it calls 168.63.129.16, 64:ff9b::7f00:1, 2002:7f00:1::, ::127.0.0.1, fec0::1
+and 224.0.0.1 global. Pure: nothing here resolves or connects.
 
 Sources: IANA special-purpose address registries (RFC 6890); metadata addresses of AWS, Azure, Google, Alibaba.
 """
@@ -21,7 +21,7 @@ Kind = Literal["local", "forbidden"]
 _NAT64 = IPv6Network("64:ff9b::/96")
 _COMPATIBLE = IPv6Network("::/96")
 
-# The first row that holds an address decides, so the special ones stand before the wide ones.
+# The first row that contains an address decides, so the special rows stand before the wide ones.
 _TABLE: tuple[tuple[str, Kind, str], ...] = (
     ("168.63.129.16/32", "forbidden", "the Azure wire server"),
     ("100.100.100.200/32", "forbidden", "a cloud metadata service"),
@@ -58,21 +58,21 @@ _WEB_PORTS = (80, 443)
 
 
 class Judgement(Struct, frozen=True):
-    """Why an address is not simply a public one."""
+    """Objection to an address that is not a common public one."""
 
     kind: Kind
     reason: str
 
 
 def judge(address: str) -> Judgement | None:
-    """Return the objection to an address; None for a public one. Never raises: what cannot be read is forbidden."""
+    """Return the objection to an address; None for a public one. Never raises: an unreadable address is forbidden."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return Judgement("forbidden", "no readable address")
-    carried = _carried(parsed) if isinstance(parsed, IPv6Address) else None
-    if carried is not None:
-        return judge(str(carried))
+    embedded = _embedded_ipv4(parsed) if isinstance(parsed, IPv6Address) else None
+    if embedded is not None:
+        return judge(str(embedded))
     for network, kind, reason in _ROWS:
         if parsed in network:
             return Judgement(kind, reason)
@@ -81,8 +81,8 @@ def judge(address: str) -> Judgement | None:
     return None
 
 
-def _carried(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that a mapped, compatible or NAT64 address really leads to."""
+def _embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address to which a mapped, compatible or NAT64 address leads; None for other addresses."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
@@ -91,14 +91,17 @@ def _carried(address: IPv6Address) -> IPv4Address | None:
 
 
 class AllowedHost(Struct, frozen=True):
-    """One line of an allow list: `example.org`, `*.corp.local`, `127.0.0.1:8080`, `[::1]:9090`, `*` (any host)."""
+    """Entry of an allow list: `example.org`, `*.corp.local`, `127.0.0.1:8080`, `[::1]:9090`, `*` (any host)."""
 
     host: str
     port: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> AllowedHost:
-        """Raises: ValueError for what is no host, pattern or address with an optional port."""
+        """Return the entry for a text.
+
+        Raises: ValueError for a text that is not a host, pattern or address with an optional port.
+        """
         host, port = text.strip(), ""
         if host.startswith("["):
             host, bracket, port = host[1:].partition("]")
@@ -109,8 +112,14 @@ class AllowedHost(Struct, frozen=True):
             host, _, port = host.partition(":")
         if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
             raise ValueError(f"{text!r} must have a port from 1 to 65535")
-        rest = host[2:] if host.startswith("*.") else "" if host == "*" else host
-        if not host or host == "*." or "*" in rest or any(c in rest for c in "/@[]\\ ") or not rest.isprintable():
+        domain = host[2:] if host.startswith("*.") else "" if host == "*" else host
+        if (
+            not host
+            or host == "*."
+            or "*" in domain
+            or any(character in domain for character in "/@[]\\ ")
+            or not domain.isprintable()
+        ):
             raise ValueError(f"{text!r} must be a host, an address, '*.domain' or '*', with an optional ':port'")
         return cls(_plain(host), int(port) if port else None)
 
@@ -122,12 +131,12 @@ class AllowedHost(Struct, frozen=True):
 
 
 class Guard(Struct, frozen=True):
-    """Judges a host and then each address that it resolves to.
+    """Rules that judge a host and then each address that it resolves to.
 
-    With no entries every public host may be reached, on ports 80 and 443; with entries only the hosts that match one.
-    An entry other than `*` also permits local addresses, on the entry's port or, without one, on any. An entry that
-    is itself an address permits exactly that, whatever it is. `private` permits local addresses and any port. `public`
-    are hosts whose ports are permitted, and none of their local addresses.
+    Without entries every public host is allowed, on ports 80 and 443; with entries only the hosts that match one. An
+    entry other than `*` also allows local addresses, on the entry's port or, without one, on any. An entry that is
+    itself an address allows exactly this one, whatever it is. `private` allows local addresses and any port. `public`
+    are hosts with all ports allowed, but not their local addresses.
     """
 
     entries: tuple[AllowedHost, ...] = ()
@@ -136,11 +145,11 @@ class Guard(Struct, frozen=True):
 
     @classmethod
     def of(cls, allow: Sequence[str], *, private: bool = False, public: Sequence[str] = ()) -> Guard:
-        """Raises: ValueError naming the entry that cannot be read."""
+        """Return the guard for these lists. Raises: ValueError naming the entry that cannot be read."""
         return cls(tuple(map(AllowedHost.parse, allow)), private, tuple(map(AllowedHost.parse, public)))
 
     def against(self, host: str, port: int, addresses: Sequence[str]) -> str | None:
-        """Why this must not be connected to, as a sentence, or None. One bad address among several refuses all."""
+        """Return why a connection is not allowed, as a sentence, or None. One bad address among several refuses all."""
         matching = [entry for entry in self.entries if entry.matches(host, port)]
         named = [entry for entry in matching if entry.host != "*"]
         is_public = any(entry.matches(host, port) for entry in self.public)
@@ -152,12 +161,12 @@ class Guard(Struct, frozen=True):
         if not addresses:
             return f"host {host!r} has no address"
         for address in addresses:
-            found = judge(address)
-            if found is None or any(entry.host == _plain(address) for entry in named):
+            judgement = judge(address)
+            if judgement is None or any(entry.host == _plain(address) for entry in named):
                 continue
-            if found.kind == "forbidden" or not (named or self.private):
-                remedy = " without private = true" if is_public and found.kind == "local" else ""
-                return f"host {host!r} leads to {address}, {found.reason}, which is not allowed{remedy}"
+            if judgement.kind == "forbidden" or not (named or self.private):
+                remedy = " without private = true" if is_public and judgement.kind == "local" else ""
+                return f"host {host!r} leads to {address}, {judgement.reason}, which is not allowed{remedy}"
         return None
 
 

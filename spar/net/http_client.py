@@ -1,10 +1,10 @@
-"""One HTTP exchange with hosts that are judged before they are connected to; for tools, sensors and notifiers.
+"""HTTP exchange with a host that is judged before the connection; for tools, sensors and notifiers.
 
-A name is resolved once, every address it leads to is judged (`addresses`), and exactly the judged address is
-connected to, while the `Host` header and the TLS name stay. Redirects are followed here, because each leads
-somewhere new: it is judged like the first, and what was meant for one host is not carried to another. The body is
-unpacked by us and within bounds, because a kilobyte may unpack to a gigabyte. No proxy of the environment, no
-cookies; no connection outlives the exchange (a pool keyed by address would share one between two names).
+A name is resolved once, all its addresses are judged (`addresses`), and the connection goes to exactly the judged
+address, while the `Host` header and the TLS name stay. Redirects are followed here, because each leads to another
+place: it is judged like the first, and headers meant for one host are not sent to another. The body is unpacked here
+and within bounds, because a kilobyte may unpack to a gigabyte. No proxy of the environment, no cookies; each exchange
+has its own connection (a pool keyed by address would share one between two names).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     import httpx
 
 _REDIRECTS = (301, 302, 303, 307, 308)
-_CARRIED = ("accept", "accept-language", "content-type", "user-agent")  # what another host may be told as well
+_CARRIED = ("accept", "accept-language", "content-type", "user-agent")  # headers that another host may get too
 _OURS = ("accept-encoding", "connection", "content-length", "expect", "host", "te", "transfer-encoding", "upgrade")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
 _LONGEST_URL = 8000
-_PASSING = (408, 425, 429)  # statuses of 4xx after which a later try may succeed
+_PASSING = (408, 425, 429)  # 4xx statuses after which a later attempt may succeed
 _LONGEST_WAIT = 3600.0  # seconds
 
 
 class HttpRequest(Struct, frozen=True):
-    """A request. Header names are lower case."""
+    """Request. Header names are lower case."""
 
     method: str
     url: str
@@ -55,7 +55,7 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpAnswer(Struct, frozen=True):
-    """An answer. `url` is where it came from in the end; header names are lower case."""
+    """Answer. `url` is its final URL after redirects; header names are lower case."""
 
     status: int
     url: str
@@ -65,28 +65,32 @@ class HttpAnswer(Struct, frozen=True):
 
 
 def read_headers(headers: object) -> dict[str, str]:
-    """Headers as they may be sent, names in lower case.
+    """Return headers in the form in which they may be sent, with names in lower case.
 
-    Raises: ValueError for what is no header, for line breaks, and for those that the exchange sets itself.
+    Raises: ValueError for an invalid header, for line breaks, and for headers that the exchange sets itself.
     """
     if not isinstance(headers, Mapping):
         raise ValueError(f"'headers' must be an object of texts, found {headers!r:.80}")
-    found = {}
+    valid_headers = {}
     for name, value in headers.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             raise ValueError(f"{name!r:.80} is no header name")
-        if not isinstance(value, str) or not value.isascii() or not all(c == "\t" or c.isprintable() for c in value):
+        if (
+            not isinstance(value, str)
+            or not value.isascii()
+            or not all(character == "\t" or character.isprintable() for character in value)
+        ):
             raise ValueError(
                 f"header {name!r} must be printable ASCII text, found a {type(value).__name__} that is not"
             )
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
             raise ValueError(f"header {name!r} cannot be set: it is part of the exchange itself")
-        found[name.lower()] = value.strip()
-    return found
+        valid_headers[name.lower()] = value.strip()
+    return valid_headers
 
 
 class Exchange:
-    """Sends requests as far as `guard` permits; follows at most `redirects`, keeps at most `max_bytes` of a body."""
+    """Sender of requests that `guard` allows; follows at most `redirects`, returns at most `max_bytes` of a body."""
 
     __slots__ = ("_guard", "_is_loaded", "_max_bytes", "_redirects", "_ssl", "_threads")
 
@@ -96,16 +100,16 @@ class Exchange:
         self._ssl: ssl.SSLContext | None = None
 
     async def load(self) -> None:
-        """Load the library in a thread, once: it takes 100 ms, and ten times that on a busy machine."""
+        """Load the library in a thread, once: this takes 100 ms, and ten times that on a busy machine."""
         if not self._is_loaded:
-            self._ssl = await self._threads.run(_loaded)
+            self._ssl = await self._threads.run(_load)
             self._is_loaded = True
 
     async def send(self, outgoing: HttpRequest, timeout: float) -> HttpAnswer:
-        """The answer, whatever its status. `timeout` bounds everything together, in seconds.
+        """Return the answer, whatever its status. `timeout` bounds everything together, in seconds.
 
-        Raises: ValueError for what is no URL; PermanentError for what must not be connected to, too many redirects and
-        certificates that do not fit; TransientError when the network fails; TimeoutError.
+        Raises: ValueError for an invalid URL; PermanentError for a forbidden connection, too many redirects and invalid
+            certificates; TransientError when the network fails; TimeoutError.
         """
         try:
             with anyio.fail_after(timeout):
@@ -114,15 +118,15 @@ class Exchange:
                     answer = await self._once(outgoing)
                     if answer.status not in _REDIRECTS or "location" not in answer.headers:
                         return answer
-                    outgoing = _followed(outgoing, answer)
+                    outgoing = _redirect(outgoing, answer)
         except TimeoutError:
             raise TimeoutError(f"{outgoing.method} {outgoing.url} was not over after {timeout:g} s") from None
         raise PermanentError(f"more than {self._redirects} redirects, the last one to {outgoing.url!r}")
 
     async def _once(self, outgoing: HttpRequest) -> HttpAnswer:
-        import httpx  # loaded before: a service without http need not spend the time
+        import httpx  # already loaded; a service without HTTP saves the time
 
-        url = _parsed(outgoing.url)
+        url = _parse_url(outgoing.url)
         addresses = await self._permitted(url)
         if url.scheme == "https" and self._ssl is None:
             self._ssl = await self._threads.run(httpx.create_ssl_context)
@@ -130,7 +134,7 @@ class Exchange:
         for address in addresses:
             try:
                 return await self._at(address, url, outgoing)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # nothing was sent yet: the next address may do
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # nothing was sent yet: try the next address
                 failure = error
             except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:
                 raise ValueError(f"{outgoing.method} {outgoing.url}: {error}") from error
@@ -187,10 +191,10 @@ class Exchange:
         return bytes(body[: self._max_bytes]), is_cut
 
 
-def _loaded() -> ssl.SSLContext | None:
-    """Import the library with what it imports at its first request; return the certificates that are trusted.
+def _load() -> ssl.SSLContext | None:
+    """Import the library with the modules that it imports at its first request; return the trusted certificates.
 
-    None if they cannot be read, which is told to the call that needs them.
+    None if they cannot be read; the first exchange with TLS then raises the error.
     """
     for name in ("httpcore", "httpcore._async.http11", "httpcore._backends.anyio", "encodings.idna"):
         import_module(name)
@@ -202,7 +206,7 @@ def _loaded() -> ssl.SSLContext | None:
         return None
 
 
-def _parsed(text: str) -> httpx.URL:
+def _parse_url(text: str) -> httpx.URL:
     import httpx
 
     if not isinstance(text, str) or not text or len(text) > _LONGEST_URL:
@@ -227,16 +231,16 @@ def _port(url: httpx.URL) -> int:
     return (443 if url.scheme == "https" else 80) if url.port is None else url.port
 
 
-def _followed(outgoing: HttpRequest, answer: HttpAnswer) -> HttpRequest:
-    """The request that a redirect asks for (RFC 9110, 15.4)."""
+def _redirect(outgoing: HttpRequest, answer: HttpAnswer) -> HttpRequest:
+    """Return the request that a redirect asks for (RFC 9110, 15.4)."""
     import httpx
 
     location = answer.headers["location"]
     if _UNFIT.search(location):
         raise PermanentError(f"{answer.url} redirects to {location!r:.200}, which is no URL")
-    old = _parsed(answer.url)
+    old = _parse_url(answer.url)
     try:
-        new = _parsed(str(old.join(location)))
+        new = _parse_url(str(old.join(location)))
     except (httpx.InvalidURL, ValueError) as error:
         raise PermanentError(f"{answer.url} redirects to where nobody may follow: {error}") from None
     if old.scheme == "https" and new.scheme == "http":
@@ -244,14 +248,14 @@ def _followed(outgoing: HttpRequest, answer: HttpAnswer) -> HttpRequest:
     if (old.scheme, old.host, _port(old)) != (new.scheme, new.host, _port(new)):
         outgoing = replace(outgoing, headers={k: v for k, v in outgoing.headers.items() if k in _CARRIED})
     if answer.status == 303 or (answer.status in (301, 302) and outgoing.method == "POST"):
-        kept = {name: value for name, value in outgoing.headers.items() if name != "content-type"}
+        headers = {name: value for name, value in outgoing.headers.items() if name != "content-type"}
         method = "HEAD" if outgoing.method == "HEAD" else "GET"
-        outgoing = replace(outgoing, method=method, headers=kept, body=b"")
+        outgoing = replace(outgoing, method=method, headers=headers, body=b"")
     return replace(outgoing, url=str(new))
 
 
 def _is_about_trust(error: BaseException | None) -> bool:
-    """Return whether TLS failed because of the certificate, which waiting does not mend."""
+    """Return whether TLS failed because of the certificate, so that another attempt would fail too."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True
@@ -260,20 +264,20 @@ def _is_about_trust(error: BaseException | None) -> bool:
 
 
 def failure(method: str, answer: HttpAnswer, now: datetime) -> PermanentError | TransientError:
-    """The exception that an answer of 400 and more, or one that was not wanted, means."""
-    said = disarmed(answer.body[:300].decode("utf-8", "replace")).strip()
+    """Return the exception for an answer with a status of 400 and more, or with another unexpected status."""
+    body_text = disarmed(answer.body[:300].decode("utf-8", "replace")).strip()
     try:
         phrase = f" {HTTPStatus(answer.status).phrase}"
     except ValueError:
         phrase = ""
-    message = f"{method} {answer.url} answered {answer.status}{phrase}{f': {said}' if said else ''}"
+    message = f"{method} {answer.url} answered {answer.status}{phrase}{f': {body_text}' if body_text else ''}"
     if answer.status in _PASSING or answer.status >= 500:
         return TransientError(message, retry_after=retry_after(answer.headers.get("retry-after"), now))
     return PermanentError(message)
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """The seconds that a `Retry-After` asks for, 0 to 3600; None when it is absent or makes no sense."""
+    """Return the seconds that a `Retry-After` header asks for, 0 to 3600; None if it is absent or invalid."""
     if value is None:
         return None
     try:
