@@ -1,4 +1,4 @@
-"""Texts as vectors, by small models that are installed with the extra `vectors`.
+"""Vectors of texts, by small models that are installed with the extra `vectors`.
 
-minilm  all-MiniLM-L6-v2 with 8-bit weights, by onnxruntime; its vocabulary lies beside it
+minilm  all-MiniLM-L6-v2 with 8-bit weights, by onnxruntime; its vocabulary is in this folder
 """

