@@ -1,17 +1,17 @@
-"""SENSE: from what sensors notice to perceptions.
+"""SENSE: turns the output of sensors into perceptions.
 
-`Pipeline` turns the output of sensors into perceptions that a planner can use; `Sense` keeps the sensors
-and runs the pipeline. Both are imported when first asked for, so importing the package costs nothing.
+`Pipeline` turns sensor output into perceptions that a planner can use; `Sense` runs the sensors and the pipeline. Both
+are imported on first use, so importing the package costs nothing.
 
-    sense       the standard module: keeps the sensors, runs the pipeline
+    sense       the standard module: runs the sensors and the pipeline
     pipeline    templates, dedup, classify, intent, priority, fuse, incidents: ordered and bounded
-    pipeline_settings  reads the table `[perception]`, and says what of it cannot be used
-    pipeline_rows  writes what the pipeline remembers with the cycle, and takes it up again
-    examining   shows what the pipeline makes of perceptions
-    processing  takes batches through the pipeline, large ones in a thread
+    pipeline_settings  reads the table `[perception]` and explains its errors
+    pipeline_rows  stores the state of the pipeline with the cycle, and loads it again
+    examining   shows the result of the pipeline for single perceptions
+    processing  runs batches through the pipeline, large ones in a thread
 
-    incidents/    what belongs to one trouble, across batches
-    learning/     what is learnt from examples: classifiers, parts of texts
+    incidents/    perceptions that belong to one trouble, across batches
+    learning/     learning from examples: classifiers, parts of texts
     stages/       the stages of the pipeline; pure
     supervision/  the supervision of single sensors
     sensors/      the built-in sensors

@@ -1,4 +1,4 @@
-"""Examination of perceptions: what a pipeline makes of each, for people who look."""
+"""Examination of perceptions: the result of a pipeline for each, for people."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from spar.types import Perception, replace
 
 
 def examined(pipeline: Pipeline, batch: Sequence[Perception]) -> list[Examined]:
-    """Return what a pipeline makes of each perception of a batch, in order.
+    """Return the result of a pipeline for each perception of a batch, in order.
 
-    Each is given an id of its own for that, so that what repeats another one's is told apart.
+    Each perception gets a new id, so that repetitions in the batch stay apart.
     """
-    given = [replace(perception, id=new_id()) for perception in batch]
+    renamed = [replace(perception, id=new_id()) for perception in batch]
     pipeline.dropped.clear()
-    out = {perception.id: perception for perception in pipeline.process(given)}
-    taken = {decision.id: decision for decision in pipeline.dropped}
-    found: list[Examined] = []
-    for perception in given:
-        decision = taken.get(perception.id)
+    out = {perception.id: perception for perception in pipeline.process(renamed)}
+    decisions = {decision.id: decision for decision in pipeline.dropped}
+    results: list[Examined] = []
+    for perception in renamed:
+        decision = decisions.get(perception.id)
         if (result := out.get(perception.id)) is not None or decision is None:
-            found.append(Examined(perception, result))
+            results.append(Examined(perception, result))
         else:
-            found.append(Examined(perception, None, decision.stage, decision.reason, decision.into))
-    return found
+            results.append(Examined(perception, None, decision.stage, decision.reason, decision.into))
+    return results

@@ -1,10 +1,9 @@
-"""The pipeline: templates → anomaly → dedup → classify → intent → priority → fuse → entities → incidents.
+"""Pipeline: templates → anomaly → dedup → classify → intent → priority → fuse → entities → incidents; bounded.
 
-Ordered and bounded.
-Each stage is a function of its own file, with its own settings and switch; the `Pipeline` carries what must be
-remembered between two batches (the windows, the counts, what was taken out). Nothing here looks at a clock: time
-is what the perceptions say, so a recorded batch gives the same result again. It waits for nothing, starts
-nothing, and is meant for one thread at a time.
+Each stage is a function in its own file, with its own settings and switch. The `Pipeline` holds the state between two
+batches (the windows, the counts, the removed perceptions). The time is that of the perceptions, not of a clock, so a
+recorded batch gives the same result again. The pipeline waits for nothing, starts nothing, and is for one thread at a
+time.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from perception.stages.templates.collapse import TemplateWindow, collapse
 from spar.records.abilities import MOST_ENTITIES
 from spar.types import Perception, replace
 
-REMEMBERED = 1_000  # what was taken out last
+REMEMBERED = 1_000  # latest decisions on removed perceptions
 UNKNOWN_CONFIDENCE = 0.5
 
-#: What a perception must be made of to go on; a sensor that hands over something else is told by a decision.
+#: Types of a perception's fields; a decision reports a perception with other types.
 SHAPE: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
     ("id", str, "text"),
     ("source", str, "text"),
@@ -52,24 +51,25 @@ SHAPE: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
 
 
 class Pipeline:
-    """The stages in order, with their windows.
+    """Stages in order, with their state.
 
-    Args: settings: a mapping shaped like the table `[perception]`; None means all defaults.
-    Raises: ConfigError naming the key, what was found and what is allowed.
+    Args: settings: a mapping in the form of the table `[perception]`; None means all defaults.
+
+    Raises: ConfigError with the key, its value and the allowed ones.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         self.settings = read_settings({} if settings is None else settings)
         of = self.settings
-        #: What was learnt from examples; whoever learns puts it in, from the event loop.
+        #: Labels that were learnt from examples; `perception.learning` sets them, in the event loop.
         self.learnt: Learnt = {}
         self._window = DedupWindow()
         self._templates, self._series = TemplateWindow(of.templates), SeriesWindow(of.anomaly)
         self._unsaved: dict[str, Any] = {}
-        self._is_kept = False  # nobody has taken up rows, so nobody writes them
-        self._lock = threading.Lock()  # rows are asked for while a thread works on a batch
+        self._is_kept = False  # `restore` was not called, so nobody will write rows
+        self._lock = threading.Lock()  # `unsaved` is called while a thread works on a batch
         self.incidents = IncidentRegister(of.incidents)
-        self.incidents.is_heard = False  # until a sense module keeps them
+        self.incidents.is_heard = False  # until a sense module stores them
         self._stages: tuple[tuple[str, bool, str, Callable[[Sequence[Perception]], StageResult]], ...] = (
             ("intake", True, "dropped", intake),
             ("templates", of.templates.enabled, "dropped", partial(collapse, self._templates, of.templates)),
@@ -89,9 +89,10 @@ class Pipeline:
         self._dropped: deque[Decision] = deque(maxlen=REMEMBERED)
 
     def process(self, perceptions: Iterable[Perception]) -> list[Perception]:
-        """Process a batch; returns what is left of it, the highest priority first, equal ones as they came.
+        """Process a batch; return the remaining perceptions, the highest priority first, equal ones in the order of
+        arrival.
 
-        Raises nothing, whatever the perceptions hold; what is no perception is dropped and counted.
+        Raises nothing for any content; an object that is not a perception is dropped and counted.
         """
         batch: Sequence[Perception] = list(perceptions)
         if not batch:
@@ -116,14 +117,14 @@ class Pipeline:
         return list(batch)
 
     def unsaved(self) -> dict[str, Any]:
-        """Return the rows to be written, by key, None for one to be deleted; they are not given twice. From any
+        """Return the rows to write, by key, None for a row to delete, and forget them. It may be called from any
         thread."""
         with self._lock:
             rows, self._unsaved = self._unsaved, {}
         return rows
 
     def restore(self, rows: Mapping[str, Any]) -> None:
-        """Take up the rows that were written, before the first batch; from now on `unsaved` has what changes."""
+        """Load the stored rows, before the first batch; from now on `unsaved` returns the changes."""
         self._is_kept = True
         windows: tuple[tuple[str, TemplateWindow | SeriesWindow], ...] = (
             ("template/", self._templates),
@@ -133,7 +134,7 @@ class Pipeline:
             window.restore({key[len(prefix) :]: row for key, row in rows.items() if key.startswith(prefix)})
 
     def settle(self) -> None:
-        """Have all that is remembered of series of numbers written; it is otherwise once in an hour."""
+        """Mark the state of all series for writing; otherwise it is written once an hour."""
         self._series.settle()
         self._keep_rows()
 
@@ -149,7 +150,7 @@ class Pipeline:
                 self._unsaved |= rows
 
     def shed(self) -> int:
-        """Give up what is remembered for convenience, for want of memory; how many entries that were."""
+        """Forget state that is not essential, to free memory; return the number of its entries."""
         decisions = len(self._dropped)
         self._dropped.clear()
         lines, numbers = self._templates.tree.shed(), self._series.shed()
@@ -158,20 +159,20 @@ class Pipeline:
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """By stage, since the beginning: how many went `in`, were `touched` (given something), and were `dropped`,
-        `merged`, `cut` or `measured` (an ordinary reading). What went in or was `added` and is in none of these came
-        out."""
+        """Return the counts by stage since the beginning: how many perceptions went `in`, were `touched` (enriched),
+        and were `dropped`, `merged`, `cut` or `measured` (an ordinary reading). Those `in` or `added` that are in none
+        of these were passed on."""
         return {name: dict(counts) for name, counts in self._counts.items()}
 
     @property
     def dropped(self) -> deque[Decision]:
-        """The last `REMEMBERED` perceptions that did not come out by themselves, each with the reason."""
+        """Return the last `REMEMBERED` decisions on perceptions that were not passed on by themselves."""
         return self._dropped
 
 
 def intake(perceptions: Sequence[Perception]) -> StageResult:
-    """Let through what is shaped like a perception; a time without a zone is taken as UTC, numbers go to 0..1."""
-    kept: list[Perception] = []
+    """Pass on perceptions of the right form; a time without a zone is taken as UTC, numbers are limited to 0..1."""
+    accepted: list[Perception] = []
     decisions: list[Decision] = []
     touched = 0
     for perception in perceptions:
@@ -180,42 +181,44 @@ def intake(perceptions: Sequence[Perception]) -> StageResult:
             continue
         sound = _repaired(perception)
         touched += sound is not perception
-        kept.append(sound)
-    return StageResult(kept, decisions, touched)
+        accepted.append(sound)
+    return StageResult(accepted, decisions, touched)
 
 
 def cut(limit: int, perceptions: Sequence[Perception]) -> StageResult:
-    """Return the `limit` of highest priority, in order; what people say is cut last, whatever else is more urgent."""
+    """Return the `limit` perceptions of highest priority, in order; people's messages are cut last, whatever their
+    priority."""
     ranked = sorted(perceptions, key=lambda perception: -perception.importance)
     if len(ranked) <= limit:
         return StageResult(ranked)
     chosen = set(sorted(range(len(ranked)), key=lambda i: (ranked[i].kind != MESSAGE, i))[:limit])
-    kept = [perception for i, perception in enumerate(ranked) if i in chosen]
+    remaining = [perception for i, perception in enumerate(ranked) if i in chosen]
     decisions = [
         Decision(p.id, p.source, "limit", f"priority {p.importance:g} is not among the first {limit}", p.at)
         for i, p in enumerate(ranked)
         if i not in chosen
     ]
-    return StageResult(kept, decisions)
+    return StageResult(remaining, decisions)
 
 
 def about(perceptions: Sequence[Perception]) -> StageResult:
-    """Give each perception the names of what it is about, by which like situations are known; a sensor's own stay."""
-    kept = list(perceptions)
+    """Give each perception the names of its entities, by which similar situations are recognised; a sensor's own names
+    stay."""
+    named = list(perceptions)
     touched = 0
-    for place, perception in enumerate(kept):
+    for place, perception in enumerate(named):
         if perception.kind == MESSAGE or "entities" in perception.attributes:
             continue
         if names := lasting(perception):
-            kept[place] = with_attributes(perception, entities=sorted(names[:MOST_ENTITIES]))
+            named[place] = with_attributes(perception, entities=sorted(names[:MOST_ENTITIES]))
             touched += 1
-    return StageResult(kept, touched=touched)
+    return StageResult(named, touched=touched)
 
 
 def _misshapen(perception: object) -> str:
     if not isinstance(perception, Perception):
         return f"a perception is needed, found {type(perception).__name__}"
-    if (  # nearly all are: told at once
+    if (  # a quick test that nearly all perceptions pass
         type(perception.at) is datetime
         and type(perception.confidence) is float
         and (perception.priority is None or type(perception.priority) is float)

@@ -1,4 +1,4 @@
-"""The pipeline's windows as small durable rows, written with the cycle that takes what changed them."""
+"""State of the pipeline as small durable rows, written with the cycle that takes the perceptions behind the changes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from spar.protocols import Host
 from spar.records.journal import RowChange
 from spar.types import Fault
 
-PATIENCE = 5.0  # seconds that the store may take to give them or to write them
+PATIENCE = 5.0  # seconds for loading or writing rows
 
 
 class PipelineRows:
-    """The rows of one pipeline in its agent's store. Nothing here raises an error; failures are published."""
+    """Rows of one pipeline in its agent's store. No method raises an error; failures are published."""
 
     def __init__(self, pipeline: Pipeline, host: Host) -> None:
         self._pipeline, self._host = pipeline, host
@@ -29,7 +29,7 @@ class PipelineRows:
         self._unwritten: list[RowChange] = []
 
     async def load(self) -> None:
-        """Take up what was written, once; without it the pipeline begins anew."""
+        """Load the stored rows, once; without them the pipeline begins without a memory."""
         if self._store is None or self._is_loaded:
             return
         self._is_loaded = True
@@ -38,21 +38,21 @@ class PipelineRows:
             self._pipeline.restore(rows)
 
     def changes(self) -> Sequence[RowChange]:
-        """Return the changes to be written now. The caller writes them: they are not given twice."""
+        """Return the changes to write now, and forget them: the caller must write them."""
         changed: Mapping[str, Any] = self._pipeline.unsaved()
         changes = [*self._unwritten, *(RowChange(self._owner, key, row, row is None) for key, row in changed.items())]
         self._unwritten = []
         return () if self._store is None else changes
 
     async def close(self, *, is_at_rest: bool) -> None:
-        """Write all that is remembered. Args: is_at_rest: no thread works with the pipeline; else only what it has left
-        to be written."""
+        """Write the state. Args: is_at_rest: no thread works with the pipeline; otherwise only the changes so far are
+        written."""
         if is_at_rest:
             self._pipeline.settle()
         await self.save()
 
     async def save(self) -> None:
-        """Write what nobody has written; tried again the next time if it fails."""
+        """Write the changes that no cycle has written; after a failure the next call tries again."""
         if (changes := self.changes()) and self._store is not None:
             done = await self._in_time(self._written(self._store.change(changes)), "saving")
             if done is None:
@@ -63,7 +63,7 @@ class PipelineRows:
         return True
 
     async def _in_time(self, work: Coroutine[Any, Any, Any], doing: str) -> Any:
-        """Return what the store returned; None after a failure, which is told."""
+        """Return the result of the store; None after a failure, which is published."""
         try:
             task = asyncio.ensure_future(work)
             if not await ended(task, PATIENCE, self._host.clock):

@@ -1,4 +1,4 @@
-"""The settings of the pipeline: the table `[perception]`, and what is said of one that cannot be used."""
+"""Settings of the pipeline: the table `[perception]`, and the errors of a table that cannot be used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spar.errors import ConfigError
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[perception]`: at most `limit` perceptions come out of one batch."""
+    """Settings `[perception]`: at most `limit` perceptions of one batch are passed on."""
 
     limit: Annotated[int, Meta(ge=1)] = 1_000
     templates: TemplateSettings = TemplateSettings()
@@ -39,7 +39,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kinds: dict[str, LabelSettings] = {}
 
 
-#: The tables of the configuration, for naming what is known in them.
+#: Tables of the configuration, whose known keys an error names.
 TABLES: dict[str, type[Struct]] = {
     "": Settings,
     "templates": TemplateSettings,
@@ -59,7 +59,7 @@ TABLES: dict[str, type[Struct]] = {
     "kinds": LabelSettings,
 }
 
-#: What msgspec calls things → what they are called in a configuration.
+#: Words of msgspec → words of a configuration.
 WORDS = {
     "object": "a table",
     "array": "a list",
@@ -71,7 +71,7 @@ WORDS = {
 
 
 def read_settings(settings: Mapping[str, Any]) -> Settings:
-    """Return the settings as values. Raises: ConfigError with the path of what cannot be used."""
+    """Return the settings as values. Raises: ConfigError with the path of the setting that cannot be used."""
     try:
         return msgspec.convert(settings, Settings, dec_hook=decode)
     except msgspec.ValidationError as error:
@@ -79,38 +79,39 @@ def read_settings(settings: Mapping[str, Any]) -> Settings:
 
 
 def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
-    """Turn msgspec's error into a sentence with the value found and those known."""
-    wrong, found, path = misfit(error), settings, list[str | int]()
+    """Return msgspec's error as a sentence with the value and the known keys."""
+    wrong, value, path = misfit(error), settings, list[str | int]()
     for step in wrong.steps:
-        path.append(_culprit(found, path) if step is ... else step)
-        found = found[path[-1]]
+        path.append(_culprit(value, path) if step is ... else step)
+        value = value[path[-1]]
     where = "perception" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     table = ".".join(step for step in wrong.steps if isinstance(step, str))
     known = ", ".join(field.encode_name for field in msgspec.structs.fields(TABLES.get(table, Settings)))
     if (key := wrong.unknown) is not None:
         path.append(key)
-        sentence = f"{where} has no setting named {key!r}, found {short(found[key])}; known: {known}"
+        sentence = f"{where} has no setting named {key!r}, found {short(value[key])}; known: {known}"
     elif (key := wrong.missing) is not None:
         path.append(key)
-        sentence = f"{where} needs {key!r}, found {short(found)}; known: {known}"
+        sentence = f"{where} needs {key!r}, found {short(value)}; known: {known}"
     else:
         fault = wrong.message
         for name, word in WORDS.items():
             fault = fault.replace(f"`{name}`", word)
-        sentence = f"{where}: {fault[:1].lower()}{fault[1:]}, found {short(found)}"
+        sentence = f"{where}: {fault[:1].lower()}{fault[1:]}, found {short(value)}"
     return ConfigError(sentence, path=("perception", *path))
 
 
 def _culprit(values: Mapping[str, Any], path: Sequence[str | int]) -> str:
-    """Return the key of the value in a table that is no table of a label, or no number in the range of them all."""
+    """Return the key of the wrong value in a table: one that is not a label's table, or not a number in the common
+    range."""
     if path[:1] in (["intents"], ["kinds"]):
         return next(key for key, value in values.items() if not _is_label(value))
 
     def is_fine(value: object) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and -1 <= value <= 1
 
-    strange = [key for key, value in values.items() if not is_fine(value)]
-    return strange[0] if strange else next(key for key, value in values.items() if value < 0)
+    not_fine = [key for key, value in values.items() if not is_fine(value)]
+    return not_fine[0] if not_fine else next(key for key, value in values.items() if value < 0)
 
 
 def _is_label(value: object) -> bool:

@@ -1,7 +1,7 @@
-"""Takes batches through the pipeline, one after the other: a small one in the event loop, a large one in a thread.
+"""Processing of batches by the pipeline, one after the other: a small one in the event loop, a large one in a thread.
 
-The pipeline remembers things between two batches and is for one thread at a time. A batch that was begun is brought to
-its end, whoever stops waiting for it.
+The pipeline has a state and is for one thread at a time. A batch that has begun is always finished, even if nobody
+waits for it any more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spar.clock import Clock
 from spar.threads import Threads
 from spar.types import Perception
 
-#: How many perceptions, and how many bytes of them, go through the pipeline in the event loop: a few milliseconds.
+#: Bounds of a batch in the event loop, perceptions and bytes, which takes a few milliseconds.
 INLINE, INLINE_BYTES = 16, 64 * 1024
 
 R = TypeVar("R")
@@ -24,9 +24,10 @@ Batch = asyncio.Future[list[Perception]]
 
 
 class Processing:
-    """The batches of one pipeline.
+    """Batches of one pipeline.
 
-    Args: process: the pipeline's work, which raises nothing; inline: perceptions that go through it in the event loop.
+    Args: process: the pipeline's work, which raises nothing; inline: perceptions of a batch that is processed in the
+    event loop.
     """
 
     def __init__(
@@ -39,12 +40,12 @@ class Processing:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a batch is under way in this event loop; of one that is closed nothing comes any more."""
+        """Return whether a batch is in progress in this event loop; a batch of a closed loop never ends."""
         last = self._last
         return last is not None and not last.done() and not last.get_loop().is_closed()
 
     def begin(self, batch: Sequence[Perception]) -> Batch:
-        """Begin with a batch, after those that were begun before; call in the event loop."""
+        """Begin a batch, after the earlier ones; call it in the event loop."""
         loop = asyncio.get_running_loop()
         if not self.is_busy and self._is_small(batch):
             done: Batch = loop.create_future()
@@ -55,14 +56,15 @@ class Processing:
         return self._last
 
     def between(self, work: Callable[[], int]) -> int:
-        """Do something with the pipeline while no batch is under way; 0 where that has to be later."""
+        """Run some work on the pipeline while no batch is in progress, and return its result; 0 when it has to run
+        later."""
         if not self.is_busy or self._last is None:
             return work()
         self._last.add_done_callback(lambda _: work())
         return 0
 
     async def rest(self, patience: float) -> bool:
-        """Wait for the batches under way; return whether there are none any more after at most so many seconds."""
+        """Wait at most `patience` seconds for the batches in progress; return whether all have ended."""
         if self.is_busy and self._last is not None:
             await ended(self._last, patience, self._clock)
         return not self.is_busy
@@ -77,7 +79,7 @@ class Processing:
 
 
 async def finished(batch: Batch) -> list[Perception]:
-    """Wait for a batch and return what came out; whoever is cancelled here does not cancel it."""
+    """Wait for a batch and return its result; cancelling this does not cancel the batch."""
     if not batch.done():
         await asyncio.wait([batch])
     return batch.result()
