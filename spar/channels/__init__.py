@@ -1,14 +1,14 @@
-"""Channels on which people talk with the agent: who is who there, what they say, and what they are told.
+"""Channels on which people talk with the agent: their senders, their messages, and the messages to them.
 
-conversations  the channels of one agent: what is received becomes runs, what people are told is sent
-messages       judges what a channel hands over, and finds its session; pure
+conversations  the channels of one agent: received messages become runs, messages to people are sent
+messages       checks the messages that a channel hands over, and finds their session; pure
 supervisor     runs one channel: receiving and sending, each with back-off and quarantine
 deliveries     the messages of one channel that wait to be sent, on disk, in order for each address
 owed           the answers that people are owed, by run
 drafts         answers that people see grow, and the sign that the agent writes
 pieces         cuts a text that is longer than one message; pure
 policy         the verdict on a sender: a person and a trust, or nobody; pure
-codes          pairing codes: made at random, kept as digests, compared in constant time
+codes          pairing codes: random, stored as digests, compared in constant time
 senders        the table of senders: met, paired, allowed, denied, forgotten; durable rows
 mail/          mail as a channel
 """

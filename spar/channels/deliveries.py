@@ -1,8 +1,8 @@
-"""The messages that wait to be sent, of one channel: in order for each address, on disk until they are sent.
+"""Messages of one channel that wait to be sent: in order for each address, on disk until they are sent.
 
-A message that could not be sent waits for its next attempt, and what is for the same address waits behind it; others go
-on. One that can never be sent, or was tried for too long, is put aside and shown until somebody has it tried again or
-drops it.
+A message that could not be sent waits for its next attempt, and later messages for the same address wait behind it;
+other addresses go on. A message that can never be sent, or was tried for too long, is put aside and listed until a
+person retries or drops it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from spar.types import replace
 
-#: Messages of one channel that may wait before it takes none in any more, and that are kept once they were put aside.
+#: Bounds of one channel: waiting messages (a full channel accepts no new ones), and messages that were put aside.
 MOST_WAITING, MOST_FAILED = 1_000, 1_000
 
 
 class Delivery(Struct, frozen=True):
-    """A message on its way. `sent` counts the parts that were sent, `reference` is that of one to be edited."""
+    """Message to be sent. `sent` counts the parts that were sent; `reference` names an earlier message to be edited."""
 
     id: str
     channel: str
@@ -41,19 +41,19 @@ class Delivery(Struct, frozen=True):
 
 
 class KeepsRows(Protocol):
-    """Small rows as deliveries are kept in; each change is durable with all that is told in the same step."""
+    """Store of small rows for deliveries; a change is durable together with other changes of the same step."""
 
     def keep(self, key: str, value: Any) -> None: ...
     def drop(self, key: str) -> None: ...
 
 
 class Deliveries:
-    """The deliveries of one channel, by their id. Args: rows: where they are kept, None: in memory only."""
+    """Deliveries of one channel, by their id. Args: rows: where they are stored, None: only in memory."""
 
     def __init__(self, rows: KeepsRows | None) -> None:
         self._rows = rows
         self._of_address: dict[str, deque[str]] = {}
-        self._due: list[tuple[float, int, str]] = []  # addresses by when their first message is tried again
+        self._due: list[tuple[float, int, str]] = []  # addresses by the due time of their first message
         self._count = 0
         self.items: dict[str, Delivery] = {}
         self.failed: dict[str, Delivery] = {}
@@ -63,14 +63,14 @@ class Deliveries:
         return len(self.items) >= MOST_WAITING
 
     def restore(self, delivery: Delivery) -> None:
-        """Take what an earlier process kept."""
+        """Load a delivery of an earlier process."""
         if delivery.state == "failed":
             self.failed[delivery.id] = delivery
         else:
             self._enqueue(delivery, 0.0)
 
     def add(self, delivery: Delivery) -> bool:
-        """Have a message sent; False for one that waits already or was put aside."""
+        """Enqueue a message; return False when one of this id waits already or was put aside."""
         if delivery.id in self.items or delivery.id in self.failed:
             return False
         self._keep(delivery)
@@ -78,7 +78,7 @@ class Deliveries:
         return True
 
     def next(self, now: float) -> tuple[Delivery | None, float]:
-        """Return the message whose turn it is, or None and the seconds until there is one (infinite: none waits)."""
+        """Return the message that is due, or None and the seconds until one is (infinite: none waits)."""
         while self._due:
             due, _, address = self._due[0]
             if due > now:
@@ -89,7 +89,7 @@ class Deliveries:
         return None, float("inf")
 
     def went_on(self, delivery: Delivery) -> None:
-        """Note how far a message that is being sent has come."""
+        """Store the progress of a message that is being sent."""
         if delivery.id in self.items:
             self.items[delivery.id] = delivery
             self._keep(delivery)
@@ -100,7 +100,7 @@ class Deliveries:
         self._drop(delivery)
 
     def put_off(self, delivery: Delivery, error: str, due: float) -> Delivery:
-        """Have a message tried again when it is due (monotonic seconds)."""
+        """Schedule another attempt at a message (monotonic seconds)."""
         delivery = replace(delivery, attempts=delivery.attempts + 1, error=error)
         if delivery.id in self.items:
             self.went_on(delivery)
@@ -108,7 +108,7 @@ class Deliveries:
         return delivery
 
     def put_aside(self, delivery: Delivery, error: str) -> Delivery:
-        """Try a message no more, until somebody says so."""
+        """Stop trying a message until a person retries it."""
         self._leave(delivery, 0.0)
         failed = replace(delivery, attempts=delivery.attempts + 1, error=error, state="failed")
         self.failed[failed.id] = failed
@@ -118,7 +118,7 @@ class Deliveries:
         return failed
 
     def retry(self, id: str) -> Delivery:
-        """Have a message tried again that was put aside. Raises: LookupError."""
+        """Enqueue a message again that was put aside. Raises: LookupError."""
         delivery = replace(self._failed(id), state="waiting", attempts=0)
         del self.failed[id]
         self._keep(delivery)
@@ -133,8 +133,8 @@ class Deliveries:
         return delivery
 
     def forget(self, session: str) -> None:
-        """Know nothing of what was put aside of a session; their rows are left to whoever forgets it."""
-        self.failed = {id: each for id, each in self.failed.items() if each.session != session}
+        """Forget the messages of a session that were put aside; the caller deletes their rows."""
+        self.failed = {id: delivery for id, delivery in self.failed.items() if delivery.session != session}
 
     def _failed(self, id: str) -> Delivery:
         if id not in self.failed:
@@ -149,7 +149,7 @@ class Deliveries:
             self._push(delivery.address, due)
 
     def _leave(self, delivery: Delivery, due: float) -> None:
-        """Take the first message of its address out; the next one is due."""
+        """Remove the first message of its address from the queue, and schedule the next one."""
         self.items.pop(delivery.id, None)
         queue = self._of_address[delivery.address]
         queue.remove(delivery.id)

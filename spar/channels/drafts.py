@@ -1,8 +1,7 @@
-"""Answers that people see grow, on channels that can change what they have sent, and the sign that the agent writes.
+"""Answers that people see grow, on channels that can edit their messages, and the sign that the agent writes.
 
-What is shown of an answer is changed at a bounded rate; the answer itself then takes its place, and is delivered as any
-other. Nothing here is owed: what fails is left out. Where hooks judge what people are told nothing is shown before they
-have.
+The shown text changes at a bounded rate; then the answer itself replaces it, and is delivered like any other message.
+Drafts are optional, so a failure only leaves them out. Where hooks judge the messages to people, no draft is shown.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from spar.loop.core import Core
 from spar.ports.channel import Outgoing
 from spar.types import replace
 
-#: Beginnings of an answer that tells people nothing.
+#: Beginning of an answer that is not sent to people.
 SILENT: Final = "NO_REPLY"
-#: What stands behind a text that grows.
+#: End of a text that still grows.
 GROWING: Final = " …"
 
 
 class Draft:
-    """Answer of one run as far as it is shown. `is_taken`: the answer comes and takes its place."""
+    """Shown part of one run's answer. `is_taken`: the answer comes and replaces it."""
 
     def __init__(self, owed: Owed, supervisor: ChannelSupervisor) -> None:
         self.owed, self.supervisor = owed, supervisor
-        self.reference = owed.reference  # what an earlier process showed
+        self.reference = owed.reference  # of the message that an earlier process showed
         self.text, self.shown = "", ""
         self.is_putting = self.is_over = self.is_taken = False
         self.news = asyncio.Event()
@@ -39,24 +38,24 @@ class Draft:
 
     @property
     def is_silent(self) -> bool:
-        """Return whether the answer may yet be one that tells people nothing."""
+        """Return whether the answer may still become one that is not sent to people."""
         return SILENT.startswith(self.text.strip()[: len(SILENT)])
 
     def stop(self) -> None:
-        """Show no more; what is being shown just now is waited for by `settled`."""
+        """Show nothing more; `settled` waits for an edit in progress."""
         self.is_over = True
         if self.task is not None and not self.is_putting:
             self.task.cancel()
 
     async def settled(self) -> str:
-        """Return the reference of what is shown, once nothing of it is on its way any more."""
+        """Return the reference of the shown message, after the last edit has ended."""
         if self.task is not None:
             await asyncio.wait([self.task])
         return self.reference
 
 
 class Drafts:
-    """The growing answers of one agent, a task for each run that somebody on a channel began."""
+    """Growing answers of one agent, with a task for each run of a person on a channel."""
 
     def __init__(self, core: Core, owed: OwedAnswers, supervisors: Mapping[str, ChannelSupervisor]) -> None:
         self._core, self._owed, self._supervisors = core, owed, supervisors
@@ -65,15 +64,15 @@ class Drafts:
         self._subscriptions: tuple[Subscription, ...] = ()
 
     def open(self) -> None:
-        """Listen, if any channel shows what is written."""
-        limits = [each.spec.channel.limits for each in self._supervisors.values()]
+        """Subscribe to the events, if any channel shows drafts or the sign of writing."""
+        limits = [supervisor.spec.channel.limits for supervisor in self._supervisors.values()]
         events = self._core.events
-        if any(each.typing_every or each.can_edit for each in limits):
+        if any(limit.typing_every or limit.can_edit for limit in limits):
             self._subscriptions = (events.subscribe(RunStarted, self._begun), events.subscribe(RunEnded, self._ended),
                                    events.subscribe(AssistantDelta, self._grown))  # fmt: skip
 
     async def close(self) -> None:
-        """Show no more."""
+        """Show nothing more."""
         for unsubscribe in self._subscriptions:
             unsubscribe()
         tasks = {draft.task for draft in self._drafts.values() if draft.task is not None} | self._ending
@@ -110,7 +109,7 @@ class Drafts:
         draft.news.set()
 
     def take(self, run_id: str) -> Draft | None:
-        """Return what is shown of an answer, which now comes itself; None where nothing is."""
+        """Return the draft of an answer, which the answer itself will now replace; None when there is none."""
         draft = self._drafts.get(run_id)
         if draft is not None:
             draft.is_taken = True
@@ -121,7 +120,7 @@ class Drafts:
         draft = self._drafts.pop(event.run_id, None)
         if draft is not None and draft.task is not None:
             draft.stop()
-            if draft.reference and not draft.is_taken:  # it was called off: what was shown stands as it is
+            if draft.reference and not draft.is_taken:  # no answer will come: the shown text stays
                 self._spawn(self._finish(draft))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -131,11 +130,11 @@ class Drafts:
 
     async def _finish(self, draft: Draft) -> None:
         reference = await draft.settled()
-        with suppress(Exception):  # it is only shown
+        with suppress(Exception):  # a draft is optional
             await draft.supervisor.edit(reference, _message(draft, draft.shown))
 
     async def _show(self, draft: Draft) -> None:
-        """Show what is written as it grows, and that something is."""
+        """Show the growing text and the sign of writing."""
         supervisor, limits = draft.supervisor, draft.supervisor.spec.channel.limits
         can_edit = limits.can_edit and supervisor.spec.stream and "message_sending" not in self._core.hooks.used
         while not draft.is_over:
@@ -145,7 +144,7 @@ class Drafts:
                 if can_edit and draft.text.strip() and not draft.is_silent and draft.text != draft.shown:
                     draft.is_putting = True
                     await self._put(draft)
-            except Exception:  # it is only shown; the answer itself is delivered
+            except Exception:  # a draft is optional; the answer itself is delivered
                 return
             finally:
                 draft.is_putting = False
@@ -155,7 +154,7 @@ class Drafts:
                 await self._rest(draft, every, can_edit=can_edit)
 
     async def _rest(self, draft: Draft, every: float, *, can_edit: bool) -> None:
-        """Wait until there is something to be shown again."""
+        """Wait until the next change may be shown."""
         if draft.shown:
             await self._core.clock.sleep(every)  # a bounded rate
             await draft.news.wait()
@@ -169,7 +168,7 @@ class Drafts:
             await self._core.clock.sleep(every)
 
     async def _put(self, draft: Draft) -> None:
-        """Show the text as it is now; the reference of what is shown is kept with what is owed."""
+        """Show the present text; the reference of the message is stored with the owed answer."""
         text = draft.text
         most = draft.supervisor.spec.channel.limits.text
         message = _message(draft, text[: max(1, most - len(GROWING))] + GROWING)

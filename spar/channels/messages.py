@@ -1,4 +1,4 @@
-"""The messages that channels hand over: what of them can be taken, and to which conversation one belongs; pure."""
+"""Messages that channels hand over: their validity and their session; pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spar.ports.channel import LONGEST_ADDRESS, LONGEST_ID, LONGEST_TEXT, Channe
 
 #: Characters of a session's name.
 LONGEST_SESSION: Final = 256
-#: Bytes of what a message wants back with its answer.
+#: Bytes of the data that a message gets back with its answer.
 LARGEST_REPLY: Final = 16_384
 
 
@@ -27,7 +27,7 @@ def short_digest(text: str) -> str:
 
 
 def check_message(message: Incoming) -> None:
-    """Raises: ValueError for a message that no channel may hand over."""
+    """Check that a channel may hand over a message. Raises: ValueError."""
     if not isinstance(message, Incoming):
         raise ValueError(f"a channel must hand over an Incoming, found {message!r:.100}")
     for name, value, most in (("id", message.id, LONGEST_ID), ("address", message.address, LONGEST_ADDRESS)):

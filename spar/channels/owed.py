@@ -1,7 +1,7 @@
-"""The answers that people on channels are owed: for each message that was taken in, the place of its answer.
+"""Owed answers of people on channels: for each accepted message, the place of its answer.
 
-A row is written with the run of the message, and closed with the last that is told of it; so that a process that dies
-between the end of a run and the sending of its answer owes it still, and one that dies later does not tell it twice.
+A row is written with the run of the message, and closed with the last message about it. So a process that dies between
+the end of a run and the sending of its answer still owes the answer, and one that dies later does not send it twice.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from spar.channels.deliveries import KeepsRows
 from spar.data.reply import comparable
 from spar.types import replace
 
-#: How long, and of how many messages, it is known that they were answered: for so long one may be delivered again.
+#: Bounds of the answered messages that are remembered, time and number: within them a repeated one is recognised.
 REMEMBERED_FOR: Final = timedelta(days=7)
 MOST_ANSWERED: Final = 10_000
-#: Texts of one run of which it is known that people were told them.
+#: Texts of one run whose digests are remembered as sent.
 MOST_TOLD: Final = 200
 
 
 class Owed(Struct, frozen=True):
-    """Place of the answer of a run. `told` are digests of what was told already, `is_done`: nothing more comes,
-    `reference` is that of what is shown of an answer that grows."""
+    """Place of the answer of a run. `told` are digests of the texts that were sent, `is_done`: nothing more comes,
+    `reference` names the shown message of a growing answer."""
 
     run_id: str
     channel: str
@@ -40,36 +40,36 @@ class Owed(Struct, frozen=True):
     reference: str = ""
 
     def telling(self, digest: str) -> Owed:
-        """Return it once people are told another text."""
+        """Return the value after another text was sent."""
         return self if len(self.told) >= MOST_TOLD else replace(self, told=(*self.told, digest))
 
 
 class OwedAnswers:
-    """The owed answers of one agent, by run. Args: rows: where they are kept, None: in memory only."""
+    """Owed answers of one agent, by run. Args: rows: where they are stored, None: only in memory."""
 
     def __init__(self, rows: KeepsRows | None) -> None:
         self._rows = rows
         self._items: dict[str, Owed] = {}
 
     def restore(self, values: Iterable[Mapping[str, Any]], now: datetime) -> None:
-        """Take what an earlier process kept; what was answered long ago is forgotten."""
-        found = sorted((msgspec.convert(value, Owed) for value in values), key=lambda each: each.at)
-        for owed in found:
+        """Load the answers of an earlier process; those that were answered long ago are forgotten."""
+        answers = sorted((msgspec.convert(value, Owed) for value in values), key=lambda owed: owed.at)
+        for owed in answers:
             self._items[owed.run_id] = owed
-        for owed in found:
+        for owed in answers:
             if owed.is_done and now - owed.at > REMEMBERED_FOR:
                 self._forget(owed.run_id)
 
     def get(self, run_id: str) -> Owed | None:
-        """Return the place of the answer of a run; None for a run of nobody on a channel."""
+        """Return the place of the answer of a run; None for a run that no person on a channel began."""
         return self._items.get(run_id)
 
     def open(self) -> list[Owed]:
-        """Return those that may have something to be told yet, oldest first."""
-        return [each for each in self._items.values() if not each.is_done]
+        """Return the answers that are not done, the oldest first."""
+        return [owed for owed in self._items.values() if not owed.is_done]
 
     def keep(self, owed: Owed) -> None:
-        """Write one."""
+        """Store one."""
         self._items[owed.run_id] = owed
         if self._rows is not None:
             self._rows.keep(f"run/{owed.run_id}", msgspec.to_builtins(owed))
@@ -77,12 +77,12 @@ class OwedAnswers:
             self._forget_oldest()
 
     def forget(self, session: str) -> None:
-        """Know nothing of the runs of a session any more; their rows are left to whoever forgets it."""
+        """Forget the runs of a session; the caller deletes their rows."""
         self._items = {run_id: owed for run_id, owed in self._items.items() if owed.session != session}
 
     def _forget_oldest(self) -> None:
-        """Forget a tenth of those that were answered."""
-        done = [run_id for run_id, each in self._items.items() if each.is_done]
+        """Forget the oldest answered ones, a tenth of the bound."""
+        done = [run_id for run_id, owed in self._items.items() if owed.is_done]
         for run_id in done[: MOST_ANSWERED // 10]:
             self._forget(run_id)
 
@@ -93,5 +93,5 @@ class OwedAnswers:
 
 
 def digest_of(text: str) -> str:
-    """Return what is kept of a text that was told; two that say the same have the same."""
+    """Return the digest of a sent text; texts that say the same have the same digest."""
     return blake2b(comparable(text).encode("utf-8", "replace"), digest_size=6).hexdigest()

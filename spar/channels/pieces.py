@@ -1,17 +1,17 @@
-"""Pieces of a text that is longer than one message of a channel may be; pure."""
+"""Pieces of a text that is longer than one message of a channel; pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Where a text is cut, the best place first; the sign stays with what is before it.
+#: Signs behind which a text is cut, the best first.
 ENDS: Final = ("\n\n", "\n", ". ", " ")
 
 
 def pieces(text: str, most: int) -> list[str]:
-    """Return a text in pieces of at most `most` characters, together the whole; cut at a paragraph, a line, a sentence
-    or a word in the second half of a piece where there is one."""
-    found: list[str] = []
+    """Return a text in pieces of at most `most` characters, which together are the whole. A piece ends at a paragraph,
+    a line, a sentence or a word, if one ends in its second half."""
+    parts: list[str] = []
     start = 0
     while len(text) - start > most:
         end = start + most
@@ -20,7 +20,7 @@ def pieces(text: str, most: int) -> list[str]:
             if at >= 0:
                 end = at + len(sign)
                 break
-        found.append(text[start:end])
+        parts.append(text[start:end])
         start = end
-    found.append(text[start:])
-    return found
+    parts.append(text[start:])
+    return parts

@@ -1,8 +1,8 @@
-"""Policy of who is who: from a sender, as a channel names it, to a person and a trust; pure.
+"""Policy for senders: from a sender, as a channel names it, to a person and a trust; pure.
 
-The configuration names senders exactly, by the domain of their address or by their channel; the most exact name counts,
-and of two that are as exact the denial. What a person has decided about one sender (its row) stands before the exact
-names that are allowed, and behind those that are denied.
+The configuration names senders exactly, by the domain of their address or by their channel. The most exact name
+counts, and of two equally exact ones the denial. A person's decision about one sender (its row) goes before exact
+names that are allowed, and after those that are denied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rules_of(settings: SenderSettings) -> SenderRules:
-    """Return the senders that the configuration names, in the form in which they are compared."""
+    """Return the senders that the configuration names, in the form that is compared."""
     allow = {
         read_sender(name, may_be_pattern=True): AllowedSender(entry.person, entry.trust)
         for entry in reversed(settings.allow)  # of two entries for one name the first counts

@@ -1,8 +1,9 @@
-"""Table of senders: who was met on a channel, and what a person has decided about each.
+"""Table of senders: the senders met on channels, and the decisions of people about them.
 
-Only people let a sender in: by the configuration, by name, or by the pairing code that the sender was told. What an
-unknown one says is not kept. It is told a code at most once a day, and so many wait at most: nobody can have the agent
-send mail, or fill its disk, by inventing senders. One whose address was not proven is told nothing.
+Only people admit a sender: by the configuration, by name, or by the pairing code that the sender got. The messages of
+an unknown sender are not stored. It gets a code at most once a day, and only a bounded number of unknown senders wait:
+nobody can make the agent send mail, or fill its disk, by inventing senders. A sender whose address was not proven gets
+no answer.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ if TYPE_CHECKING:
 
 #: The kind of the rows in the store.
 KIND: Final = "sender"
-#: How often a sender may be answered that is not let in.
+#: Least time between two answers to a sender that is not admitted.
 ANSWER_EVERY: Final = timedelta(days=1)
-#: Wrong codes that may be tried within `TRIES_WITHIN` before nobody may try any more.
+#: Wrong codes within `TRIES_WITHIN` after which no code is accepted for a while.
 MOST_TRIES, TRIES_WITHIN = 10, timedelta(minutes=10)
-#: Senders that people have decided about.
+#: Bound of the senders that people have decided about.
 MOST_DECIDED: Final = 10_000
 #: Characters of a person's name.
 LONGEST_PERSON: Final = 200
 
 
 class SenderView(Struct, frozen=True):
-    """A sender as it is listed. `origin` is "settings" or "people"; `messages` counts what was not heard."""
+    """Sender in a list. `origin` is "settings" or "people"; `messages` counts the messages that were not accepted."""
 
     sender: str
     status: SenderStatus
@@ -58,7 +59,7 @@ class SenderView(Struct, frozen=True):
 
 
 class Senders:
-    """The senders of one agent. `refused` counts messages that were not heard, by channel and reason."""
+    """Senders of one agent. `refused` counts messages that were not accepted, by channel and reason."""
 
     __slots__ = ("_core", "_lock", "_memory", "_rows", "_rules", "_settings", "_tries", "_waiting",
                  "refused")  # fmt: skip
@@ -67,7 +68,7 @@ class Senders:
         self._core, self._memory = core, memory
         self._lock = asyncio.Lock()
         self._rows: dict[str, SenderRow] = {}
-        #: Names of those that wait: few, where those that were decided about may be many.
+        #: Names of the waiting senders, which are few compared with the decided ones.
         self._waiting: set[str] = set()
         self._tries: list[datetime] = []
         self._settings: SenderSettings | None = None
@@ -75,7 +76,7 @@ class Senders:
         self.refused: Counter[tuple[str, str]] = Counter()
 
     async def open(self) -> None:
-        """Read what was kept. Raises: what the store raises."""
+        """Read the stored rows. Raises: the errors of the store."""
         if not offers(self._memory, Records):
             return
         rows = {}
@@ -91,13 +92,14 @@ class Senders:
         """Return how many unknown senders wait for a person's decision."""
         return len(self._waiting)
 
-    # -- what channels ask
+    # -- for channels
 
     async def meet(self, channel: str, address: str, *, is_verified: bool = True) -> Admission:
-        """Return the verdict on whoever has sent a message; one that is not let in is counted.
+        """Return the verdict on the sender of a message; the message of one that is not admitted is counted.
 
         Args: is_verified: whether the channel knows that the address is the sender's own.
-        Raises: TransientError when it cannot be kept now.
+
+        Raises: TransientError when the row cannot be stored now.
         """
         try:
             sender = sender_of(channel, address)
@@ -113,7 +115,7 @@ class Senders:
             return await self._count(admission)
 
     def knows(self, channel: str, address: str) -> bool:
-        """Return whether a sender would be let in now; nothing is counted."""
+        """Return whether a sender would be admitted now; nothing is counted."""
         try:
             sender = sender_of(channel, address)
         except ValueError:
@@ -125,7 +127,7 @@ class Senders:
         return admission
 
     async def _count(self, admission: Admission) -> Admission:
-        """Count what somebody has said who is not let in, and say what to answer."""
+        """Count a message of a sender that is not admitted, and return the verdict with the answer."""
         now, row = self._core.clock.now(), self._rows.get(admission.sender)
         if row is None and (admission.verdict == "denied" or not await self._has_room(now)):
             return admission
@@ -136,13 +138,13 @@ class Senders:
         if admission.verdict == "unknown" and self._terms.unknown == "pair" and is_due:
             code, salt, expires = new_code(), new_salt(), timedelta(seconds=self._terms.expires)
             row = replace(row, salt=salt, digest=digest_of(code, salt), answered_at=now, expires_at=now + expires)
-            answer = _told(code, self._terms.expires)
-        await self._keep(row)  # before the answer: a process that dies between the two answers never, not twice
+            answer = _code_text(code, self._terms.expires)
+        await self._keep(row)  # before the answer: after a crash in between, the answer is lost, not sent twice
         self._core.events.publish(SenderMet(sender=row.id, verdict=admission.verdict, messages=row.messages))
         return replace(admission, answer=answer)
 
     async def _has_room(self, now: datetime) -> bool:
-        """Return whether one more may wait; those whose codes have expired go, the oldest first."""
+        """Return whether one more sender may wait; to make room, the oldest one with an expired code is dropped."""
         if len(self._waiting) < self._terms.limit:
             return True
         expired = [row for row in self._unanswered() if row.last_at is None or now - row.last_at >= ANSWER_EVERY]
@@ -155,14 +157,14 @@ class Senders:
     def _unanswered(self) -> Iterator[SenderRow]:
         return (self._rows[name] for name in self._waiting)
 
-    # -- what people decide
+    # -- for people
 
     async def pair(self, code: str, *, person: str = "", trust: Trust = "trusted", by: str = "") -> SenderView:
-        """Let the sender in that was told this code; a code is good once.
+        """Admit the sender that got this code; a code is valid once.
 
-        Raises: LookupError when none that is good has this code; TransientError after too many wrong ones.
+        Raises: LookupError when no valid code is this one; TransientError after too many wrong ones.
         """
-        async with self._lock:  # also for the count: tries that wait here together are tries
+        async with self._lock:  # the lock also makes the count right for concurrent tries
             now = self._core.clock.now()
             self._tries = [at for at in self._tries if now - at < TRIES_WITHIN]
             if len(self._tries) >= MOST_TRIES:
@@ -178,20 +180,20 @@ class Senders:
             return await self._decide(good[0].id, "allowed", person, trust, by)
 
     async def allow(self, sender: str, *, person: str = "", trust: Trust = "trusted", by: str = "") -> SenderView:
-        """Let a sender in. Raises: ValueError for what is no sender; ConflictError for one that settings deny."""
+        """Admit a sender. Raises: ValueError for an invalid name; ConflictError for a sender that the settings deny."""
         name = read_sender(sender)
         async with self._lock:
             return await self._decide(name, "allowed", person, trust, by)
 
     async def deny(self, sender: str, *, by: str = "") -> SenderView:
-        """Never listen to a sender, nor answer it. Raises: ValueError."""
+        """Deny a sender: it is never heard nor answered. Raises: ValueError."""
         name = read_sender(sender)
         async with self._lock:
             row = self._rows.get(name)
             return await self._decide(name, "denied", row.person if row is not None else "", "untrusted", by)
 
     async def forget(self, sender: str) -> SenderView:
-        """Forget what was decided: the sender is unknown again, unless settings name it. Raises: LookupError."""
+        """Forget the decision: the sender is unknown again, unless the settings name it. Raises: LookupError."""
         name = read_sender(sender)
         async with self._lock:
             if (row := self._rows.get(name)) is None:
@@ -200,12 +202,12 @@ class Senders:
             return _view(row)
 
     def list(self, status: str | None = None) -> Sequence[SenderView]:
-        """Return the senders that settings name, and those that were met or decided about, the newest first."""
+        """Return the senders that the settings name, and those that were met or decided about, the newest first."""
         configured = [SenderView(name, "allowed", "settings", terms.person, terms.trust)
                       for name, terms in self._known_rules().allow.items()]  # fmt: skip
         configured += [SenderView(name, "denied", "settings") for name in sorted(self._known_rules().deny)]
         rows = sorted(self._rows.values(), key=_newest, reverse=True)
-        return [each for each in (*map(_view, rows), *configured) if status in (None, each.status)]
+        return [view for view in (*map(_view, rows), *configured) if status in (None, view.status)]
 
     async def _decide(self, name: str, status: SenderStatus, person: str, trust: Trust, by: str) -> SenderView:
         if len(person) > LONGEST_PERSON:
@@ -229,7 +231,7 @@ class Senders:
         return self._core.settings.senders
 
     def _known_rules(self) -> SenderRules:
-        """Return the senders that the settings in force name; they are read when they have changed."""
+        """Return the rules of the present settings; they are read again when the settings have changed."""
         if self._settings is not self._terms:
             self._settings, self._rules = self._terms, rules_of(self._terms)
         return self._rules
@@ -260,7 +262,7 @@ def _view(row: SenderRow) -> SenderView:
                       row.decided_at, row.by, row.expires_at)  # fmt: skip
 
 
-def _told(code: str, seconds: float) -> str:
+def _code_text(code: str, seconds: float) -> str:
     hours = max(round(seconds / 3600), 1)
     return (
         "I do not know you yet, so I have not read your message. To be let in, give this code to the person who runs "

@@ -1,7 +1,8 @@
-"""Supervises one channel: it receives and sends, each with its back-off and its quarantine.
+"""Supervisor of one channel: it receives and sends, each with its own back-off and quarantine.
 
-A channel is written by anybody: it may fail, hang or go on when it is cancelled, and none of that may reach another
-channel, a session or the loop. Receiving and sending fail apart: who cannot be read may well be answered.
+Anybody may have written the channel: it may fail, hang or ignore its cancellation, and none of that may reach another
+channel, a session or the loop. Receiving and sending fail separately, because a channel that cannot be read may still
+be able to send.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from spar.types import Fault, replace
 
 R = TypeVar("R")
 
-#: Seconds that the message in hand has when the agent stops: cut off, it would be sent once more at the next start.
+#: Seconds for the message that is being sent when the agent stops; if it is cut off, the next start sends it again.
 CLOSE_WITHIN = 3.0
-#: Seconds that a call has, once cancelled, before it is left behind.
+#: Seconds between the cancellation of a call and leaving it behind.
 GRACE = 0.5
-#: Seconds between attempts at a message, and between those of a channel that cannot send: people wait for what it has.
+#: Seconds between attempts at a message, and of a channel that cannot send; short at first, because people wait.
 ATTEMPTS = Backoff(1.0, 300.0)
 
 
 class Trouble:
-    """The trouble of one direction of a channel: failures in a row, back-off, quarantine.
+    """Failures of one direction of a channel: their number in a row, back-off, quarantine.
 
-    Args: probes: the seconds until it is tried again in quarantine, if those are less than `probe_after`.
+    Args: probes: the seconds between attempts in quarantine, where they are less than `probe_after`.
     """
 
     def __init__(self, spec: ChannelSpec, part: str, core: Core, probes: Backoff | None = None) -> None:
@@ -43,7 +44,7 @@ class Trouble:
         self._backoff, self._intensity = Backoff(), Intensity(max(spec.max_failures - 1, 0), spec.within)
 
     def failed(self, error: Exception) -> float:
-        """Count a failure; return the seconds until it is tried again."""
+        """Count a failure; return the seconds until the next attempt."""
         self.failures += 1
         fault = Fault.of(error, part=self._spec.name, phase=self.part)
         self.last_error = fault.message
@@ -57,34 +58,35 @@ class Trouble:
             reason = f"{spec.max_failures} failures within {spec.within:g} s; the last: {self.last_error}"
             events.publish(ChannelQuarantined(channel=spec.name, part=self.part, reason=reason))
         self.state = "quarantined" if is_quarantined else "backing_off"
-        asked = asked_pause(error)
+        wait = asked_pause(error)
         if not is_quarantined:
-            return max(self._backoff.delay(self.failures), asked)
+            return max(self._backoff.delay(self.failures), wait)
         probe = self._spec.probe_after
-        return max(probe if self._probes is None else min(probe, self._probes.delay(self.failures)), asked)
+        return max(probe if self._probes is None else min(probe, self._probes.delay(self.failures)), wait)
 
     def went_well(self) -> None:
-        """Forget the failures before."""
+        """Reset the failures."""
         if self.state == "quarantined":
             self._intensity.reset()
             self._core.events.publish(ChannelRestored(channel=self._spec.name, part=self.part))
         self.state, self.failures = "ok", 0
 
     def snapshot(self) -> dict[str, Any]:
-        """Return its state, JSON-able."""
+        """Return the state, JSON-able."""
         return {"state": self.state, "failures": self.failures, "last_error": self.last_error}
 
 
 def asked_pause(error: Exception) -> float:
-    """Return the seconds that the other side asked to be left alone."""
+    """Return the pause in seconds that the other side asked for."""
     return (error.retry_after or 0.0) if isinstance(error, TransientError) else 0.0
 
 
 class ChannelSupervisor:
-    """One supervised channel. Nothing here raises an error of the channel; failures are published and counted.
+    """One supervised channel. Errors of the channel are published and counted, not raised, except by `send`, `edit`
+    and `typing`.
 
-    Args: safe: returns once all that was told to the rows is on disk: so a death repeats one message at most.
-    Attributes: counts: how many messages were `sent`, `failed` for good, and by what became of those received.
+    Args: safe: returns once all changes of rows are on disk, so that a crash repeats one message at most. Attributes:
+    counts: numbers of messages `sent` and `failed` for good, and of received ones by their outcome.
     """
 
     def __init__(self, spec: ChannelSpec, core: Core, deliveries: Deliveries, context: ChannelContext,
@@ -95,12 +97,12 @@ class ChannelSupervisor:
         self.receiving, self.sending = Trouble(spec, "receive", core), Trouble(spec, "send", core, ATTEMPTS)
         self.counts = dict.fromkeys(("accepted", "known", "refused", "sent", "failed"), 0)
         self.left_behind = 0
-        #: Of answers that take the place of what is shown of them, what tells the reference of that.
+        #: Functions that return the reference of the draft which an answer replaces, by the answer's id.
         self.shown: dict[str, Callable[[], Awaitable[str]]] = {}
         self._news, self._rests = asyncio.Event(), asyncio.Event()
-        self._rests.set()  # nothing is being sent
+        self._rests.set()  # it is set while nothing is being sent
         self._is_closing = False
-        self._turn = asyncio.Lock()  # a channel is called for one thing at a time, but for receiving
+        self._turn = asyncio.Lock()  # a channel gets one call at a time, besides receiving
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -111,10 +113,11 @@ class ChannelSupervisor:
         ]
 
     async def close(self) -> None:
-        """End everything; the message that is being sent has a moment, what was not sent waits for the next start."""
+        """End all tasks. The message that is being sent gets `CLOSE_WITHIN` seconds; unsent ones wait for the next
+        start."""
         self._is_closing = True
         try:
-            for task in self._tasks[:1]:  # nothing more is received
+            for task in self._tasks[:1]:  # first stop receiving
                 task.cancel()
             await asyncio.wait([asyncio.ensure_future(self._rests.wait())], timeout=CLOSE_WITHIN)
         finally:
@@ -126,11 +129,11 @@ class ChannelSupervisor:
             self._tasks = []
 
     def wake(self) -> None:
-        """Look for messages that are to be sent."""
+        """Look for messages to send."""
         self._news.set()
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how the channel is doing, JSON-able."""
+        """Return the state of the channel, JSON-able."""
         return {
             "receiving": self.receiving.snapshot(),
             "sending": self.sending.snapshot(),
@@ -142,13 +145,13 @@ class ChannelSupervisor:
         }
 
     def _own(self) -> dict[str, Any]:
-        """Return what the channel says of itself."""
+        """Return the channel's own report."""
         channel = self.spec.channel
         if not offers(channel, Watchable):
             return {}
         try:
             return dict(channel.snapshot())
-        except Exception as error:  # a channel of somebody else's; the rest is still shown
+        except Exception as error:  # anybody may have written the channel; show the other facts
             return {"error": f"{error!r:.200}"}
 
     # -- receiving
@@ -182,7 +185,7 @@ class ChannelSupervisor:
             await self._clock.sleep(max(pause, self.spec.channel.limits.every))
 
     async def _wait(self, seconds: float) -> None:
-        """Wait for news, at most so long."""
+        """Wait for news, at most `seconds`."""
         timer = self._clock.call_at(self._clock.monotonic() + seconds, self.wake) if seconds < float("inf") else None
         try:
             await self._news.wait()
@@ -191,7 +194,7 @@ class ChannelSupervisor:
                 timer.cancel()
 
     async def _deliver(self, delivery: Delivery) -> float:
-        """Send one message; return the seconds for which the whole channel is left alone."""
+        """Send one message; return the seconds until the channel may be used again."""
         spec = self.spec
         try:
             await self._send_parts(delivery)
@@ -229,7 +232,7 @@ class ChannelSupervisor:
         )  # fmt: skip
 
     async def _send_parts(self, delivery: Delivery) -> None:
-        """Send the parts of a message that were not sent yet; the first takes the place of what was shown of it."""
+        """Send the unsent parts of a message; the first part replaces the draft."""
         texts = pieces(delivery.text, self.spec.channel.limits.text)
         if (settled := self.shown.pop(delivery.id, None)) is not None:
             delivery = replace(delivery, reference=await settled() or delivery.reference)
@@ -245,7 +248,7 @@ class ChannelSupervisor:
                 self.deliveries.went_on(delivery)
 
     async def _edited(self, reference: str, message: Outgoing) -> bool:
-        """Put the answer in the place of what was shown of it; False where that cannot be any more."""
+        """Replace the draft by the answer; return False when the draft can no longer be edited."""
         try:
             await self.edit(reference, message)
         except PermanentError:
@@ -255,23 +258,23 @@ class ChannelSupervisor:
     # -- calling
 
     async def send(self, message: Outgoing) -> str:
-        """Send a message now. Raises: what the channel raises."""
+        """Send a message now. Raises: the errors of the channel."""
         async with self._turn:
             return str(await self._call(self.spec.channel.send(message), self.spec.timeout) or "")
 
     async def edit(self, reference: str, message: Outgoing) -> None:
-        """Change a message now. Raises: what the channel raises."""
+        """Change a message now. Raises: the errors of the channel."""
         async with self._turn:
             await self._call(self.spec.channel.edit(reference, message), self.spec.timeout)
 
     async def typing(self, address: str) -> None:
-        """Show that the agent is writing. Raises: what the channel raises."""
+        """Show that the agent is writing. Raises: the errors of the channel."""
         await self._call(self.spec.channel.typing(address), self.spec.timeout)
 
     async def _call(self, work: Awaitable[R], timeout: float | None) -> R:
-        """Have the channel do something within its time; what ignores its cancellation is left behind.
+        """Run a call of the channel with a timeout; a call that ignores its cancellation is left behind.
 
-        Raises: what the channel raises; TransientError when it takes too long or cancels itself.
+        Raises: the errors of the channel; TransientError when it takes too long or cancels itself.
         """
         task = asyncio.ensure_future(work)
         is_late = False
@@ -285,7 +288,7 @@ class ChannelSupervisor:
             raise TransientError(f"channel {self.spec.name!r} took longer than {timeout or 0:g} s")
         if task.cancelled():
             raise TransientError(f"channel {self.spec.name!r} has cancelled itself")
-        return task.result()  # also of one that came to its end after all
+        return task.result()  # also when the call ended during its cancellation
 
     async def _cut(self, task: asyncio.Future[Any]) -> None:
         task.cancel()
@@ -297,4 +300,4 @@ class ChannelSupervisor:
     def _came_back(self, task: asyncio.Future[Any]) -> None:
         self.left_behind -= 1
         if not task.cancelled():
-            task.exception()  # retrieved, so that nobody complains of it
+            task.exception()  # read it, so that asyncio does not log it

@@ -1,10 +1,10 @@
 """Mail as a channel: read over IMAP, sent over SMTP. Needs the extra `mail`.
 
-channel    the channel: which mail is handed over, acknowledged, refused, passed over
+channel    the channel: which mails are handed over, acknowledged, refused, passed over
 notifier   sends notices by mail
 message    the message of a person in a mail, and its conversation; pure
 content    the content of a mail: parsed, its HTML as text, its quotes left out, its attachments saved
-origin     was it sent by the address in its From? what the own server says; pure
+origin     the proof that the From address sent a mail, from the results of the own server; pure
 automatic  bounces, automatic answers, lists, the agent's own mails; pure
 rates      senders that write too often
 reply      composes an answer in its thread; pure

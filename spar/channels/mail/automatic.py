@@ -1,4 +1,5 @@
-"""Mails that no person wrote: bounces, automatic answers, mailing lists, the agent's own. None of them is planned.
+"""Mails that no person wrote: bounces, automatic answers, mailing lists, the agent's own. None of them reaches a
+planner.
 
 Answering one begins a loop (RFC 3834 section 2). Pure.
 """
@@ -9,7 +10,7 @@ from typing import Final
 
 from spar.channels.mail.content.incoming import Mail
 
-#: The header that says which agent has written a mail, by its address; and the one that says the same to others.
+#: Headers with the address of the agent that wrote a mail: one for agents of this kind, one for other programs.
 OWN_HEADER: Final = "x-spar-agent"
 LOOP_HEADER: Final = "x-loop"
 _LISTS: Final = ("list-id", "list-post", "list-unsubscribe", "list-help", "list-owner", "mailing-list")
@@ -17,7 +18,7 @@ _DAEMONS: Final = ("mailer-daemon", "mail-daemon", "postmaster", "noreply", "no-
 
 
 def reason_not_to_plan(mail: Mail, address: str) -> str:
-    """Return why nobody is to be answered: `bounce`, `own`, `agent`, `automatic` or `list`; "" for a person's mail.
+    """Return the reason not to answer a mail: `bounce`, `own`, `agent`, `automatic` or `list`; "" for a person's mail.
 
     Args: address: the agent's own.
     """

@@ -1,8 +1,8 @@
 """Mail as a channel: a mailbox that is read over IMAP, and answers that are sent over SMTP.
 
-A mail is acknowledged (marked as seen) only after the journal has it. The UID up to which mails were taken is kept with
-what was accepted; a process that died in between is offered the mail again, and knows it by its Message-ID. The body of
-a mail is fetched only if its sender is let in, and only if it is not too large.
+A mail is acknowledged (marked as seen) only after the journal has it. The UID up to which mails were taken is stored
+with the accepted message; after a crash in between the mail is offered again, and recognised by its Message-ID. The
+body of a mail is fetched only if its sender is admitted and the mail is not too large.
 """
 
 from __future__ import annotations
@@ -35,45 +35,45 @@ from spar.threads import Threads
 
 log = get_logger("spar.mail")
 
-#: Seconds until a mail is offered again that could not be accepted.
+#: Seconds until a mail that could not be accepted is offered again.
 OFFER_AGAIN: Final = 2.0
-#: Seconds of a wait for a word of the server: after a new mail, and at most.
+#: Seconds of one wait for news of the server: after a new mail, and at most.
 SHORTEST_WAIT, LONGEST_WAIT = 0.25, 10.0
 #: Seconds that sending a mail may take.
 SEND_WITHIN: Final = 25.0
-#: Attempts at a mail over which the connection breaks; it then stays unseen, and the next ones are read.
+#: Attempts at a mail that breaks the connection; then it stays unseen, and the next ones are read.
 MOST_ATTEMPTS: Final = 5
 _CURSOR: Final = "cursor"
 MIB: Final = 1024 * 1024
 
 
 class Cursor(Struct, frozen=True):
-    """Place in a folder: all mails up to this UID were taken, as long as the folder keeps its validity."""
+    """Place in a folder: all mails up to this UID were taken, as long as the folder has this validity."""
 
     validity: int
     uid: int
 
 
 class MailChannel:
-    """Talks with people by mail.
+    """Channel to people by mail.
 
     Args:
         address: the agent's own address.
         imap: the server where its mails arrive: `imaps://HOST[:PORT]`, `imap+starttls://…`; `imap://…` on loopback.
         smtp: the server that sends them: `smtps://HOST[:PORT]`, `smtp+starttls://…`; `smtp://…` on loopback.
-        user: the name to log in with; left out: the address.
+        user: the name for the login; default: the address.
         password_env: the environment variable that holds the password.
         password: the password itself, where the configuration file is a secret.
         display: the name that people see beside the address.
         folder: the folder that is read.
-        ca_file: further certificates that are trusted, of a server of one's own.
-        verify: "required": a mail is from its sender only if DMARC, SPF or DKIM say so; "none": the From is believed.
+        ca_file: further trusted certificates, for a private server.
+        verify: "required": the From is believed only with a pass of DMARC, SPF or DKIM; "none": it is always believed.
         trust_authentication_results: the name that the own server writes into Authentication-Results.
         session: one conversation for each "thread", or for each "sender".
         first: at the very first start begin with mails that are "new" from then on, or with all that are "unseen".
-        poll: seconds between two looks at the mailbox, at most; most servers tell of new mails at once (IDLE).
-        largest: bytes of a mail; a larger one is not fetched, and its sender is told.
-        rate: mails of one sender in an hour; more are not listened to, which the sender is told once.
+        poll: most seconds between two looks at the mailbox; most servers announce new mails at once (IDLE).
+        largest: bytes of a mail; a larger one is not fetched, and its sender gets an answer.
+        rate: mails of one sender in an hour; more are not read, and the sender is told so once.
         attachments: how many attachments of one mail are saved into the workspace.
     """
 
@@ -115,15 +115,15 @@ class MailChannel:
         self._limits = AttachmentLimits(attachments)
         self._clock: Clock = SystemClock()
         self._is_connected = False
-        #: How many mails were not handed over, by reason.
+        #: Numbers of mails that were not handed over, by reason.
         self._passed_over: Counter[str] = Counter()
         self._rates: SenderRates | None = None
-        #: The mail that was tried last, and how often in vain.
+        #: The UID of the last mail that failed, and the number of its failures.
         self._attempts = (0, 0)
 
     @property
     def limits(self) -> ChannelLimits:
-        """The limits of the channel."""
+        """Return the limits of the channel."""
         return ChannelLimits(text=1_000_000)
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -134,7 +134,7 @@ class MailChannel:
     # -- receiving
 
     async def receive(self, context: ChannelContext) -> None:
-        """Take mails in until cancelled. Raises: PermanentError where the server refuses the login; TransientError."""
+        """Take mails until cancelled. Raises: PermanentError where the server refuses the login; TransientError."""
         self._clock = context.clock
         threads = Threads(f"mail {context.name}", context.clock, limit=4)
         box = Mailbox(self._imap, self._tls, self._user, self._password, self._folder)
@@ -156,15 +156,15 @@ class MailChannel:
             box.abort()
 
     async def _begin(self, reading: _Reading) -> Cursor:
-        """Return the place to go on from; where none is known, what is unseen is taken first, if that is wanted."""
+        """Return the place to go on from. Where none is known, unseen mails are taken first, if the settings say so."""
         context, box = reading.context, reading.box
-        kept = (await context.rows.list()).get(_CURSOR) if context.rows is not None else None
-        if kept is not None and int(kept["validity"]) == box.validity:
-            return Cursor(box.validity, int(kept["uid"]))
+        row = (await context.rows.list()).get(_CURSOR) if context.rows is not None else None
+        if row is not None and int(row["validity"]) == box.validity:
+            return Cursor(box.validity, int(row["uid"]))
         cursor = Cursor(box.validity, box.next_uid - 1)
-        if kept is not None:
+        if row is not None:
             log.warning("folder was made anew", channel=context.name, folder=self._folder, next="unseen mails are read")
-        if kept is not None or self._first == "unseen":
+        if row is not None or self._first == "unseen":
             for uid in await reading.threads.run(box.unseen):
                 if uid <= cursor.uid:
                     await self._take(reading, uid)
@@ -192,10 +192,10 @@ class MailChannel:
             context.rows.keep(_CURSOR, {"validity": cursor.validity, "uid": cursor.uid})
 
     async def _wait(self, reading: _Reading, pause: float) -> None:
-        """Wait for a word of the server, or for the next look.
+        """Wait for news of the server, or for the next look.
 
-        Servers tell of a mail once; what they tell at the end of another answer is not noticed. So after a mail it is
-        looked again soon, and no wait is long.
+        A server announces a mail once, and an announcement within another answer is not noticed. So after a mail the
+        next look comes soon, and no wait is long.
         """
         if reading.box.can_wait:
             await reading.threads.run(reading.box.wait, pause)
@@ -206,9 +206,9 @@ class MailChannel:
     # -- one mail
 
     async def _take(self, reading: _Reading, uid: int) -> None:
-        """Hand one mail over, or say why not; it is marked as seen once it is on disk."""
+        """Hand over one mail, or log the reason not to; it is marked as seen once it is on disk."""
         glance = await reading.threads.run(reading.box.look, uid)
-        if glance is None:  # somebody has deleted it
+        if glance is None:  # the mail was deleted
             return
         try:
             head = read_mail(glance.head)
@@ -226,7 +226,7 @@ class MailChannel:
             await reading.threads.run(reading.box.mark_seen, uid)
 
     async def _incoming(self, reading: _Reading, glance: Glance, head: Mail) -> Incoming | None:
-        """Return what is handed over of a mail; None for one that no person wrote, or that is one too many."""
+        """Return the message to hand over for a mail; None for a mail that no person wrote, or of a stopped sender."""
         own, context = self._own.addr_spec, reading.context
         if reason := reason_not_to_plan(head, own):
             self._pass_over(reading, glance.uid, reason, "not written by a person", sender=head.sender)
@@ -269,16 +269,16 @@ class MailChannel:
                         attributes=message.attributes)  # fmt: skip
 
     def _message(self, raw: bytes, workspace: str, key: str, original: str) -> MailText:
-        """Read a mail and save its attachments; in a thread."""
+        """Read a mail and save its attachments. It runs in a thread."""
         mail = read_mail(raw)
         limits = self._limits if workspace else AttachmentLimits(0)
         try:
             return message_of(mail, save(mail.attachments, workspace, key, limits), original)
-        except Exception as error:  # one mail must not keep all that come after it from being read
+        except Exception as error:  # one mail must not block all later ones
             raise UnreadableError(f"it cannot be read: {type(error).__name__}") from error
 
     async def _accept(self, context: ChannelContext, incoming: Incoming) -> Accepted:
-        """Hand a mail over; one that cannot be taken now is offered again."""
+        """Hand over a message; while it cannot be accepted, offer it again."""
         while True:
             try:
                 return await context.accept(incoming)
@@ -293,7 +293,7 @@ class MailChannel:
     # -- sending
 
     async def send(self, message: Outgoing) -> str:
-        """Send a mail. Raises: PermanentError when no server will ever take it; TransientError."""
+        """Send a mail. Raises: PermanentError when no server will ever accept it; TransientError."""
         try:
             mail = compose(self._own, message.address, message.text, message.reply, id=message.id, at=self._clock.now())
         except ValueError as error:
@@ -302,16 +302,16 @@ class MailChannel:
         return ""
 
     async def edit(self, reference: str, message: Outgoing) -> None:
-        """Raises: PermanentError: a mail that was sent cannot be changed."""
+        """Refuse to change a mail. Raises: PermanentError always."""
         raise PermanentError("a mail that was sent cannot be changed")
 
     async def typing(self, address: str) -> None:
-        """Do nothing: nobody sees a mail being written."""
+        """Do nothing, because mail has no sign of writing."""
         await asyncio.sleep(0)
 
 
 class _Reading(Struct, frozen=True):
-    """Parts with which a mailbox is read."""
+    """Parts that are needed to read a mailbox."""
 
     context: ChannelContext
     threads: Threads
@@ -327,7 +327,7 @@ def _own(address: str, display: str) -> Address:
         own = Address(display_name=display, addr_spec=address)
         if not own.username or not own.domain or not own.addr_spec.isascii():
             raise ValueError("it has no name or no domain, or is not ASCII")
-    except Exception as error:  # the library raises anything over what is no address
+    except Exception as error:  # the library raises errors of any kind for an invalid address
         raise ConfigError(
             f"address = {address!r:.100}: must be like spar@example.org: {error}", path=("address",)
         ) from None

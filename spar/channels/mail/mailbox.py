@@ -1,6 +1,6 @@
-"""Mailbox on an IMAP server: the one place that knows `imapclient`. Every method blocks, so each belongs into a thread.
+"""Mailbox on an IMAP server: the only module that uses `imapclient`. Every method blocks, so call it in a thread.
 
-Mails are fetched by PEEK, so that reading one changes nothing; it is marked as seen only by `mark_seen`.
+Mails are fetched with PEEK, so reading one changes nothing; only `mark_seen` marks it as seen.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from msgspec import Struct
 from spar.channels.mail.servers import Server
 from spar.errors import PermanentError, TransientError
 
-#: Bytes of the head of a mail that are looked at.
+#: Bytes of the head of a mail that are read.
 LONGEST_HEAD: Final = 128 * 1024
 #: Seconds that the server may take for one answer.
 ANSWER_WITHIN: Final = 60.0
 
-#: Errors of a connection; the next one may do better.
+#: Errors of a connection, after which a new one may work.
 _BROKEN: Final = (IMAPClientError, OSError, ssl.SSLError, ValueError, KeyError)
 
 
@@ -39,7 +39,7 @@ class Glance(Struct, frozen=True):
 class Mailbox:
     """One folder of a mailbox. `validity` and `next_uid` are those of the folder when it was opened.
 
-    One thread at a time uses it; `abort` is for any other one.
+    One thread at a time may use it; any thread may call `abort`.
     """
 
     def __init__(self, server: Server, context: ssl.SSLContext, user: str, password: str, folder: str) -> None:
@@ -55,7 +55,7 @@ class Mailbox:
     def open(self) -> None:
         """Connect, log in and select the folder.
 
-        Raises: PermanentError where name or password are refused, or there is no such folder; TransientError.
+        Raises: PermanentError where the login is refused, or the folder does not exist; TransientError.
         """
         with self._using() as client:
             client.login(self._user, self._password)
@@ -66,29 +66,29 @@ class Mailbox:
             self.can_wait = client.has_capability("IDLE")
 
     def uids_from(self, uid: int) -> list[int]:
-        """Return the UIDs of this one and of later mails, in order. Raises: TransientError."""
+        """Return the UIDs from this one on, in order. Raises: TransientError."""
         with self._using() as client:
-            return sorted(found for found in client.search(["UID", f"{uid}:*"]) if found >= uid)
+            return sorted(later for later in client.search(["UID", f"{uid}:*"]) if later >= uid)
 
     def unseen(self) -> list[int]:
-        """Return the UIDs of mails that nobody has seen, in order. Raises: TransientError."""
+        """Return the UIDs of unseen mails, in order. Raises: TransientError."""
         with self._using() as client:
             return sorted(client.search(["UNSEEN"]))
 
     def look(self, uid: int) -> Glance | None:
-        """Return the size and the head of a mail; None for one that is gone. Raises: TransientError."""
+        """Return the size and the head of a mail; None for a deleted one. Raises: TransientError."""
         with self._using() as client:
-            found = client.fetch([uid], ["RFC822.SIZE", f"BODY.PEEK[HEADER]<0.{LONGEST_HEAD}>"]).get(uid)
-        if found is None:
+            data = client.fetch([uid], ["RFC822.SIZE", f"BODY.PEEK[HEADER]<0.{LONGEST_HEAD}>"]).get(uid)
+        if data is None:
             return None
-        head = next((value for key, value in found.items() if key.startswith(b"BODY[HEADER]")), b"")
-        return Glance(uid, int(found.get(b"RFC822.SIZE", 0)), head or b"")
+        head = next((value for key, value in data.items() if key.startswith(b"BODY[HEADER]")), b"")
+        return Glance(uid, int(data.get(b"RFC822.SIZE", 0)), head or b"")
 
     def read(self, uid: int) -> bytes | None:
-        """Return a whole mail; None for one that is gone. Raises: TransientError."""
+        """Return a whole mail; None for a deleted one. Raises: TransientError."""
         with self._using() as client:
-            found = client.fetch([uid], ["BODY.PEEK[]"]).get(uid)
-        return None if found is None else bytes(found.get(b"BODY[]") or b"")
+            data = client.fetch([uid], ["BODY.PEEK[]"]).get(uid)
+        return None if data is None else bytes(data.get(b"BODY[]") or b"")
 
     def mark_seen(self, uid: int) -> None:
         """Mark a mail as seen. Raises: TransientError."""
@@ -96,7 +96,7 @@ class Mailbox:
             client.add_flags([uid], [b"\\Seen"], silent=True)
 
     def wait(self, seconds: float) -> None:
-        """Return when the server says that something has changed, at the latest after so many seconds.
+        """Wait until the server announces a change, at most `seconds`.
 
         Raises: TransientError when the connection has broken.
         """
@@ -106,12 +106,12 @@ class Mailbox:
             client.idle_done()
 
     def touch(self) -> None:
-        """Ask whether anything is new, which also keeps the connection open. Raises: TransientError."""
+        """Send a request that does nothing, which keeps the connection open. Raises: TransientError."""
         with self._using() as client:
             client.noop()
 
     def abort(self) -> None:
-        """End the connection, also under a thread that uses it; from any thread, does not block."""
+        """End the connection, also while a thread uses it. It may be called from any thread and does not block."""
         self._is_aborted = True
         if (connection := self._socket) is not None:
             with suppress(OSError):
@@ -122,17 +122,17 @@ class Mailbox:
 
     @contextmanager
     def _using(self) -> Iterator[IMAPClient]:
-        """Lend the connection, made when there is none; one that fails is given up."""
+        """Yield the connection, opened if there is none; after an error it is dropped."""
         with self._lock:
             try:
                 yield self._client or self._connect()
             except LoginError as error:
                 self._drop()
-                sentence = f"{self._server.host} refused the name or the password: {_said(error)}"
+                sentence = f"{self._server.host} refused the name or the password: {_one_line(error)}"
                 raise PermanentError(sentence) from None
             except _BROKEN as error:
                 self._drop()
-                raise TransientError(f"{self._server.host}:{self._server.port} (IMAP): {_said(error)}") from error
+                raise TransientError(f"{self._server.host}:{self._server.port} (IMAP): {_one_line(error)}") from error
             except PermanentError:
                 self._drop()
                 raise
@@ -141,7 +141,7 @@ class Mailbox:
                     self._drop()
 
     def _connect(self) -> IMAPClient:
-        if self._is_aborted or self.validity:  # a connection that has broken is not opened again: its folder is not
+        if self._is_aborted or self.validity:  # do not open a broken connection again: its folder would not be selected
             raise TransientError(f"{self._server.host}:{self._server.port} (IMAP): the connection has ended")
         server, is_tls = self._server, self._server.security == "tls"
         client = self._client = IMAPClient(
@@ -160,5 +160,5 @@ class Mailbox:
                 client.shutdown()
 
 
-def _said(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,7 +1,7 @@
-"""Message of a person in a mail: what is new in it, what came with it, and what was left out; pure but for the saving.
+"""Message of a person in a mail: the new text, notes on attachments and on omitted parts; pure.
 
-A mail whose new text begins with "/" may be a command: nothing is put before it or behind it. What is only quoted never
-is one.
+A mail whose new text begins with "/" may be a command, so nothing is put before or behind it. Quoted text is never a
+command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_TEXT: Final = 100_000
 
 
 class MailText(Struct, frozen=True):
-    """Message that a mail is: its text, and what stands beside it in the perception."""
+    """Message of a mail: its text, and the attributes of its perception."""
 
     text: str
     attributes: dict[str, Any]
@@ -32,13 +32,13 @@ class MailText(Struct, frozen=True):
 def message_of(mail: Mail, saved: Sequence[Saved], original: str) -> MailText:
     """Return the message of a mail.
 
-    Args: saved: its attachments; original: where the whole mail is.
+    Args: saved: its attachments; original: the address of the whole mail.
     """
     whole = mail.text if mail.text.strip() else text_of(mail.html)
     new = new_text(whole[:LONGEST_TEXT])
     attributes: dict[str, Any] = {
         "subject": mail.subject, "message_id": mail.message_id, "original": original,
-        "attachments": [each.path for each in saved if each.path],
+        "attachments": [outcome.path for outcome in saved if outcome.path],
         "quoted_lines": new.quoted,
     }  # fmt: skip
     if new.text.startswith("/"):
@@ -52,7 +52,8 @@ def message_of(mail: Mail, saved: Sequence[Saved], original: str) -> MailText:
 def session_of(channel: str, mail: Mail, by: str) -> str:
     """Return the conversation of a mail, "" for that of its sender.
 
-    A thread belongs to one sender: naming the ids of another's mails leads into no conversation but one's own.
+    A thread belongs to one sender: a mail that names the ids of another person's mails does not join that person's
+    conversation.
     """
     if by == "sender":
         return ""
@@ -66,12 +67,12 @@ def _only_quoted(whole: str) -> str:
 
 
 def _notes(new: NewText, saved: Sequence[Saved], length: int) -> list[str]:
-    """Return what is said of that which was left out, so that nothing is in silence."""
+    """Return the notes on omitted parts and attachments, so that no part is left out silently."""
     notes = []
     if length > LONGEST_TEXT:
         notes.append(f"[the mail has {length} characters; {LONGEST_TEXT} were read]")
     if new.quoted and new.text:
         notes.append(f"[{new.quoted} lines of quoted mails left out]")
     if saved:
-        notes.append("\n".join(("Attachments:", *(each.line() for each in saved))))
+        notes.append("\n".join(("Attachments:", *(outcome.line() for outcome in saved))))
     return notes

@@ -19,16 +19,16 @@ from spar.protocols import Host
 
 #: Characters of a subject.
 _LONGEST_SUBJECT = 200
-#: Notices of which it is known whom they were sent to.
+#: Notices whose recipients so far are remembered.
 _REMEMBERED = 1_000
 
 
 class MailNotifier:
     """Sends mails through `smtp` from the address `sender` to each of `to`. `timeout` in seconds.
 
-    Without `user` nobody logs in; else the password is `password`, or stands in the variable `password_env`. A notice
-    that could not be sent to one of them is sent to the others all the same; sent again it goes to those alone that the
-    server has not taken it for, and has the same Message-ID.
+    Without `user` there is no login; else the password is `password`, or the variable `password_env` holds it. A
+    notice that could not be sent to one recipient is still sent to the others. When it is sent again, it goes only to
+    the recipients for whom the server has not accepted it, with the same Message-ID.
     """
 
     def __init__(
@@ -44,23 +44,26 @@ class MailNotifier:
         timeout: Annotated[float, Gt(0)] = 20.0,
     ) -> None:
         self._own = _address("sender", sender)
-        self._to = [_address("to", each).addr_spec for each in to]
+        self._to = [_address("to", recipient).addr_spec for recipient in to]
         secret = read_password(password, password_env) if user else ""
         self._postman = Postman(read_server("smtp", smtp), tls_context(ca_file), user, secret)
         self._timeout = timeout
         self._clock: Clock = SystemClock()
-        self._sent_to: BoundedDict[str, set[str]] = BoundedDict(_REMEMBERED)  # by notice, of those not through yet
+        self._sent_to: BoundedDict[str, set[str]] = BoundedDict(
+            _REMEMBERED
+        )  # recipients so far, by the id of an unfinished notice
 
     def attach(self, host: Host) -> None:
         """Date mails by the agent's clock."""
         self._clock = host.clock
 
     async def notify(self, title: str, text: str, *, urgency: Literal["low", "normal", "critical"] = "normal") -> None:
-        """Raises: PermanentError, TransientError when the server has not taken it."""
+        """Send a text to all recipients. Raises: PermanentError, TransientError when the server has not accepted it."""
         await self._send(title, text, self._clock.new_id())
 
     async def deliver(self, notice: Notice) -> None:
-        """Raises: PermanentError, TransientError when the server has not taken it."""
+        """Send a notice to all recipients. Raises: PermanentError, TransientError when the server has not accepted
+        it."""
         await self._send(notice.title, f"{notice.text}\n\n{notice.at.isoformat()}", notice.id)
 
     async def _send(self, title: str, text: str, id: str) -> None:
@@ -72,7 +75,7 @@ class MailNotifier:
             mail = compose(self._own, to, text or title, {}, id=f"{id} {to}", at=self._clock.now())
             del mail["Subject"]
             subject = " ".join(title.split())[:_LONGEST_SUBJECT].encode("utf-8", "replace").decode()
-            mail["Subject"] = "".join(each for each in subject if each.isprintable())
+            mail["Subject"] = "".join(letter for letter in subject if letter.isprintable())
             try:
                 await self._postman.send(mail, to, own=self._own.addr_spec, timeout=self._timeout)
             except (PermanentError, TransientError) as error:
@@ -85,7 +88,7 @@ class MailNotifier:
 
 
 def _address(option: str, text: str) -> Address:
-    """Return an address. Raises: ConfigError for what is none."""
+    """Return an address. Raises: ConfigError for an invalid one."""
     try:
         address = Address(addr_spec=text)
         if address.username and address.domain and text.isascii():

@@ -1,8 +1,8 @@
-"""Origin of a mail: was it sent by the address in its From? The configured own server has checked, and says so.
+"""Origin of a mail: the proof that the From address sent it, from the checks of the configured own server.
 
-Its word is the header `Authentication-Results` (RFC 8601) under its own name. Anybody can write such a header into a
-mail, so only the topmost ones count, down to the first `Received` below them: what stands further down came with the
-mail. The server must take foreign headers of its own name out (RFC 8601 section 5), as all do. Pure.
+The server's result is the header `Authentication-Results` (RFC 8601) under its own name. Anybody can write such a
+header into a mail, so only the topmost ones count, down to the first `Received` below them: the headers below came
+with the mail. The server must remove foreign headers of its own name (RFC 8601 section 5), as all servers do. Pure.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _PAIR = re.compile(r"([a-z0-9.\-]{1,60})(?:/[0-9]{1,3})?[ ]?=[ ]?([^\s;]+)", re.
 
 
 def failure_of(mail: Mail, trusted: str) -> str:
-    """Return why the From of a mail is not proven, "" if it is.
+    """Return the reason why the From of a mail is not proven, "" if it is.
 
-    DMARC's own verdict counts where the server gives one. Else DKIM or SPF must have passed for the domain of the From,
-    or for one above it.
+    DMARC's verdict counts where the server gives one. Otherwise DKIM or SPF must have passed for the domain of the
+    From, or for a parent domain.
 
     Args: trusted: the name that the own server writes into Authentication-Results.
     """
@@ -40,25 +40,25 @@ def failure_of(mail: Mail, trusted: str) -> str:
             return ""
         if value == "pass" and method == "spf" and _covers(_domain(properties.get("smtp.mailfrom", "")), domain):
             return ""
-    said = ", ".join(f"{method}={value}" for method, value in verdicts.items()) or "nothing"
-    return f"no DMARC, DKIM or SPF that passed for {domain} ({said})"
+    verdict_list = ", ".join(f"{method}={value}" for method, value in verdicts.items()) or "nothing"
+    return f"no DMARC, DKIM or SPF that passed for {domain} ({verdict_list})"
 
 
 def results_of(mail: Mail, trusted: str) -> list[tuple[str, str, dict[str, str]]]:
-    """Return what the trusted server says: method, result and properties, the topmost first."""
-    found: list[tuple[str, str, dict[str, str]]] = []
+    """Return the results of the trusted server: method, result and properties, the topmost first."""
+    results: list[tuple[str, str, dict[str, str]]] = []
     has_begun = False
     for name, value in mail.headers:
         if name == "received" and has_begun:
             break
         if name != "authentication-results":
             continue
-        server, _, rest = _plain(value).partition(";")
+        server, _, statements = _plain(value).partition(";")
         words = server.split()
         if words and words[0].lower() == trusted.lower():
             has_begun = True
-            found += [each for each in map(_result, rest.split(";")) if each is not None]
-    return found
+            results += [result for result in map(_result, statements.split(";")) if result is not None]
+    return results
 
 
 def _result(text: str) -> tuple[str, str, dict[str, str]] | None:
@@ -72,29 +72,29 @@ def _result(text: str) -> tuple[str, str, dict[str, str]] | None:
 
 
 def _plain(text: str) -> str:
-    """Return a header without what stands in brackets and without quotes.
+    """Return a header without comments in brackets and without quotes.
 
-    Of quoted text only what domains are made of is kept as it is: a server puts the address that a mail was sent from
-    into its results, and anybody may choose one like `"x@example.org"@evil.net`. A quote also holds inside of brackets,
-    where servers write addresses too.
+    In quoted text only characters of domains stay unchanged: a server puts the address that a mail was sent from into
+    its results, and anybody may choose one like `"x@example.org"@evil.net`. A quote also counts inside brackets, where
+    servers write addresses too.
     """
-    depth, is_quoted, is_escaped, kept = 0, False, False, []
-    for each in text:
-        is_sign = is_quoted and not (each.isalnum() or each in ".-")
+    depth, is_quoted, is_escaped, letters = 0, False, False, []
+    for letter in text:
+        is_sign = is_quoted and not (letter.isalnum() or letter in ".-")
         if is_escaped:
             is_escaped, is_sign = False, True
-        elif each == "\\" and (is_quoted or depth):
+        elif letter == "\\" and (is_quoted or depth):
             is_escaped = True
             continue
-        elif each == '"':
+        elif letter == '"':
             is_quoted = not is_quoted
             continue
-        elif not is_quoted and each in _COMMENT_ENDS:
-            depth = max(depth + _COMMENT_ENDS[each], 0)
+        elif not is_quoted and letter in _COMMENT_ENDS:
+            depth = max(depth + _COMMENT_ENDS[letter], 0)
             continue
         if not depth:
-            kept.append("_" if is_sign else each)
-    return "".join(kept)
+            letters.append("_" if is_sign else letter)
+    return "".join(letters)
 
 
 def _domain(address: str) -> str:
@@ -102,6 +102,6 @@ def _domain(address: str) -> str:
 
 
 def _covers(checked: str, domain: str) -> bool:
-    """Return whether what passed for one domain speaks for another: for itself, and for those below it."""
+    """Return whether a pass for one domain proves another one: the same, or a subdomain of it."""
     checked = checked.strip("<>. ").lower()
     return "." in checked and (checked == domain or domain.endswith(f".{checked}"))

@@ -1,6 +1,6 @@
-"""Rates of senders: whoever writes too often is told so once, and not listened to until it has been quiet.
+"""Rates of senders: a sender that writes too often gets one answer, and is then not heard until it has been quiet.
 
-So two agents that answer each other come to an end, also where neither says of its mails that they are automatic.
+So two agents that answer each other stop, even if neither marks its mails as automatic.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import Final, Literal
 from spar.data.bounded import BoundedDict
 from spar.protocols import ModuleRows
 
-#: The time in which mails are counted, and for which a sender has to be quiet.
+#: Time in which mails are counted, and for which a stopped sender has to be quiet.
 WINDOW: Final = timedelta(hours=1)
-#: Senders that are known at once.
+#: Bound of the senders whose mails are counted.
 MOST_SENDERS: Final = 1000
 _PREFIX: Final = "stop/"
 
 
 class SenderRates:
-    """Counts of the mails of each sender within an hour. Args: most: how many are heard; rows: where a stop is kept."""
+    """Counts of the mails of each sender within an hour. Args: most: bound of a sender's mails; rows: where stops are
+    stored."""
 
     def __init__(self, most: int, rows: ModuleRows | None) -> None:
         self._most, self._rows = most, rows
@@ -28,20 +29,20 @@ class SenderRates:
         self._until: dict[str, datetime] = {}
 
     async def open(self) -> None:
-        """Read the stops that an earlier process has made. Raises: what the store raises."""
-        kept = {} if self._rows is None else await self._rows.list()
+        """Load the stops of an earlier process. Raises: the errors of the store."""
+        rows = {} if self._rows is None else await self._rows.list()
         self._until = {
             key.removeprefix(_PREFIX): datetime.fromisoformat(value)
-            for key, value in kept.items() if key.startswith(_PREFIX)
+            for key, value in rows.items() if key.startswith(_PREFIX)
         }  # fmt: skip
 
     @property
     def stopped(self) -> tuple[str, ...]:
-        """Return the senders that are not listened to now, as far as is known."""
+        """Return the senders that are stopped now."""
         return tuple(self._until)
 
     def count(self, sender: str, now: datetime) -> Literal["heard", "tell", "stopped"]:
-        """Count a mail: it is heard, its sender is told that it is stopped, or it is stopped already."""
+        """Count a mail; return whether it is heard, its sender is to be told of the stop, or is stopped already."""
         self._forget(now)
         if sender in self._until:
             self._stop(sender, now)

@@ -1,6 +1,6 @@
 """Servers of a mailbox as the configuration names them, and the terms of connections to them.
 
-Nothing goes over a network in the clear: without TLS only this machine itself is spoken to.
+Nothing goes over a network unencrypted: without TLS only a server on this machine is allowed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spar.data.scrub import know
 from spar.errors import ConfigError
 
 Security = Literal["tls", "starttls", "none"]
-#: The schemes of each protocol: how the connection is secured, and the usual port.
+#: Schemes of each protocol, with the security of the connection and the usual port.
 SCHEMES: Final[dict[str, dict[str, tuple[Security, int]]]] = {
     "imap": {"imaps": ("tls", 993), "imap+starttls": ("starttls", 143), "imap": ("none", 143)},
     "smtp": {"smtps": ("tls", 465), "smtp+starttls": ("starttls", 587), "smtp": ("none", 25)},
@@ -25,7 +25,7 @@ SCHEMES: Final[dict[str, dict[str, tuple[Security, int]]]] = {
 
 
 class Server(Struct, frozen=True):
-    """A server: host, port, and how the connection is secured."""
+    """Mail server: host, port, and the security of the connection."""
 
     host: str
     port: int
@@ -33,7 +33,7 @@ class Server(Struct, frozen=True):
 
 
 def read_server(option: str, text: str) -> Server:
-    """Return the server that an option names. Raises: ConfigError that says what is allowed."""
+    """Return the server that an option names. Raises: ConfigError with the allowed forms."""
     schemes = SCHEMES[option]
     try:
         parts = urlsplit(text)
@@ -63,7 +63,7 @@ def is_loopback(host: str) -> bool:
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return the terms of TLS: certificates are checked, also against those of `ca_file`. Raises: ConfigError."""
+    """Return the TLS settings: certificates are checked, also against those of `ca_file`. Raises: ConfigError."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca_file is not None:
@@ -74,9 +74,9 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
-def read_password(given: str | None, variable: str) -> str:
-    """Return the password, given or in an environment variable. Raises: ConfigError when there is none."""
-    password = given or os.environ.get(variable, "")
+def read_password(option: str | None, variable: str) -> str:
+    """Return the password from the option or the environment variable. Raises: ConfigError when there is none."""
+    password = option or os.environ.get(variable, "")
     if not password:
         raise ConfigError(
             f"the environment variable {variable!r}, which is to hold the password of the mailbox, is not set",

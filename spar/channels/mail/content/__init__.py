@@ -1,4 +1,4 @@
-"""The content of a mail, from bytes to a text.
+"""Content of a mail, from bytes to a text.
 
 incoming     parses a mail; bounded; pure
 html_text    the text of HTML (selectolax)

@@ -1,7 +1,7 @@
-"""Attachments: saved into the workspace within limits, or named as left out.
+"""Attachments: saved into the workspace within limits, or listed as left out.
 
-The workspace is where tools write: no link in it is followed, and nothing that is there is overwritten but an earlier
-copy of the same attachment. Names are their sender's: of each the harmless characters are kept.
+Tools write to the workspace too, so no link in it is followed, and nothing is overwritten except an earlier copy of
+the same attachment. The sender chooses the names, so only their harmless characters are used.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class AttachmentLimits(Struct, frozen=True):
-    """Limits: how many of one mail are saved, and bytes of each and of all of them."""
+    """Limits for one mail: number of saved attachments, bytes of one and of all of them."""
 
     number: int = 20
-    each: int = 5 * 1024 * 1024
+    one: int = 5 * 1024 * 1024
     all: int = 10 * 1024 * 1024
 
 
 class Saved(Struct, frozen=True):
-    """Outcome for one attachment: its path in the workspace, or why it was left out."""
+    """Outcome for one attachment: its path in the workspace, or the reason for leaving it out."""
 
     name: str
     size: int
@@ -39,33 +39,33 @@ class Saved(Struct, frozen=True):
     left_out: str = ""
 
     def line(self) -> str:
-        """Return a line that says so."""
-        said = f"saved as {self.path}" if self.path else f"left out: {self.left_out}"
-        return f"- {self.name} ({size_text(self.size)}), {said}"
+        """Return the outcome as a line for people."""
+        outcome = f"saved as {self.path}" if self.path else f"left out: {self.left_out}"
+        return f"- {self.name} ({size_text(self.size)}), {outcome}"
 
 
 def save(attachments: Sequence[Attachment], workspace: str, mail: str, limits: AttachmentLimits) -> list[Saved]:
-    """Save what fits into `mail/<mail>/` of the workspace; blocks, so it belongs into a thread.
+    """Save the attachments that fit into `mail/<mail>/` of the workspace. It blocks, so call it in a thread.
 
-    Args: mail: the key of the mail, a name that is harmless.
+    Args: mail: the key of the mail, which is safe as a name.
     """
     outcomes: list[Saved] = []
     names: set[str] = set()
     total = 0
-    for number, each in enumerate(attachments):
-        name, size = harmless(each.name, number), len(each.content)
+    for number, attachment in enumerate(attachments):
+        name, size = harmless(attachment.name, number), len(attachment.content)
         while name in names:
             name = f"{number}-{name}"
         names.add(name)
         if number >= limits.number:
             outcomes.append(Saved(name, size, left_out=f"at most {limits.number} attachments of a mail are saved"))
-        elif size > limits.each:
-            outcomes.append(Saved(name, size, left_out=f"larger than {size_text(limits.each)}"))
+        elif size > limits.one:
+            outcomes.append(Saved(name, size, left_out=f"larger than {size_text(limits.one)}"))
         elif total + size > limits.all:
             outcomes.append(Saved(name, size, left_out=f"all together more than {size_text(limits.all)}"))
         else:
             total += size
-            outcomes.append(_saved(each, name, workspace, mail))
+            outcomes.append(_saved(attachment, name, workspace, mail))
     return outcomes
 
 
@@ -75,12 +75,12 @@ def size_text(size: int) -> str:
 
 
 def harmless(name: str, number: int) -> str:
-    """Return a file's name that can neither leave its folder nor hide in it."""
+    """Return a file name that can neither leave its folder nor be hidden."""
     base = name.replace("\\", "/").rpartition("/")[2]
-    kept = "".join(each if (each.isalnum() and each.isprintable()) or each in "._-" else "_" for each in base)
-    while len(kept.encode()) > LONGEST_NAME * 2 or len(kept) > LONGEST_NAME:
-        kept = kept[1:]
-    return kept.lstrip(".-") or f"attachment-{number + 1}"
+    safe = "".join(sign if (sign.isalnum() and sign.isprintable()) or sign in "._-" else "_" for sign in base)
+    while len(safe.encode()) > LONGEST_NAME * 2 or len(safe) > LONGEST_NAME:
+        safe = safe[1:]
+    return safe.lstrip(".-") or f"attachment-{number + 1}"
 
 
 def _saved(attachment: Attachment, name: str, workspace: str, mail: str) -> Saved:
@@ -95,7 +95,7 @@ def _saved(attachment: Attachment, name: str, workspace: str, mail: str) -> Save
 
 @contextmanager
 def _folder(workspace: str, names: Sequence[str]) -> Iterator[int]:
-    """Open a folder below the workspace, made if it is not there; no link on the way is followed."""
+    """Open a folder below the workspace, created if it is missing; no link on the way is followed."""
     folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in names:
@@ -112,7 +112,7 @@ def _folder(workspace: str, names: Sequence[str]) -> Iterator[int]:
 
 
 def _write(folder: int, name: str, content: bytes) -> None:
-    """Put a file into a folder, whole or not at all."""
+    """Write a file into a folder, completely or not at all."""
     part = f".{name}.part"
     try:
         os.unlink(part, dir_fd=folder)

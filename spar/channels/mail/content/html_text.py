@@ -1,7 +1,7 @@
-"""Text of a mail that is HTML only, as its reader would see it: `selectolax` parses it.
+"""Text of an HTML mail as a reader would see it; `selectolax` parses it.
 
-The parser's time grows with the depth of nesting times the length: both are bounded first, so that no mail holds the
-interpreter for long. Quoted parts become lines that begin with ">", as in plain mail.
+The parser's time grows with the product of nesting depth and length: both are bounded before, so that no mail blocks
+the interpreter for long. Quoted parts become lines that begin with ">", as in plain mail.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from selectolax.lexbor import LexborHTMLParser
 
-#: Characters of HTML that are read, and elements within elements.
+#: Bounds: characters of HTML, depth of nested elements.
 LONGEST_HTML: Final = 128 * 1024
 DEEPEST: Final = 300
-#: Characters of an address that a link shows.
+#: Bound of the characters of a link's address.
 LONGEST_LINK: Final = 500
 CUT: Final = "[the rest of this mail was not read: it is too long]"
 
@@ -36,7 +36,7 @@ _APART: Final = _words("p h1 h2 h3 h4 h5 h6 table ul ol pre")
 
 
 def text_of(html: str) -> str:
-    """Return the text of HTML, a line for each block."""
+    """Return the text of HTML, one line for each block."""
     whole = html[:LONGEST_HTML]
     if _depth(whole) > DEEPEST:
         return "[this mail was not read: its HTML is nested too deeply]"
@@ -58,7 +58,7 @@ def text_of(html: str) -> str:
 
 
 class _Lines:
-    """Lines of text that grow as the tree is walked."""
+    """Lines of text that grow while the tree is walked."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -103,7 +103,7 @@ def _is_quote(node: Any) -> bool:
 
 
 def _is_hidden(node: Any) -> bool:
-    """Return whether no reader would see an element: what is hidden from people is not told to models either."""
+    """Return whether a reader would not see an element: text that is hidden from people is hidden from models too."""
     style = "".join(_attribute(node, "style").lower().split())
     return "display:none" in style or "visibility:hidden" in style or "hidden" in node.attributes
 
@@ -111,11 +111,11 @@ def _is_hidden(node: Any) -> bool:
 def _link(node: Any) -> str:
     address = _attribute(node, "href").strip() if node.tag == "a" else ""
     is_useful = address.startswith(("http://", "https://")) and len(address) <= LONGEST_LINK
-    return address if is_useful and not any(each.isspace() for each in address) else ""
+    return address if is_useful and not any(sign.isspace() for sign in address) else ""
 
 
 def _depth(html: str) -> int:
-    """Return about how deep elements are nested at most."""
+    """Return approximately the largest depth of nested elements."""
     open_, depth, deepest = Counter[str](), 0, 0
     for end, name in _TAG.findall(html):
         tag = name.lower()
@@ -125,7 +125,7 @@ def _depth(html: str) -> int:
                 depth -= 1
         elif tag not in _EMPTY:
             if tag in ("p", "li", "td", "tr", "th", "dd", "dt", "option") and open_[tag]:
-                continue  # a further one mostly ends the one before
+                continue  # in practice it ends the previous element of this name
             open_[tag] += 1
             depth += 1
             deepest = max(deepest, depth)

@@ -1,7 +1,7 @@
-"""Mails as they come: raw bytes to the few values that are looked at; pure, bounded, and never a surprise.
+"""Incoming mails: from raw bytes to the few values that are used; pure and bounded.
 
-The library parses headers by the letter of RFC 5322, at a cost that grows with the square of their length and the depth
-of their nesting: both are bounded first. A mail that cannot be read by these rules is an `UnreadableError`.
+The library parses headers strictly by RFC 5322, at a cost that grows with the square of their length and the depth of
+their nesting: both are bounded before. A mail that cannot be read within the bounds is an `UnreadableError`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-#: Characters of one header that are looked at; the rest of a longer one is not.
+#: Characters of one header that are read.
 LONGEST_HEADER: Final = 4096
-#: Parts within parts, lines that may begin a part, and headers of the whole that one mail may have.
+#: Bounds of one mail: nested parts, lines that may begin a part, headers.
 MOST_BOUNDARIES: Final = 30
 MOST_PARTS: Final = 10_000
 MOST_HEADERS: Final = 2000
-#: Ids of earlier mails that are looked at.
+#: Bound of the ids of earlier mails.
 MOST_REFERENCES: Final = 100
-#: Characters of a message's id and of a subject that are kept.
+#: Characters of a message's id, and of a subject, that are used.
 LONGEST_ID, LONGEST_SUBJECT = 250, 300
 
 _ID = re.compile(r"<([^<>\s]{1,250})>")
 _BOUNDARY = re.compile(rb"boundary[\s*0-9]{0,20}=", re.IGNORECASE)
-#: The texts that are decoded by their own name; others could be made to take any time, or are read as UTF-8.
+#: Encodings that are used by their names. All others are read as UTF-8, because some take very long for crafted input.
 _CHARSETS: Final = (
     "|ascii|utf-8|utf-8-sig|utf-16|utf-16-le|utf-16-be|koi8-r|koi8-u|gb2312|gbk|gb18030|big5|big5hkscs|shift_jis|cp932"
     "|euc_jp|euc_kr|cp949|iso2022_jp|mac-roman|cp437|cp850|cp866|cp874|cp1250|cp1251|cp1252|cp1253|cp1254|cp1255|cp1256"
@@ -41,7 +41,7 @@ _CHARSETS: Final = (
 
 
 class UnreadableError(ValueError):
-    """A mail that is not read: too deeply nested, too many headers, or beyond what the library can parse."""
+    """Error for a mail that is not read: nested too deeply, too many headers, or not parsable by the library."""
 
 
 class Attachment(Struct, frozen=True):
@@ -53,10 +53,10 @@ class Attachment(Struct, frozen=True):
 
 
 class Mail(Struct, frozen=True):
-    """A mail as it was sent.
+    """Parsed mail.
 
-    `sender` is the one address in From, "" where there is not exactly one that can be read. `key` is the same for each
-    delivery of one mail. `headers` are the raw ones, by their lower-case names, in order.
+    `sender` is the one address in From, "" when there is not exactly one readable address. `key` is the same for each
+    delivery of one mail. `headers` are the raw ones, with lower-case names, in order.
     """
 
     sender: str
@@ -80,20 +80,20 @@ class Mail(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Return a name by which another delivery of the mail is known; another sender cannot make the same."""
+        """Return a digest that is the same for another delivery of the mail; another sender cannot produce it."""
         whole = "\n".join(f"{name}:{value}" for name, value in self.headers if name in ("date", "subject"))
         identity = self.message_id or f"{whole}\n{self.text}\n{self.html}"
         return sha256(f"{self.sender}\n{identity}".encode("utf-8", "replace")).hexdigest()[:32]
 
 
 class _Bounded(EmailPolicy):
-    """Policy of `email.policy.default` that looks at the beginning of a long header only."""
+    """Policy `email.policy.default` that reads only the beginning of a long header."""
 
     def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
         name, value = super().header_source_parse(sourcelines)
         known = value[:LONGEST_HEADER]
         if len(value) > LONGEST_HEADER and name.lower() == "authentication-results":
-            known = known.partition(";")[0]  # cut, `header.d=example.org.evil.net` may say something else
+            known = known.partition(";")[0]  # a cut `header.d=example.org.evil.net` could name another domain
         return name[:100], known
 
 
@@ -101,7 +101,7 @@ _POLICY: Final = _Bounded(utf8=True)
 
 
 def read_mail(raw: bytes) -> Mail:
-    """Return the mail that these bytes are. Raises: UnreadableError."""
+    """Return the mail of these bytes. Raises: UnreadableError."""
     boundaries = sum(1 for _ in _BOUNDARY.finditer(raw))
     if boundaries > MOST_BOUNDARIES:
         raise UnreadableError(f"its parts are nested {boundaries} times, at most {MOST_BOUNDARIES} are read")
@@ -113,7 +113,7 @@ def read_mail(raw: bytes) -> Mail:
         return _mail(message)
     except UnreadableError:
         raise
-    except Exception as error:  # the library raises anything from AttributeError to RecursionError over bad mails
+    except Exception as error:  # the library raises errors of any kind, from AttributeError to RecursionError
         raise UnreadableError(f"it cannot be parsed: {type(error).__name__}") from None
 
 
@@ -141,7 +141,7 @@ def _mail(message: EmailMessage) -> Mail:
 
 
 def _leaves(part: EmailMessage) -> Iterator[EmailMessage]:
-    """Yield the parts that have content of their own; a mail inside of a mail is one of them."""
+    """Yield the parts with their own content; a mail inside a mail is one of them."""
     waiting: list[Any] = [part]
     while waiting:
         part = waiting.pop(0)
@@ -152,7 +152,7 @@ def _leaves(part: EmailMessage) -> Iterator[EmailMessage]:
 
 
 def _bodies(parts: list[EmailMessage]) -> tuple[EmailMessage | None, EmailMessage | None]:
-    """Return the part that is the plain text, and the one that is the text as HTML."""
+    """Return the part with the plain text, and the part with the text as HTML."""
     texts = [part for part in parts if part.get_content_disposition() != "attachment" and part.get_filename() is None]
     first: dict[str, EmailMessage] = {}
     for part in texts:
@@ -175,20 +175,22 @@ def _text(part: EmailMessage) -> str:
 def _attachment(part: EmailMessage) -> Attachment:
     kind = part.get_content_type()
     if kind == "message/rfc822" or part.is_multipart():
-        return Attachment(part.get_filename() or "mail.eml", b"".join(bytes(each) for each in part.iter_parts()), kind)
+        return Attachment(
+            part.get_filename() or "mail.eml", b"".join(bytes(inner) for inner in part.iter_parts()), kind
+        )
     payload = part.get_payload(decode=True)
     name = part.get_filename() or f"part.{kind.partition('/')[2]}"
     return Attachment(_flat(name), payload if isinstance(payload, bytes) else b"", kind)
 
 
 def _sender(message: EmailMessage, headers: tuple[tuple[str, str], ...]) -> Address | None:
-    """Return the address in From; None unless there is one From with one address, without any defect."""
+    """Return the address in From; None unless there is exactly one From with one address, without any defect."""
     if sum(name == "from" for name, _ in headers) != 1:
         return None
     try:
         value = message["from"]
         addresses = value.addresses
-    except Exception:  # as above; who a mail is from must be plain
+    except Exception:  # the library raises errors of any kind; an unreadable From counts as none
         return None
     if len(addresses) != 1 or value.defects or "@" not in addresses[0].addr_spec:
         return None
@@ -199,12 +201,12 @@ def _sender(message: EmailMessage, headers: tuple[tuple[str, str], ...]) -> Addr
 def _decoded_header(message: EmailMessage, name: str) -> str:
     try:
         return str(message[name] or "")
-    except Exception:  # a header that cannot be read says nothing
+    except Exception:  # a header that cannot be read counts as empty
         return ""
 
 
 def _ids(headers: tuple[tuple[str, str], ...], name: str) -> list[str]:
-    """Return the ids in the topmost header of this name, in order; the first and the last ones of very many."""
+    """Return the ids in the topmost header of this name, in order; of too many the first and the last ones."""
     value = next((value for known, value in headers if known == name), "")
     ids = _ID.findall(value)
     return ids if len(ids) <= MOST_REFERENCES else [ids[0], *ids[1 - MOST_REFERENCES :]]
@@ -213,4 +215,4 @@ def _ids(headers: tuple[tuple[str, str], ...], name: str) -> list[str]:
 def _flat(text: str) -> str:
     """Return a text on one line, without control characters and lone surrogates."""
     whole = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return " ".join("".join(each if each.isprintable() or each.isspace() else " " for each in whole).split())
+    return " ".join("".join(sign if sign.isprintable() or sign.isspace() else " " for sign in whole).split())

@@ -1,4 +1,4 @@
-"""The new part of a mail: its text without what it quotes and without the signature; pure, one pass over the lines."""
+"""New part of a mail: its text without quotes and without the signature; pure, one pass over the lines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Final
 
 from msgspec import Struct
 
-#: Lines that a program puts above the whole of an earlier mail.
+#: Beginnings of the lines that programs put above a complete earlier mail.
 _CUTS: Final = ("original message", "ursprüngliche nachricht", "message d'origine", "mensaje original",
                 "forwarded message", "weitergeleitete nachricht")  # fmt: skip
-#: Words of the line that says who wrote what is quoted below it.
+#: Words of the line that names the author of the quote below it.
 _WROTE: Final = ("wrote", "schrieb", "écrit", "escribió", "ha scritto", "schreef", "napisał")
 _HEAD: Final = ("from:", "von:", "de :", "de:", "sent:", "gesendet:", "envoyé", "date:", "datum:", "to:", "an:", "à :",
                 "cc:", "subject:", "betreff:", "objet")  # fmt: skip
@@ -17,7 +17,7 @@ _RULE: Final = "_____"
 
 
 class NewText(Struct, frozen=True):
-    """The new text of a mail, and how many lines of quoted text and of a signature were left out."""
+    """New text of a mail, and the numbers of omitted lines: of quotes and of the signature."""
 
     text: str
     quoted: int = 0
@@ -25,15 +25,15 @@ class NewText(Struct, frozen=True):
 
 
 def new_text(text: str) -> NewText:
-    """Return what the sender has written, without what is quoted."""
+    """Return the new text of a mail."""
     lines = text.split("\n")
-    kept: list[str] = []
+    new_lines: list[str] = []
     quoted = signature = 0
     index = 0
     while index < len(lines):
         line = lines[index]
         if _is_cut(lines, index):
-            quoted += sum(bool(each.strip()) for each in lines[index:])
+            quoted += sum(bool(later.strip()) for later in lines[index:])
             break
         if line in ("-- ", "--"):
             end = next((at for at in range(index, len(lines)) if _is_quote(lines[at])), len(lines))
@@ -41,12 +41,12 @@ def new_text(text: str) -> NewText:
             index = end
             continue
         if _is_quote(line):
-            quoted += 1 + _drop_attribution(kept)
+            quoted += 1 + _drop_attribution(new_lines)
             index += 1
             continue
-        kept.append(line.rstrip())
+        new_lines.append(line.rstrip())
         index += 1
-    return NewText("\n".join(_without_rows_of_blanks(kept)).strip(), quoted, signature)
+    return NewText("\n".join(_without_rows_of_blanks(new_lines)).strip(), quoted, signature)
 
 
 def _is_quote(line: str) -> bool:
@@ -54,7 +54,7 @@ def _is_quote(line: str) -> bool:
 
 
 def _is_cut(lines: list[str], index: int) -> bool:
-    """Return whether all from this line on is an earlier mail."""
+    """Return whether an earlier mail begins at this line and reaches to the end."""
     line = lines[index].strip().lower()
     if line.startswith("--") and line.strip("- ").startswith(_CUTS):
         return True
@@ -64,24 +64,30 @@ def _is_cut(lines: list[str], index: int) -> bool:
 
 
 def _is_head(lines: list[str], index: int) -> bool:
-    """Return whether three lines in a row look like the head of a mail, the first of them saying from whom."""
+    """Return whether three lines in a row look like the head of a mail that begins with From."""
     head = [line.strip(" *").lower() for line in lines[index : index + 3]]
     return len(head) == 3 and head[0].startswith(("from:", "von:", "de :")) and all(
         line.startswith(_HEAD) for line in head
     )  # fmt: skip
 
 
-def _drop_attribution(kept: list[str]) -> int:
-    """Take the line away that says who wrote what is quoted now, which programs break in two; return how many."""
-    while kept and not kept[-1]:
-        kept.pop()
-    if not kept or not _says_who_wrote(kept[-1]):
-        if kept:
-            kept.append("")
+def _drop_attribution(new_lines: list[str]) -> int:
+    """Remove the line that names the author of the following quote, which programs may break in two; return the number
+    of removed lines."""
+    while new_lines and not new_lines[-1]:
+        new_lines.pop()
+    if not new_lines or not _says_who_wrote(new_lines[-1]):
+        if new_lines:
+            new_lines.append("")
         return 0
-    kept.pop()
-    if kept and kept[-1] and (len(kept) == 1 or not kept[-2]) and kept[-1].lower().startswith(("on ", "am ", "le ")):
-        kept.pop()
+    new_lines.pop()
+    if (
+        new_lines
+        and new_lines[-1]
+        and (len(new_lines) == 1 or not new_lines[-2])
+        and new_lines[-1].lower().startswith(("on ", "am ", "le "))
+    ):
+        new_lines.pop()
         return 2
     return 1
 
