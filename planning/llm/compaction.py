@@ -1,16 +1,17 @@
-"""A conversation that has grown too long is summed up: what of it, by whom, and whether the summary is worth keeping.
+"""Compaction: the older part of a conversation that has grown too long is replaced by a summary.
 
-Only what was said in earlier runs is summed up. The run in hand is none of it: its question, results and errors are
-composed anew for each request, and made to fit without a model (`planning.prompt.token_budget`). A transcript's entry
-holds a call together with its result, and a cut lies between entries, so the two are never split. What is summed up
-stays in the transcript.
+Only earlier runs are summarized. The current run is not: its question, results and errors are composed anew for each
+request, and made to fit without a model (`planning.prompt.token_budget`). An entry of the transcript holds a call
+together with its result, and only whole entries are summarized. The entries themselves stay in the transcript.
 
-A summary is kept only if it is at least a fifth shorter. It has to repeat the identifiers that people named and the
-messages that nobody has answered; what a model forgets after being told once is added to it word for word. When that
-does not work nothing is written, and the same is not tried a second time. Source of the rules: OpenClaw's compaction.
+A summary is kept only if it is at least a fifth shorter than its entries. It has to repeat the identifiers that people
+named and the messages that nobody has answered; the model is told once what is missing, and what is still missing then
+is added word for word. Where this fails nothing is written, and the same entries are not tried again. Source of the
+rules: OpenClaw's compaction.
 
-Hooks at `before_compaction` add what is kept to the letter beside the summary, or bring a summary of their own; where
-that is of no use, the model is asked. Hooks at `after_compaction` may add a note. What they did stands on the tape.
+Hooks at `before_compaction` add texts that are kept word for word beside the summary, or give a summary of their own;
+where that one is too long, the model is asked. Hooks at `after_compaction` may add a note. The record of the cycle says
+what the hooks did.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ from spar.types import Fault, utcnow
 
 Ask = Callable[[Request], Awaitable[Any]]
 
-#: Runs whose words are never summed up: the last ones.
+#: The last runs, which are never summarized.
 KEPT_RUNS: Final = 3
-#: Seconds that one attempt may take, and attempts when that was not enough.
+#: Seconds that one attempt may take, and attempts when the first ones took too long.
 DEADLINE: Final = 120.0
 MOST_LATE: Final = 2
-#: Of what is summed up, the summary may be so much.
+#: Share of the tokens of the entries; a longer summary is not kept.
 MOST_LEFT: Final = 0.8
-#: Conversations whose last vain attempt is remembered.
+#: Sessions whose last failed attempt is remembered.
 _MOST_SESSIONS: Final = 1_000
 _MOST_IDENTIFIERS: Final = 60
-#: Characters that identifiers are looked for in, and of one message a quarter: the search blocks the loop.
+#: Characters that are searched for identifiers, and at most a quarter of them in one message: it blocks the event loop.
 _LOOKED_AT: Final = 40_000
-#: Tokens that a model is given for a summary: enough to end its sentence, and never more than models take.
+#: Bounds of the tokens that a summary may have: enough for its last sentence, and no more than models accept.
 _SHORTEST, _LONGEST = 512, 4_096
-#: Unanswered messages that are kept word for word, the newest, and characters of each.
+#: Unanswered messages that are kept word for word (the newest ones), and characters of each.
 _MOST_ASKS: Final = 10
 _ASK: Final = 500
 
@@ -63,7 +64,7 @@ Write under these headings, shortly, in the language of the conversation: Goals;
 Keep exactly as they are written: paths, addresses, names, numbers, identifiers, dates. Say who said what where it \
 matters. Leave out greetings, repetition and what was settled and has no consequence."""
 
-#: What must be kept to the letter: things in backticks, addresses, paths, words with digits or underscores in them.
+#: Identifiers: texts in backticks, addresses, paths, words with digits or underscores.
 _IDENTIFIER = re.compile(
     r"`[^`\n]{1,120}`|https?://[^\s\"'<>)\]]{1,300}|(?:[\w.~-]{0,80}/){1,30}[\w.-]{1,120}"
     r"|[\w.+-]{1,80}@[\w-]{1,80}\.[\w.-]{1,80}|\b[\w-]{0,60}\d(?:[\w.:-]{0,120}\w)?\b|\b\w{1,60}_\w{1,120}\b"
@@ -71,16 +72,16 @@ _IDENTIFIER = re.compile(
 
 
 class Section(Struct, frozen=True):
-    """Entries to be summed up; from the entry `first_kept` (its seq) on all stays as it is."""
+    """Entries to be summarized; `first_kept` is the number of the first entry that stays as it is."""
 
     entries: tuple[Entry, ...]
     first_kept: int
 
 
 def section(entries: Sequence[Entry], *, run_id: str | None = None, kept_runs: int = KEPT_RUNS) -> Section | None:
-    """Return the part of a transcript that can be summed up; None when there is nothing worth it.
+    """Return the part of a transcript that can be summarized; None when there is none.
 
-    The run in hand stays, and the last `kept_runs` before it.
+    The current run `run_id` and the last `kept_runs` before it stay as they are.
     """
     runs = [each.run_id for each in entries if each.kind != "compaction" and each.run_id != run_id]
     runs = list(dict.fromkeys(runs))
@@ -108,7 +109,7 @@ def identifiers(entries: Sequence[Entry]) -> list[str]:
 
 
 def unanswered(entries: Sequence[Entry]) -> list[str]:
-    """Return the messages of runs that never came to an end, shortened."""
+    """Return the messages of runs that have not ended, shortened."""
     ended = {each.run_id for each in entries if each.kind == "end"}
     asks = [each.body.get("text") for each in entries if each.kind == "user" and each.run_id not in ended]
     return [head_and_tail(each, _ASK) for each in asks if isinstance(each, str)][-_MOST_ASKS:]
@@ -120,20 +121,20 @@ def missing(summary: str, wanted: Sequence[str]) -> list[str]:
 
 
 def kept_before(entries: Sequence[Entry]) -> list[str]:
-    """Return the texts that the last compaction kept to the letter."""
+    """Return the texts that hooks kept word for word at the last compaction."""
     kept = next((each.body.get("kept") for each in reversed(entries) if each.kind == "compaction"), None)
     texts = [each for each in kept if isinstance(each, str)] if isinstance(kept, list) else []
     return texts if sum(map(len, texts)) <= MOST_KEPT else []
 
 
 class Compaction:
-    """Sums up what a session's transcript holds too much of.
+    """Compaction of transcripts by summaries.
 
     Args:
         ask: asks a model and returns its output.
-        instructions: in the place of `INSTRUCTIONS`.
+        instructions: instructions for the model that writes the summary.
         deadline: seconds for one attempt.
-        kept_runs: the last runs, whose words stay as they are.
+        kept_runs: number of the last runs that stay as they are.
     """
 
     def __init__(
@@ -157,12 +158,12 @@ class Compaction:
         estimator: TokenEstimator,
         room: int | None = None,
     ) -> bool:
-        """Sum up the older part of a session's transcript; whether there is a summary now.
+        """Summarize the older part of a session's transcript; return whether a summary was written.
 
         Args: entries: the transcript as it was read; estimator: counts tokens; room: tokens that the request for
             the summary may take (None: any).
-        Raises: FencedError when the run is not its session's any more; nothing else: why it came to nothing is
-            published (`CompactionCompleted`), and what was not written is not missing.
+        Raises: FencedError when the run does not belong to its session any more. Other errors are published
+            (`CompactionCompleted`): the conversation can go on without a summary.
         """
         run_id = context.run.id if context.run is not None else ""
         found = section(entries, run_id=run_id or None, kept_runs=self._kept_runs)
@@ -186,7 +187,7 @@ class Compaction:
 
     async def _tried(self, host: Host, context: Context, found: Section, reason: CompactionReason,
                      estimator: TokenEstimator, room: int | None) -> str:  # fmt: skip
-        """Sum up and write it down; why a hook is against it, or ""."""
+        """Write a summary into the transcript; return "", or a sentence about the hook that refused it."""
         assert host.transcripts is not None
         plan = CompactionPlan(context.session, reason, found.entries, tuple(identifiers(found.entries)),
                               kept_before(found.entries))  # fmt: skip
@@ -202,7 +203,7 @@ class Compaction:
             _keep(host, context, reason, {"kept": entry.body["kept"], "summary_by": entry.body["by"]})
         await host.transcripts.compact(context.session, entry.run_id, entry)
         note = (await _consult(host, context, "after_compaction", entry, reason)).value.body.get("note", "")
-        if note:  # a transcript only grows: the entry stands there again, with the note
+        if note:  # entries are never changed: the entry is written again, with the note
             _keep(host, context, reason, {"note": note})
             await host.transcripts.compact(context.session, entry.run_id, entry.noted(note))
         return ""
@@ -210,9 +211,12 @@ class Compaction:
     async def _entry(
         self, found: Section, plan: CompactionPlan, context: Context, estimator: TokenEstimator, room: int | None
     ) -> Entry:
-        """The entry to write. Raises: TransientError when no summary is short enough; what asking raises."""
+        """Return the entry with the summary.
+
+        Raises: TransientError when no summary is short enough; what `ask` raises.
+        """
         record = "\n\n".join(text for text in texts(found.entries) if text)
-        before = estimator.tokens(record)  # as a request shows it, not as it is kept
+        before = estimator.tokens(record)  # the size of the text in a request, not in the transcript
         wanted = [*plan.identifiers, *unanswered(found.entries)]
         kept = sum(estimator.tokens(each) for each in plan.keep)
         summary, by = plan.summary.strip(), "hook"
@@ -239,7 +243,7 @@ class Compaction:
         return Entry("compaction", body, run_id, at=context.clock.now() if context.clock else utcnow())
 
     async def _asked(self, record: str, wanted: Sequence[str], context: Context, before: int) -> str:
-        """Return a model's summary, with what it left out although it was told. Raises: what asking raises."""
+        """Return a model's summary that holds all wanted texts. Raises: what `ask` raises."""
         summary = await self._summary(record, "", context, before)
         if not (lost := missing(summary, wanted)):
             return summary
@@ -247,6 +251,7 @@ class Compaction:
         return _completed(await self._summary(record, remark, context, before), wanted)
 
     async def _summary(self, record: str, remark: str, context: Context, before: int) -> str:
+        """Return a model's summary of a record. Raises: TransientError when it is empty or late; what `ask` raises."""
         request = Request(
             schema=_SCHEMA,  # its answer may be any text: asked for JSON, small models write prose all the same
             instructions=self._instructions,
@@ -278,7 +283,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 
 async def _consult(host: Host, context: Context, point: str, value: Any, reason: CompactionReason) -> Outcome:
-    """Ask the hooks at a point. Their own faults are published."""
+    """Return the outcome of the hooks at a point; errors in the hooks are published."""
     if host.hooks is None or point not in host.hooks.used:
         return Outcome(value)
     run_id = context.run.id if context.run is not None else None
@@ -290,12 +295,12 @@ async def _consult(host: Host, context: Context, point: str, value: Any, reason:
 
 
 def _keep(host: Host, context: Context, reason: CompactionReason, did: dict[str, Any]) -> None:
-    """Have the tape say what hooks did."""
+    """Keep with the cycle what hooks did."""
     host.note(context.cycle_id, lambda: {"kind": "compaction.hooks", "reason": reason, **did})
 
 
 def _completed(summary: str, wanted: Sequence[str]) -> str:
-    """Return a summary with what it does not repeat."""
+    """Return a summary with the wanted texts that it lacks."""
     lost = missing(summary, wanted)
     return f"{summary}\nTo the letter: {to_json(lost)}" if lost else summary
 

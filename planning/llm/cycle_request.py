@@ -1,8 +1,9 @@
-"""Request of one cycle of a planner by a model: composed anew, and made to fit.
+"""Request of one cycle of a planner by a model: it is composed anew in each cycle, and made to fit.
 
-It is composed of what is known (`planning.prompt.observations`) and what was said (`planning.prompt.history`) by
-`planning.prompt.request`, made to fit by `planning.prompt.token_budget`; one that was too long all the same is made
-smaller and sent again. What takes too much of a conversation is summed up before.
+It holds perceptions, results, experiences and the state of the run (`planning.prompt.observations`) and the session's
+conversation (`planning.prompt.history`). A long conversation is summarized first; then parts are shortened or left out
+until the request fits the model (`planning.prompt.token_budget`). Where the model still refuses it as too long, a
+smaller one is made.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from spar.records.run_options import NO_OPTIONS
 from spar.records.transcript import Entry
 from spar.types import ActionResult, CallResult, Experience, Fault, Perception, Trust
 
-#: Requests of one cycle that are made again because they were too long.
+#: Smaller requests that one cycle makes after one that was too long.
 MOST_OVERFLOWS: Final = 3
-#: Of a request that was too long, the share that is tried next where nobody says how much can be read.
+#: Share of the size of a request that was too long; the next one has that size where nobody knows what the model reads.
 _SHRUNK: Final = 0.7
-#: Of what can be read, the share that a conversation must take to be worth summing up before it has to be.
+#: Share of the tokens that a model reads; a shorter conversation is not summarized before it has to be.
 _WORTH: Final = 0.2
 
 
@@ -50,7 +51,7 @@ class CycleRequest:
     def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
         self._planner, self._host, self._perceptions, self._context = planner, planner.host, perceptions, context
         self._run = run = context.run
-        #: What came of the run's cycles in which anything was called.
+        #: Results of the run's earlier cycles that made calls.
         self._steps: Sequence[ActionResult] = [each for each in run.results if each.results] if run is not None else ()
         self._results: list[CallResult] = [each for one in self._steps for each in one.results]
         self._run_id = run.id if run is not None else None
@@ -59,7 +60,7 @@ class CycleRequest:
         self._output = (run.output if run is not None else None) or planner.output
         self._entries: Sequence[Entry] = ()
         self._experiences: Sequence[Experience] = ()
-        self._unshown: Sequence[Experience] = ()  # where it is only observed what memory would say
+        self._unshown: Sequence[Experience] = ()  # experiences that are not shown, where learning is only observed
         self._prompt = Prompt()
         self._shaped = Shaped(RequestDraft())
         self._hidden: frozenset[str] = frozenset()  # tools that hooks left out
@@ -69,10 +70,10 @@ class CycleRequest:
         self._models: tuple[str, ...] = ()
         self._in_turn, self._room = "", planner.models.room
         self._attempt = 0
-        self._too_long: Exception | None = None  # why the last request has to be a smaller one
+        self._too_long: Exception | None = None  # the model's refusal of the last request
 
     async def request(self) -> Request:
-        """Return the request as it is first sent; before that the conversation is summed up, if it takes too much."""
+        """Return the request that is sent first; a conversation that takes too much of it is summarized before."""
         planner = self._planner
         await self._gather()
         request = self._composed()
@@ -80,22 +81,25 @@ class CycleRequest:
         if room is None:
             return request
         if planner.record.estimator.of(request) > planner.threshold * room:
-            spoken = sum(planner.record.estimator.tokens(turn.text) for turn in request.turns)
-            if spoken > _WORTH * room and await self._compacted("threshold", room):
+            conversation_tokens = sum(planner.record.estimator.tokens(turn.text) for turn in request.turns)
+            if conversation_tokens > _WORTH * room and await self._compacted("threshold", room):
                 request = self._composed()
         return fit(request, room, planner.record.estimator, self._steps)
 
     async def preview(self, *, with_text: bool = False) -> dict[str, Any]:
-        """Return what would stand in the request, by part; nothing is sent, summed up or kept."""
+        """Return the parts of the request, each with its size and origin; nothing is sent, summarized or kept."""
         planner = self._planner
         await self._gather("preview")
         request = fit(self._composed(), self._room, planner.record.estimator, self._steps)
-        found = outline_of(request, self._prompt, self._shaped, self._offered(), planner.record.estimator,
+        outline = outline_of(request, self._prompt, self._shaped, self._offered(), planner.record.estimator,
                            self._context.session, with_text=with_text)  # fmt: skip
-        return {**found, "model": self._in_turn}
+        return {**outline, "model": self._in_turn}
 
     async def _gather(self, reason: str = "") -> None:
-        """Read all that the request is composed of, once in a cycle, and let hooks change it."""
+        """Read the transcript, the memory and the prompts, once in a cycle, and let hooks change them.
+
+        Args: reason: why the hooks are asked, where no request is sent; nothing is kept then.
+        """
         host = self._host
         if host is not None and host.transcripts is not None and self._run is not None:
             self._entries = await host.transcripts.read(self._context.session)
@@ -106,9 +110,11 @@ class CycleRequest:
         await self._shape(reason)
 
     async def _shape(self, reason: str) -> None:
-        """Let the hooks at `before_request` change what the request is composed of."""
+        """Let the hooks at `before_request` change instructions, tools, messages and the model of the request."""
         planner = self._planner
-        planner.models.order(self._options.model)  # what is not allowed any more ends the run before a hook is asked
+        planner.models.order(
+            self._options.model
+        )  # raises for a model that is not allowed any more, before hooks are asked
         draft = RequestDraft(self._prompt.instructions, tools=tuple(self._offered()), trust=self._prompt.trust,
                              model=self._options.model or "", models=planner.models.allowed)  # fmt: skip
         self._shaped = await shaped(self._host, self._context, draft, reason=reason)
@@ -119,9 +125,9 @@ class CycleRequest:
             planner.record.keep(self._context.cycle_id, "hooks", list(self._shaped.did))
 
     async def smaller(self, request: Request) -> Request | None:
-        """Return another request in the place of the last, if that was too long.
+        """Return a smaller request where the last was too long; None where it was not.
 
-        Raises: PermanentError when nothing can be left out any more, or that was tried often enough.
+        Raises: PermanentError when nothing more can be left out, or after `MOST_OVERFLOWS` attempts.
         """
         planner, failure = self._planner, self._too_long
         if failure is None:
@@ -131,7 +137,7 @@ class CycleRequest:
             if (name := getattr(failure, "model", "")) in self._models:
                 self._take_room(name)
             size, room = planner.record.estimator.of(request), self._room
-            if room is None or size <= room:  # it reads less than was known of it
+            if room is None or size <= room:  # the model reads less than was known
                 room = int(_SHRUNK * min(size, room or size))
             if not await self._compacted("overflow", room):
                 self._room = room
@@ -144,11 +150,11 @@ class CycleRequest:
         ) from failure
 
     def _take_room(self, name: str) -> None:
-        """Size the request for the number of tokens that this model reads."""
+        """Make the request for this model: it has to fit the tokens that this one reads."""
         self._in_turn, self._room = name, self._planner.models.room_of(name, self._options.thinking)
 
     async def _compacted(self, reason: Literal["overflow", "threshold"], room: int) -> bool:
-        """Have the conversation summed up, by a request of at most `room` tokens; whether there is less of it now."""
+        """Summarize the conversation by a request of at most `room` tokens; return whether it became shorter."""
         host, planner = self._host, self._planner
         if host is None or host.transcripts is None or self._run is None:
             return False
@@ -160,10 +166,9 @@ class CycleRequest:
         return is_done
 
     async def _recalled(self) -> Sequence[Experience]:
-        """Return the matching experiences from before this run, the same for each of its requests; none by which
-        decisions have gone badly too often.
+        """Return the experiences from before this run that match its perceptions, without retired ones.
 
-        A memory that fails is no reason not to plan.
+        Each request of a run gets the same. A memory that fails is reported, and the request is made without it.
         """
         recall, most = getattr(self._context.memory, "recall", None), self._planner.recall
         run, query = self._run, query_of(self._perceptions, self._context)
@@ -181,6 +186,7 @@ class CycleRequest:
             return ()
 
     def _composed(self) -> Request:
+        """Return the request composed of all that was read, not yet made to fit."""
         planner, run = self._planner, self._run
         heard = [each.id for each in (run.message, *run.said) if each is not None] if run is not None else []
         talk = conversation(
@@ -231,17 +237,18 @@ class CycleRequest:
         return planned(messages, [call_shown(each.call.to_wire()) for each in results], results)
 
     def _versioned(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The messages with the meta that the last answer made, in the place of the one it was made from."""
+        """Return the messages with the newest `meta` message: the last answer may have made a new version."""
         found = self._faults.meta
         if found is None or meta_of(messages) is None:
             return messages
         return [*(each for each in messages if not is_meta(each)), dict(found)]
 
     def _offered(self) -> dict[str, Any]:
+        """Return the tools of the request, by name, without those that hooks took out."""
         return {name: tool for name, tool in self._tools.items() if name != CONSULT and name not in self._hidden}
 
     def _left_out(self) -> bool:
-        """Leave out tools that no schema can be made of, for the sake of the others; return whether there are any."""
+        """Leave out the tools whose schema cannot be used, and report each; return whether there are any."""
         known = len(self._tools)
         usable: dict[str, Any] = {}
         for name, tool in self._tools.items():
@@ -255,18 +262,18 @@ class CycleRequest:
         return len(usable) < known
 
     def _notices(self) -> list[str]:
-        """Return the agent's own notices: names of tools that do not exist, faults of the last answer."""
+        """Return sentences for the model: about tools that do not exist, and about the faults of its last answer."""
         names = nonexistent(self._results, self._tools)
         told = [f"There is no tool named {shorten(name)}, and there will be none: do without it." for name in names]
         return [*told, self._faults.notice] if self._faults.notice else told
 
     def _is_misled(self) -> bool:
-        """Return whether this run was planned from text from outside so far, or has brought any."""
+        """Return whether an earlier plan of this run, or a result of its calls, holds untrusted text."""
         ticks = self._run.results if self._run is not None else ()
         return was_misled(ticks) or is_tainted((*self._results, *self._context.known), self._tools)
 
     def _report(self, error: Exception, part: str) -> None:
-        """Report the parts that this cycle's request does without."""
+        """Publish an error in a part (the memory, a tool) that this request is made without."""
         fault = Fault.of(error, part=part, phase="plan")
         self._publish(ErrorOccurred(cycle_id=self._context.cycle_id, phase="plan", error=fault, policy="continue"))
 

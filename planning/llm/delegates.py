@@ -1,9 +1,12 @@
-"""Calls that a model carries out: delegates, thoughts whose matter came later, and advisors that are consulted.
+"""Calls that ask a model again. There are three kinds of them.
 
-A call may ask a model again, and that one again: all of them live off what the outermost was allowed (`Allowance`), and
-nesting has an end, whatever the models answer. Each is a run of requests of its own. A delegate sees its definition,
-its parameters as the input, and what its call's scopes let through: nothing else of the run that asked. Activities of
-these names are what an executor looks for.
+A *delegated* call is answered by a saved request. A *latent* call is one of a tool that no function carries out: the
+model writes its result, here once the values that the call refers to are known. A *consultation* asks an advisor.
+
+Each of them is a run of requests of its own, and may make such calls again. All nested runs share the requests and
+calls that the outermost run is allowed (`Allowance`), and they are at most `MOST_DEEP` deep. A delegated request reads
+its definition, the parameters of its call and the messages in the scopes of its call, and nothing else of the outer
+run. An executor finds the functions here (`activities`) by their names.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from spar.data.json_schema import alone
 from spar.errors import PermanentError
 from spar.types import Call
 
+#: Runs inside one another, at most.
 MOST_DEEP: Final = 5
 
 
@@ -45,8 +49,8 @@ class Allowance(Struct):
 
 
 class Frame(Struct):
-    """One run of requests: its depth (0: the outermost), its allowance, its messages so far, who advises it, and what
-    it took (what is nested included)."""
+    """State of one run of requests: its depth (0: the outermost), its allowance, its messages so far, its advisors by
+    name, their advice so far, and its usage (with that of nested runs)."""
 
     allowance: Allowance
     depth: int = 0
@@ -62,21 +66,22 @@ class Frame(Struct):
         return Frame(self.allowance, self.depth + 1)
 
     def took(self, usage: Usage) -> None:
-        """Count what a request took."""
+        """Add the usage of a request."""
         self.usage = usage if self.usage is None else added(self.usage, usage)
 
 
-#: The run in which the code at hand is carried out.
+#: The run in which the current code is carried out.
 FRAME: ContextVar[Frame | None] = ContextVar("frame", default=None)
 
+#: The path of an empty saved request.
 ANONYMOUS: Final = "anonymous"
 
-#: A saved request, `{"context": […], "schema": …}`, or what finds one by its path.
+#: Saved requests, `{"context": […], "schema": …}` each, by path, or a function that returns one by its path.
 Definitions = Mapping[str, Any] | Callable[[str], Any]
-#: Runs requests inside the one at hand: context, schema of the output, kind, instructions; gives the output.
+#: Runs requests inside the current run. Takes context, schema of the output, kind and instructions; returns the output.
 Ask = Callable[[Iterable[Any], "Mapping[str, Any] | None", Kind, "str | None"], Awaitable[Any]]
 
-#: By this an executor knows the tool whose offer each request words anew, with the advisors that there are.
+#: The tool that asks an advisor, as an executor takes it. Each request describes it anew, with the advisors it has.
 CONSULTATION: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -90,9 +95,9 @@ CONSULTATION: Final[dict[str, Any]] = {
 
 
 class Delegates:
-    """Activities that ask a model: `activities` is for `Executor(…, activities=…)`.
+    """Functions that carry out calls by asking a model; `activities` is for `Executor(…, activities=…)`.
 
-    All of them raise PermanentError for what cannot be asked, or has no answer, and what the model raises.
+    All of them raise PermanentError for a call that cannot be asked or has no answer, and what the model raises.
     """
 
     def __init__(self, ask: Ask, definitions: Definitions | None = None) -> None:
@@ -104,25 +109,25 @@ class Delegates:
         }
 
     async def delegate(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
-        """Carry out a call with `_delegate`: the output of a saved request, or of an empty one (`anonymous`)."""
+        """Return the output of the saved request that a call with `_delegate` names (`anonymous`: an empty one)."""
         found = await self._definition(str(call.meta.get("_delegate")))
         base = found.get("context", ())
         if isinstance(base, (str, bytes, Mapping)) or not isinstance(base, Iterable):
             raise PermanentError(f"the context of delegate {call.meta['_delegate']!r} is no list of messages")
         schema = found.get("schema")
         output = schema if isinstance(schema, Mapping) else result_schema(tool)
-        # What the caller gives stands after what the definition holds; its schema stays the definition's own.
+        # The messages of the call stand behind those of the definition.
         return await self._ask([*base, *context, message_of("input", dict(call.params))], output, "delegate", None)
 
     async def write(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
-        """Write the result of a latent call, now that what it refers to is known."""
+        """Return the result of a latent call, which the model writes now that all values it refers to are known."""
         messages = [*context, message_of("input", dict(call.params))]
         about = tool.get("description")
         told = f"{THINKING}\n\n{about}" if isinstance(about, str) and about else None
         return await self._ask(messages, result_schema(tool), "latent", told)
 
     async def consult(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
-        """Ask one of the advisors of the run at hand."""
+        """Return the answer of one of the current run's advisors."""
         frame = FRAME.get()
         advisors = frame.advisors if frame is not None else {}
         name = call.params.get("advisor")
@@ -140,6 +145,7 @@ class Delegates:
         return said
 
     async def _definition(self, path: str) -> Mapping[str, Any]:
+        """Return a saved request by its path. Raises: PermanentError when there is none."""
         if path == ANONYMOUS:
             return {}
         definitions = self._definitions
@@ -156,7 +162,7 @@ class Delegates:
 
 
 def result_schema(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The schema of what a tool returns, with the definitions that it may refer to; None for any value."""
+    """Return the schema of a tool's result, with the definitions that it refers to; None for any value."""
     found = mapping(tool.get("properties")).get("_output")
     if not isinstance(found, Mapping):
         return None

@@ -1,8 +1,8 @@
-"""Publishes an answer to people while it is being written, and the thoughts before it to whoever reads along.
+"""Publisher of an answer's text while it is being written, and of the model's thoughts before it.
 
-Text that may yet turn out to be `NO_REPLY` is held back until it is something else, so that of a silent answer nothing
-was ever to be seen. When an answer comes to nothing, what was shown of it is taken back. Text ends where the model
-begins to call.
+A model answers `NO_REPLY` to say nothing to people. Text that may still become this word is held back, so that people
+never see a part of it. Where an answer cannot be used, an event takes back the text that was shown. The text ends with
+the model's first call.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from spar.protocols import RunContext
 
 
 class DeltaPublisher:
-    """Shows the answer of one request of a run, as `AssistantDelta`s, and its thoughts as `ReasoningDelta`s where the
-    run wants them; of no run (None) nothing is shown."""
+    """Publisher of one request's answer as `AssistantDelta`s, and of its thoughts as `ReasoningDelta`s if the run wants
+    them. Without a run (None) nothing is published."""
 
     __slots__ = ("_has_thought", "_held", "_publish", "_run", "shown")
 
@@ -25,7 +25,7 @@ class DeltaPublisher:
         self._publish, self._run = publish, run
         self._held: str | None = ""
         self._has_thought = False
-        #: Whether anything is to be seen.
+        #: Whether people see any text of the answer now.
         self.shown = False
 
     def tell(self, text: str) -> None:
@@ -47,24 +47,24 @@ class DeltaPublisher:
         self._publish(ReasoningDelta(run_id=run.id, text=thought.text, request=run.number, reset=thought.reset))
 
     def text_ends(self) -> None:
-        """End the text so far, for calls follow."""
+        """Publish that the text ends here, because calls follow."""
         if self.shown and self._run is not None:
             self._publish(AssistantDelta(run_id=self._run.id, text="", ends=True))
 
     def end(self, *, is_silent: bool) -> None:
-        """End the answer: show what was held back, unless it is silent."""
+        """End the answer: publish the text that was held back, unless the answer is silent."""
         text, self._held = self._held, None
         if text and text.strip() and not is_silent:
             self._show(text)
 
     def take_back(self) -> None:
-        """Take back the text that was shown, and begin anew."""
+        """Publish that the text so far is void, and begin anew."""
         if self.shown and self._run is not None:
             self._publish(AssistantDelta(run_id=self._run.id, text="", reset=True))
         self._held, self.shown = "", False
 
     def forget_thoughts(self) -> None:
-        """Take back the thoughts as well: the request is made again."""
+        """Publish that the thoughts so far are void, because the answer failed."""
         self.think(ThoughtDelta("", reset=True))
         self._has_thought = False
 

@@ -1,11 +1,11 @@
-"""The loop of requests: a model is asked, what it calls is carried out, until it gives an output. Usable on its own.
+"""Loop of requests, usable on its own: a model is asked, its calls are carried out, until it gives an output.
 
     answered = await Requests(model, tools=[fetch, save]).run([{"type": "input", "input": …}], output=schema)
     answered.output, answered.reason, answered.errors
 
-One request a step. Calls start while the solution is still being written; what fails in a step is in the next request.
-The agent does the same with one request a cycle, on the same parts; retries, fallbacks and money are the model's own
-affair (a `Model` may be several).
+Each step makes one request. Calls start while the answer is still being written; errors of a step are in the next
+request. An agent makes one request in each cycle with the same parts. The model itself retries, falls back and counts
+money, where it does (a `Model` may be several models).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class Requests:
 
     Args:
         model: see `planning.ports`.
-        tools, activities: as for an executor. Tool messages of a run's context are known in that run besides.
+        tools, activities: as for an executor. A run also knows the tools in the messages of its context.
         definitions: saved requests for calls that are delegated: `{path: {"context": […], "schema": …}}`, or a function
-            (async or not) of the path. A delegate has the same tools, and nothing else that it is not given.
-        verify_output: an output that came together with calls that failed is asked for again, once.
-        approve: `approve(calls)` is asked about a lazy plan before it is carried out: True, False or a `Verdict`; with
-            None a plan is carried out unless one of its calls needs approval.
-        confirm: `confirm(call)` is asked about calls that need an answer.
-        executor: in the place of one of the installed kind; it then brings tools and activities itself.
-        instructions: what the model reads first; None for the usual.
-        max_requests, max_calls: in one run, everything that it delegates included.
+            (async or not) of the path. The delegated request has the same tools.
+        verify_output: whether an output is asked for again, once, where calls of the same answer have failed.
+        approve: `approve(calls)` is called before a lazy plan is carried out and returns True, False or a `Verdict`;
+            None: a plan is carried out unless one of its calls needs approval.
+        confirm: `confirm(call)` is called for each call that needs approval.
+        executor: carries out the calls, with tools and activities of its own; None: one of the installed kind is made.
+        instructions: the text that the model reads first; None: the usual one.
+        max_requests, max_calls: limits of one run, all delegated calls included.
 
     Raises: ConfigError for tools that cannot be used.
     """
@@ -68,7 +68,7 @@ class Requests:
         self._activities = {**Delegates(self._ask, definitions).activities, **given}
         self.executor = executor if executor is not None else self._make()
         self._is_own = executor is None
-        #: Carries out nothing: for those who are to think only, whatever they call.
+        #: An executor without tools, for requests that write one result and may call nothing.
         self._no_tools = executor_type()()
 
     async def __aenter__(self) -> Requests:
@@ -87,11 +87,11 @@ class Requests:
         *,
         advisors: Iterable[Mapping[str, Any]] = (),
     ) -> Answered:
-        """Ask until there is an output that fits the schema `output` (None: any but null), or no sense in going on.
+        """Ask until there is an output that fits the schema `output` (None: any but null), or until the run gives up.
 
-        Args: context: wire messages, not changed; advisors: besides those of the context.
-        Raises: what the model raises, with what was done until then as its `so_far` (an `Answered`): whether to go on
-            from there, and when, is for who asked. ConfigError, TypeError or ValueError for what cannot be used.
+        Args: context: wire messages, which are not changed; advisors: more advisors than the context has.
+        Raises: what the model raises, with the results so far as its attribute `so_far` (an `Answered`), so that the
+            caller may go on from there; ConfigError, TypeError or ValueError for arguments that cannot be used.
         """
         messages = read_messages(context)
         frame = Frame(Allowance(*self._limits))
@@ -102,7 +102,10 @@ class Requests:
     async def _ask(
         self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
     ) -> Any:
-        """A run inside the one at hand; only what is delegated can make calls."""
+        """Return the output of a run inside the current one; a run of kind "latent" can make no calls.
+
+        Raises: PermanentError when there is no output.
+        """
         outer = FRAME.get()
         frame = outer.inner() if outer is not None else Frame(Allowance(*self._limits))
         messages = read_messages(context)
@@ -121,7 +124,7 @@ class Requests:
         return executor_type()([*self._tools, *tools], activities=self._activities, clock=self._settings.clock)
 
     def _executor_for(self, messages: Iterable[dict[str, Any]]) -> Any:
-        """The executor that knows the tools of the context's messages, too."""
+        """Return the executor, or another one that also knows the tools in these messages."""
         if not self._is_own:
             return self.executor
         found = [message for message in messages if message.get("type") == "tool"]

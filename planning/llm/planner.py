@@ -1,9 +1,9 @@
 """A model makes the plan: one request a cycle, and each call is handed on the moment it is complete in the answer.
 
-A run goes on, a request for each of its cycles, until there is an output. What belongs to no run is made one
-(`host.pursue`), so that whatever is noticed can be pursued over several cycles. One cycle is `planning.llm.turn`'s
-matter; what outlasts it is kept in `planning.llm.state`. Who answers, falls back, waits or is paid is the model's
-affair (`planning.resilience.failover`), whether a run has taken too much its session's.
+A run makes one request in each of its cycles until there is an output. Perceptions that belong to no run become a run
+of their own (`host.pursue`), so that the planner can work on them over several cycles. `planning.llm.turn` plans one
+cycle; `planning.llm.state` keeps what outlasts it. The model itself may be several that stand in for one another
+(`planning.resilience.failover`): it waits, falls back and counts money. The agent ends a run that takes too much.
 """
 
 from __future__ import annotations
@@ -26,40 +26,42 @@ class ModelPlanner(PlannerState):
 
     Args:
         model: answers requests (`planning.ports.Model`); closed with the planner, if it has an `aclose`.
-        instructions: what the model reads first, after what spar itself says (`planning.prompt.prompts`): a text, or
-            with files and skills the prompts of sessions.
+        instructions: a text that the model reads first, behind spar's own instructions (`planning.prompt.prompts`); or
+            `SessionPrompts`, which add files and skills.
         output: the schema of answers, for runs that have none of their own; None: any text or value.
-        context_tokens: how much the model reads; None: not known, then only its refusals tell.
-        max_tokens: how much one answer may have.
-        recall: how many experiences a request is given; 0: none.
-        pursue: whether what was noticed becomes a run; else it gets one request of its own.
-        compaction_model: sums up long conversations; None: the model itself does.
-        compaction: how that is done.
-        threshold: the share of what it can read from which on that is done before a request is sent.
-        definitions: what calls may be delegated to: `{"context": […], "schema": …}` by path, or a function of the path.
+        context_tokens: tokens that the model reads; None: not known, then only a refusal shows that it was too much.
+        max_tokens: tokens that one answer may have.
+        recall: experiences that a request is given at most; 0: none.
+        pursue: whether perceptions of no run become a run; else they get one request of their own.
+        compaction_model: summarizes long conversations; None: the model itself does.
+        compaction: the way in which conversations are summarized.
+        threshold: the share of the tokens that the model reads; a longer conversation is summarized before the request.
+        definitions: saved requests that calls may be delegated to: `{"context": […], "schema": …}` by path, or a
+            function of the path.
         plan_mode: keeps a run's calls as a plan from request to request: "eager" carries them out as they come, "lazy"
             once the plan is complete and goes round in no circle; "": no plan is kept.
-        advisors: who has a say in each request of a run, as the advisor messages of a context (`id role schema on`).
-        meta: what the work is and which version of it (`domain path version …`); the answers of a run make the next.
+        advisors: advisors for each request of a run, as messages of a context (`id role schema on`).
+        meta: name and version of the work (`domain path version …`); each answer of a run makes the next version.
 
-    In an agent the actor has delegated calls, consultations, and thoughts whose matter came later carried out here
-    (`lends`); an executor by itself takes `Executor(tools, activities=planner.activities)`. Such requests think; they
-    are given no tools.
+    Some calls ask the model again: delegated calls, questions to advisors, and calls whose result the model writes once
+    their parameters are known. In an agent the actor gets the functions for them by `lends`; an executor by itself
+    takes `Executor(tools, activities=planner.activities)`. The requests of such calls are given no tools.
     """
 
     async def plan(
         self, perceptions: Sequence[Perception], context: Context | None = None
     ) -> AsyncGenerator[Call | Action]:
-        """Yield the calls as they come, then an action with the rest; nothing at all when there is nothing to do.
+        """Yield an action with the trust of the calls, the calls as they come, then an action with the rest.
 
+        Yields nothing when there is nothing to do, and one action alone when there are no calls.
         Raises: what the model raises; PermanentError when no request is small enough, or no answer fits.
         """
         context = context or Context(agent="", cycle_id="")
         host = self.host
         if self.pursue and host is not None and host.pursue is not None:
-            perceptions, strange = parted(perceptions, context)
-            if strange:
-                await host.pursue(bundled(strange, context.session))
+            perceptions, of_no_run = parted(perceptions, context)
+            if of_no_run:
+                await host.pursue(bundled(of_no_run, context.session))
         if context.run is None and not perceptions:
             return
         turn = PlanningTurn(self, perceptions, context)
@@ -76,14 +78,15 @@ class ModelPlanner(PlannerState):
     async def prompt(
         self, perceptions: Sequence[Perception], context: Context, *, with_text: bool = False
     ) -> dict[str, Any]:
-        """Return what would stand in the next request, by part, size and origin; nothing is sent or kept.
+        """Return the parts of the next request, each with its size and origin; nothing is sent or kept.
 
-        Raises: PermanentError when a hook is against it.
+        Raises: PermanentError when a hook refuses it.
         """
-        found = await PlanningTurn(self, perceptions, context).preview(with_text=with_text)
-        return {**found, "problems": self.prompts.warnings()}
+        parts = await PlanningTurn(self, perceptions, context).preview(with_text=with_text)
+        return {**parts, "problems": self.prompts.warnings()}
 
     def lends(self) -> Lent:
-        """Return what the actor needs to have calls carried out here, and by which others ask the model."""
+        """Return the tools and functions that the actor needs for calls that ask the model, and `answer` for the
+        questions of other parts."""
         is_consulted = any(each.get("on") is None for each in self.advisors)
         return Lent(((CONSULTATION,) if is_consulted else ()) + self.prompts.tools(), self.activities, self.answer)

@@ -49,7 +49,7 @@ class RequestRecord:
         self.estimator = TokenEstimator()
         #: The last requests as they were sent, the newest last.
         self.requests: deque[Request] = deque(maxlen=_KEPT)
-        #: Requests, tokens, and how often something went wrong with a request or its answer (`_COUNTED`).
+        #: Numbers of requests and tokens, and of faults of requests and answers, by the names in `_COUNTED`.
         self.counts: Counter[str] = Counter()
         self._host: Host | None = None
         self._number = 0  # of the requests so far

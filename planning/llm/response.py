@@ -1,14 +1,14 @@
-"""One request to a model, and its solution as it comes: calls as soon as each is complete, what people read, the rest.
+"""One request to a model, and its solution as it comes: each call once it is complete, text for people, the rest.
 
     async with ModelResponse(model, request) as response:
         async for item in response:      # a call on the wire (mapping), a `TextDelta` or a `ThoughtDelta`
             …
     response.output, response.meta, response.usage, response.problem
 
-It takes whatever a model may answer: the whole solution, its JSON text in pieces, calls and other parts. What cannot
-be read becomes a `problem` in words, for the next request; what the model raises is raised. The model's stream is
-closed as soon as nothing more of it can be used. Nothing is judged here: calls are checked where they are carried out,
-the output by who asked.
+A model may give the whole solution at once, its JSON text in pieces, or calls and other parts. An answer that cannot
+be read sets `problem`, a sentence for the next request; errors of the model are raised. The model's stream is closed as
+soon as nothing more of it can be used. This module does not judge calls and outputs: the executor checks the calls, and
+the caller checks the output.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
 from spar.types import Call, without_service_keys
 
-#: Calls of one solution; more are left out, with a problem.
+#: Calls of one solution; further ones are left out, and `problem` says so.
 MOST_CALLS: Final = 500
-#: How often in a row an answer that does not fit is asked for again, and the empty answer at which a run is given up.
+#: Answers in a row that cannot be used and are asked for again, and empty answers in a row that end a run.
 MOST_MISFITS: Final = 3
 MOST_EMPTY: Final = 2
-#: What comes of an answer: a call on the wire, or a piece of text or of thought.
+#: A call on the wire, or a piece of text or of thought.
 Item = dict[str, Any] | TextDelta | ThoughtDelta
 _PARTS: Final = frozenset({"meta", "advisors", "calls", "output"})
 
 
 class AnswerFaults(Struct):
-    """Account of what the answers of one run were lacking in a row: when to ask again, when to give up, what to say.
+    """Faults of the last answers of one run, and what it remembers of them for its next request.
 
-    `notice` is said in the next request. `output` waits for the results that it refers to, `meta` is the next one;
-    `heard` counts what people had said in the run after its message when it was last asked.
+    `misfits` counts the answers in a row that could not be used, `empty` the empty ones. `notice` is a sentence for the
+    next request. `output` is an output that refers to calls which have not ended. `meta` is the newest version of the
+    work. `heard` is the number of messages that people had added to the run when the model was last asked.
     """
 
     misfits: int = 0
@@ -56,19 +57,19 @@ class AnswerFaults(Struct):
         return self.misfits > MOST_MISFITS
 
     def count_empty(self) -> bool:
-        """Count an answer that says nothing; return whether it is one too many."""
+        """Count an empty answer; return whether it is one too many."""
         self.empty += 1
         return self.empty >= MOST_EMPTY
 
     def accept(self, notice: str = "") -> None:
-        """Begin to count anew: the last answer is of use."""
+        """Reset the counts after an answer that can be used; `notice` is a sentence for the next request."""
         self.misfits, self.empty, self.notice = 0, 0, notice
 
 
 class ModelResponse:
-    """Asks a model once. Iterate over it once; leaving the `async with` closes the model's stream.
+    """One request to a model, to be iterated over once; leaving the `async with` closes the model's stream.
 
-    Raises, while iterated over: what the model raises; what had come until then stays.
+    Raises, while iterated over: what the model raises; the attributes then hold the part that had come before.
     """
 
     def __init__(self, model: Model, request: Request) -> None:
@@ -76,24 +77,24 @@ class ModelResponse:
         #: The output; None while there is none.
         self.output: Any = None
         self.meta: dict[str, Any] | None = None
-        #: What advisors said, an object each, in order.
+        #: The answers of advisors in the solution, in order.
         self.advisors: list[dict[str, Any]] = []
         #: The calls, as they were handed out.
         self.calls: list[dict[str, Any]] = []
-        #: What it took so far, of all requests that it took; None when nobody said.
+        #: Tokens and costs so far, of all models that were asked; None where none of them says it.
         self.usage: Usage | None = None
-        #: With which settings the model that answers was asked; None where it does not say.
+        #: The settings with which the answering model was asked; None where it does not say.
         self.asked: Asked | None = None
-        #: What is wrong with the answer, in words for the model; "" if nothing is.
+        #: A sentence for the model about what is wrong with the answer; "" if nothing is. The answer cannot be used.
         self.problem = ""
-        #: What of the answer was not taken as it stands there, in words for the model; the rest of it counts.
+        #: A sentence for the model about a part of the answer that was changed or left out; the rest of it is used.
         self.remark = ""
         self._model = model
         self._told: list[str] = []
         self._text: PartialSolution | None = None
-        self._is_said = False  # something was said, if only that there is nothing
-        self._is_over = False  # nothing more of the answer can be used
-        #: Characters of text that were read, of what people read or of JSON.
+        self._is_said = False  # whether the answer has any member, if only `"output": null`
+        self._is_over = False  # whether nothing more of the answer can be used
+        #: Characters that were read: text for people, thoughts or JSON.
         self.chars = 0
         self._items = self._run()
 
@@ -118,7 +119,7 @@ class ModelResponse:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Want no more of it. Idempotent."""
+        """Close the model's stream. Idempotent."""
         await self._items.aclose()
 
     def __aiter__(self) -> AsyncIterator[Item]:
@@ -129,7 +130,7 @@ class ModelResponse:
             async for piece in pieces:
                 for item in self._take(piece):
                     yield item
-                if self._is_over:  # whatever else comes would be paid for and thrown away
+                if self._is_over:  # more of the answer would cost money and be thrown away
                     break
         for item in self._finish():
             yield item
@@ -165,7 +166,7 @@ class ModelResponse:
             self._is_over = True
 
     def _part(self, part: Mapping[str, Any], *, calls_too: bool) -> Iterator[Item]:
-        """Take members of the solution."""
+        """Take members of the solution; with `calls_too` also its calls, which are yielded."""
         known = _PARTS & part.keys()
         if part and not known:
             self._object(
@@ -198,7 +199,7 @@ class ModelResponse:
             self._object(f"a solution has at most {MOST_CALLS} calls, the rest was left out")
             self._is_over = True
             return
-        # What is no object is handed on as one that names no tool: it then has an error like any other bad call.
+        # A call that is no object is handed on as one that names no tool: the executor refuses it with an error.
         wire = without_service_keys(call) if isinstance(call, dict) else {"_found": shorten(call, 200)}
         if provided:
             wire[PROVIDER_ID] = provided

@@ -32,19 +32,20 @@ from spar.records.run_options import RunOptions
 from spar.types import Call
 
 PlanMode = Literal["", "eager", "lazy"]
-#: Of what can be read, the share from which on a conversation is summed up before a request is sent.
+#: Share of the tokens that a model reads; a request with more has its conversation summarized before it is sent.
 THRESHOLD: Final = 0.8
+#: Runs, and schemas of outputs, of which something is remembered; the oldest are forgotten.
 _MOST_RUNS: Final = 1_000
 _MOST_SCHEMAS: Final = 32
-#: Sessions whose turns are remembered, and about how many characters of all of them.
+#: Sessions whose composed conversation is remembered, and about how many characters of all of them.
 _MOST_PASTS: Final = 64
 _LARGEST_PASTS: Final = 16 << 20
 
 
 class PlannerState:
-    """State of a planner by a model: its settings, what it has learnt, and the record of what was asked and answered.
+    """State of a planner by a model: its settings, its models, and what it remembers of sessions and runs.
 
-    What a turn needs of its planner stands here; see `planning.llm.planner.ModelPlanner` for the arguments.
+    A turn reads from here all that it needs of its planner. `planning.llm.planner.ModelPlanner` explains the arguments.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class PlannerState:
         self.plan_mode, self.meta = plan_mode, meta
         self.model, self.compaction_model = model, compaction_model
         self.prompts = SessionPrompts(instructions) if isinstance(instructions, str) else instructions
-        #: Those of the configuration, after spar's own.
+        #: The instructions of the configuration, behind spar's own.
         self.instructions = lay_out(self.prompts.instructions).instructions
         self.output, self.max_tokens, self.recall, self.pursue = output, max_tokens, recall, pursue
         self._checks: BoundedDict[bytes, OutputCheck] = BoundedDict(_MOST_SCHEMAS)
@@ -90,7 +91,7 @@ class PlannerState:
         self.compaction = compaction or Compaction(self.ask)
         self._delegates = Delegates(self._thought, definitions)
         self.activities = {**self._delegates.activities, CONSULT: self._consulted}
-        #: By run or cycle, what advisors who are consulted know of the requests at hand.
+        #: By run or cycle, the messages of its last request, which advisors may read.
         self._frames: BoundedDict[str, Frame] = BoundedDict(_MOST_RUNS)
         self.host: Host | None = None
         self._loading: set[asyncio.Task[None]] = set()
@@ -113,7 +114,10 @@ class PlannerState:
         self.compaction_model = compaction_model
 
     async def ask(self, request: Request) -> Any:
-        """The output of one request that stands by itself, as the compaction makes. Raises: what the model raises."""
+        """Return the output of one request that belongs to no turn, such as one for a summary.
+
+        Raises: what the model raises.
+        """
         return await self._asked(self.compaction_model or self.model, request)
 
     async def answer(self, question: ModelQuestion) -> Any:
@@ -124,12 +128,13 @@ class PlannerState:
         request = compose(question.data, output=question.schema, kind="latent", instructions=question.instructions,
                           max_tokens=question.max_tokens, purpose=question.purpose,
                           cycle_id=question.cycle_id)  # fmt: skip
-        found, why = self.judged(await self._asked(self.model, request), question.schema, ())
-        if found is None:
+        output, why = self.judged(await self._asked(self.model, request), question.schema, ())
+        if output is None:
             raise ContractError(f"the model wrote no answer that can be used: {why or 'it was empty'}")
-        return found
+        return output
 
     async def _asked(self, model: Model, request: Request) -> Any:
+        """Return the output of one request, which is recorded and counted. Raises: what the model raises."""
         sent = self.record.begin(request)
         async with ModelResponse(model, sent.request) as response:
             try:
@@ -146,8 +151,8 @@ class PlannerState:
     async def _thought(
         self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
     ) -> Any:
-        """Return the model's result for one piece of work. Raises: PermanentError when it is empty, or does not fit."""
-        cycle_id, run_id = CALLED_FOR.get()  # who called it pays for it
+        """Return the result that the model writes for one call. Raises: PermanentError when it cannot be used."""
+        cycle_id, run_id = CALLED_FOR.get()  # the run that made the call pays for it
         request = compose(context, output=output, kind=kind, instructions=instructions, max_tokens=self.max_tokens,
                           purpose=kind, cycle_id=cycle_id, run_id=run_id)  # fmt: skip
         found, why = self.judged(await self._asked(self.model, request), output, ())
@@ -156,14 +161,14 @@ class PlannerState:
         return found
 
     def advise(self, request: Request) -> None:
-        """Let advisors who are consulted in a cycle or run know what its request says."""
+        """Remember the messages of a request, for advisors that the model asks by a call in this run or cycle."""
         if self.advisors:
             frame = Frame(Allowance(0, 0), messages=[dict(each) for each in request.context],
                           advisors={str(each["id"]): each for each in self.advisors})  # fmt: skip
             self._frames[request.run_id or request.cycle_id] = frame
 
     async def _consulted(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
-        """Carry out a call that asks an advisor; what it says is kept on the tape besides."""
+        """Carry out a call that asks an advisor, and keep its advice with the cycle."""
         cycle_id, run_id = CALLED_FOR.get()
         frame = self._frames.get(run_id or cycle_id)
         token = FRAME.set(frame)
@@ -177,7 +182,7 @@ class PlannerState:
     def judged(
         self, output: Any, schema: Mapping[str, Any] | None, context: Sequence[Mapping[str, Any]]
     ) -> tuple[Any, str]:
-        """An output with its references resolved, and what is wrong with it, "" if nothing is.
+        """Return an output with its references resolved, and a sentence about what is wrong with it ("" for nothing).
 
         Raises: PermanentError for a schema that cannot be used.
         """
@@ -188,37 +193,40 @@ class PlannerState:
         return check.check(output, context)
 
     def _check_for(self, schema: Mapping[str, Any] | None) -> OutputCheck:
-        """Return the check for a schema, made once as long as not too many others come in between."""
+        """Return the check for a schema; the last few are kept."""
         key = msgspec.json.encode(schema)
         if (found := self._checks.get(key)) is None:
             found = self._checks[key] = OutputCheck(schema)
         return found
 
     def past_of(self, session: str) -> Past:
-        """Return the turns of a session composed before; sessions that were quiet for longest are forgotten."""
+        """Return the conversation of a session as it was composed before, so that only what is new is composed.
+
+        The sessions that were quiet for longest are forgotten.
+        """
         past = self._pasts[session] = self._pasts.get(session) or Past()
         while len(self._pasts) > 1 and sum(each.chars for each in self._pasts.values()) > _LARGEST_PASTS:
             self._pasts.popitem(last=False)
         return past
 
     def faults_of(self, run_id: str | None) -> AnswerFaults:
-        """Return the account of a run's answers; the runs that were quiet for longest are forgotten."""
+        """Return what is remembered of a run's last answers; the runs that were quiet for longest are forgotten."""
         if run_id is None:
             return AnswerFaults()
         faults = self._faults[run_id] = self._faults.get(run_id) or AnswerFaults()
         return faults
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the record of requests, and how the prompts and the models are."""
-        told = self.record.snapshot()
+        """Return the record of requests, and the state of the prompts and the models."""
+        snapshot = self.record.snapshot()
         if prompts := self.prompts.snapshot():
-            told["prompt"] = prompts
+            snapshot["prompt"] = prompts
         if callable(of_model := getattr(self.model, "snapshot", None)):
-            told["model"] = of_model()
-        return told
+            snapshot["model"] = of_model()
+        return snapshot
 
     def attach(self, host: Host) -> None:
-        """Take what the agent lends, and have it told how the models are."""
+        """Use the clock, the events and the records of an agent from now on, and tell it the state of the models."""
         self.host = host
         self.record.attach(host)
         self.prompts.attach(host)
@@ -229,7 +237,7 @@ class PlannerState:
         self.models.attach()
 
     async def __aenter__(self) -> Self:
-        """Let the models load what they need beside the start, which does not wait for it, nor the first message."""
+        """Begin to load the models in the background: neither the start nor the first message waits for that."""
         for model in (self.model, self.compaction_model):
             if callable(load := getattr(model, "load", None)):
                 self._loading.add(asyncio.get_running_loop().create_task(_loaded(load), name="loading of a model"))
@@ -246,5 +254,5 @@ class PlannerState:
 
 
 async def _loaded(load: Callable[[], Awaitable[None]]) -> None:
-    with suppress(Exception):  # the first request says what is wrong
+    with suppress(Exception):  # the first request raises the same
         await load()

@@ -1,7 +1,7 @@
-"""The steps of one run of requests: what is asked, what is carried out, and whether that was the end.
+"""Steps of one run of requests. A step is one request and the calls of its answer.
 
-A step is one request and the calls of its solution. Everything it brought goes into the messages that the next request
-is made from; how a run ends stands in `Answered.reason`. Who runs it, and with what, is `planning.llm.loop`.
+The calls, results and errors of a step go into the messages of the next request. `Answered.reason` says how a run
+ended. `planning.llm.loop` starts the runs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from spar.clock import Clock
 from spar.data.blackboard import Board
 from spar.types import Action, ActionResult, replace
 
-#: How a run ended: with an `output`; going round in circles; with nothing said twice; with outputs that do not fit;
-#: at a limit; because a hook ended it; `broken`: the model raised (only at an error's `so_far`).
+#: How a run ended. `output`: with an output; `no_progress`: two steps in a row brought nothing new; `empty`: two empty
+#: answers; `invalid_output`: answers that could not be used; `max_requests`, `max_calls`: at a limit; `stopped`: a hook
+#: ended it; `broken`: the model raised (only in the `so_far` of that error).
 Reason = Literal["output", "no_progress", "empty", "invalid_output", "max_requests", "max_calls", "stopped", "broken"]
 
 _TOO_MANY: Final = "no more calls are allowed in this run: the answer was read no further, 1 were not carried out"
@@ -39,9 +40,8 @@ _TOO_MANY: Final = "no more calls are allowed in this run: the answer was read n
 class Answered(Struct, frozen=True):
     """Result of a run of requests.
 
-    `errors` (`{"call": wire, "error": {"kind", "message"}}`, `call` None where it is about no call) are those that the
-    output was given in spite of, or that the run ended with. `context` holds all messages as they are at the end,
-    `advice` what advisors said.
+    `errors` are the errors of the last step, each `{"call": wire, "error": {"kind", "message"}}` with `call` None where
+    it is about no call. `context` holds all messages at the end, `advice` the answers of advisors.
     """
 
     output: Any = None
@@ -54,7 +54,7 @@ class Answered(Struct, frozen=True):
 
 
 class LoopSettings(Struct, frozen=True):
-    """Settings that all runs of one `planning.llm.loop.Requests` share; see there."""
+    """Settings that all runs of one `planning.llm.loop.Requests` share, by the names of its arguments."""
 
     model: Model
     clock: Clock
@@ -66,7 +66,7 @@ class LoopSettings(Struct, frozen=True):
 
 
 class RequestRun:
-    """One run: `run` it once. `messages` are its own, `executor` carries its calls out."""
+    """One run of requests, for one call of `run`. It changes `messages`; `executor` carries out its calls."""
 
     def __init__(
         self,
@@ -91,14 +91,14 @@ class RequestRun:
         self._activities = getattr(catalog, "activities", {})
         self._check = OutputCheck(output)
         self._progress = Progress()
-        self._last: ActionResult | None = None  # what came of the step before
-        self._results: list[ActionResult] = []  # of all steps
-        self._failed: tuple[dict[str, Any], ...] = ()  # of the last calls
-        self._objections: list[dict[str, Any]] = []  # of this step, to what is no call
+        self._last: ActionResult | None = None  # results of the step before
+        self._results: list[ActionResult] = []  # results of all steps
+        self._failed: tuple[dict[str, Any], ...] = ()  # errors of the last calls
+        self._objections: list[dict[str, Any]] = []  # errors of this step that are about no call
         self._number = 0
         self._faults = AnswerFaults()
         self._was_held = False
-        self._left_out = False  # a call came for which nothing was allowed any more
+        self._left_out = False  # whether a call came after the last one that was allowed
         self._broken: Exception | None = None
 
     async def run(self) -> Answered:
@@ -119,7 +119,7 @@ class RequestRun:
     # -- a step
 
     async def _step(self) -> Answered | None:
-        """One request and its calls; what it came to, if that is the end."""
+        """Make one request and carry out its calls; return the answer of the run, None where it goes on."""
         self._left_out, self._objections = False, []
         request = self._settings.composer.compose(
             self.messages,
@@ -151,7 +151,7 @@ class RequestRun:
         return self._decide(response, result)
 
     async def _calls(self, response: ModelResponse, *, is_lazy: bool) -> AsyncGenerator[dict[str, Any], None]:
-        """The calls as they come, as many as are allowed, each with an id."""
+        """Yield the calls as they come, each with an id, until no more are allowed."""
         try:
             async for item in response:
                 if isinstance(item, (TextDelta, ThoughtDelta)):
@@ -169,7 +169,7 @@ class RequestRun:
             raise
 
     async def _planned(self, response: ModelResponse) -> AsyncGenerator[dict[str, Any], None]:
-        """The calls of a lazy plan, from the plan message, once it is approved."""
+        """Yield the calls of a lazy plan once all of them are there and the plan is approved."""
         async with aclosing(self._calls(response, is_lazy=True)) as coming:
             calls = [call async for call in coming]
         if not calls:
@@ -255,7 +255,10 @@ class RequestRun:
         return None
 
     def _judged(self, response: ModelResponse, result: ActionResult | None) -> Answered | None:
-        """The output stands, unless it does not fit, or was written before it was known that calls would fail."""
+        """Return the answer with the output; None where the model is asked again.
+
+        It is asked again where the output does not fit, or where calls of the same answer have failed.
+        """
         has_failed = bool(self._objections or response.remark or (result is not None and result.errors))
         if has_failed and self._settings.verify_output and not self._was_held:
             self._was_held = True
@@ -273,16 +276,16 @@ class RequestRun:
     # -- inside
 
     def _object(self, kind: str, why: str, call: dict[str, Any] | None = None) -> None:
-        """Tell the model in the next request, and who asked, if there is none; `call` is what it is about, if any."""
+        """Add an error for the next request, and for `Answered.errors`; `call` is the call that it is about, if any."""
         (message,) = read_messages([_told(kind, why, call)])
         self.messages.append(message)
         self._objections.append(message["data"])
 
     def _replace(self, messages: list[dict[str, Any]]) -> None:
-        self.messages[:] = messages  # the frame's as well
+        self.messages[:] = messages  # in place: the frame holds the same list
 
     def _data(self) -> list[dict[str, Any]]:
-        """Return the messages that calls can read."""
+        """Return the messages that calls can refer to."""
         return [each for each in self.messages if isinstance(each.get("type"), str) and each["type"] not in _SPOKEN]
 
     def _answered(self, reason: Reason, output: Any = None) -> Answered:

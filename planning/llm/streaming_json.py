@@ -1,13 +1,14 @@
-"""A solution's JSON text, read while it is being written, in pieces cut anywhere.
+"""Parser of a solution's JSON text that comes in pieces, which may be cut anywhere.
 
-Each element of the top-level `calls` is told the moment its closing brace has come, the text of a top-level string
-`output` as it grows, and at the end everything else. Each character is looked at once to find where a value ends, and
-once more when the value is read; nothing is read again, however small the pieces are.
+Each element of the top-level list `calls` is returned once its closing brace has come. The text of a top-level string
+`output` is returned as it grows. All other members are there at the end. Each character is looked at twice, once to
+find where a value ends and once to decode the value, however small the pieces are.
 
-Models write around what they were asked for: prose and fences before the object, a fence after it, and thoughts between
-`<think>` and `</think>`, are passed over. What is no JSON ends the reading with a `problem` in words; nothing raises.
-A call with a key twice, or a number that is none, is told as one that cannot be read (`_bad`). What else was not taken
-as it stands there, such as a second solution, is said in `remark`. Lone surrogates are made `plain`.
+Models write more than the object: prose and code fences before it, a fence behind it, and thoughts between `<think>`
+and `</think>`. All of these are skipped. Text that is no JSON ends the parsing and sets `problem`, a sentence; nothing
+is raised. A call that has a key twice, or NaN for a number, is returned as a call with `_bad`, a sentence with which
+the executor refuses it. Anything else that was changed or skipped, such as a second solution, is said in `remark`.
+Surrogates without their other half are replaced.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from spar.data.paths import MAX_DEPTH
 LONGEST: Final = 4_000_000
 
 _BREAK = re.compile(r'["{}\[\],]')
-_BREAK_DEEP = re.compile(r'["{}\[\]]')  # where a comma separates nothing that is told by itself
+_BREAK_DEEP = re.compile(r'["{}\[\]]')  # inside a nested value: a comma there ends no call and no member
 _SIGN = re.compile(r"\S")
 _CLOSES = {"}": "{", "]": "["}
 _THINK, _THOUGHT = "<think>", "</think>"
-#: What is neither a blank nor part of a fence.
+#: A character that is neither a blank nor part of a code fence.
 _MORE = re.compile(r"[^\s`]")
 
 
@@ -41,20 +42,21 @@ class PartialSolution:
     """
 
     def __init__(self, longest: int = LONGEST) -> None:
-        #: The members by name; of two with one name the last. Elements of `calls` stand there as soon as told.
+        #: The members by name; of two with one name the last. `calls` grows with each element.
         self.solution: dict[str, Any] = {}
-        #: What is wrong with the text, a clause; "" if nothing is.
+        #: A clause about what is wrong with the text; "" if nothing is. The solution cannot be used.
         self.problem = ""
-        #: What was not taken as it stands there, a clause; "" for nothing. The solution counts all the same.
+        #: A clause about what was changed or skipped; "" for nothing. The solution can be used.
         self.remark = ""
         self._longest, self._length = longest, 0
         self._step: Callable[[str, int, list[Any]], int] = self._begin
-        self._lead = ""  # the first signs of the answer
-        self._stack: list[str] = []  # what is open
-        self._kept: list[str] = []  # the text of the value in hand
-        self._key: str | None = None  # the member in hand
-        self._has_begun = False  # its value
-        self._in_calls = self._is_told = False
+        self._lead = ""  # the first characters of the answer
+        self._stack: list[str] = []  # brackets that are open
+        self._kept: list[str] = []  # text of the value that is being read
+        self._key: str | None = None  # name of the member that is being read
+        self._has_begun = False  # whether the value of that member has begun
+        self._in_calls = False
+        self._is_told = False  # whether the last call was returned and no comma came since
         self._signs = Signs()
         self._calls: list[Any] = []
         self._growing: _StringDecoder | None = None
@@ -70,7 +72,8 @@ class PartialSolution:
         return not self._lead
 
     def feed(self, piece: str) -> list[Any]:
-        """Take in the next piece; what it completed: elements of `calls`, and `TextDelta` for text of the output."""
+        """Read the next piece; return the elements of `calls` that it completes, and a `TextDelta` for text of the
+        output."""
         found: list[Any] = []
         self._length += len(piece)
         if self._length > self._longest:
@@ -83,7 +86,7 @@ class PartialSolution:
         return found
 
     def close(self) -> None:
-        """No more comes."""
+        """End the text; an object that is not complete becomes a `problem`."""
         if self.problem or self._step in (self._behind, self._pass):
             return
         if self._stack:
@@ -95,7 +98,7 @@ class PartialSolution:
     # -- around the object
 
     def _begin(self, piece: str, at: int, found: list[Any]) -> int:
-        """The first signs: thoughts, or something else."""
+        """Read the first characters, which may be `<think>`; return the place that is reached, like each step."""
         sign = _SIGN.search(piece, at) if not self._lead else None
         if not self._lead and sign is None:
             return len(piece)
@@ -111,7 +114,7 @@ class PartialSolution:
         return self._seek(piece, at, found)
 
     def _think(self, piece: str, at: int, found: list[Any]) -> int:
-        """Thoughts; `_lead` is what may be the beginning of their end."""
+        """Skip thoughts; `_lead` holds the last characters, which may be the beginning of `</think>`."""
         rest = self._lead + piece[at:]
         end = rest.find(_THOUGHT)
         if end < 0:
@@ -122,7 +125,7 @@ class PartialSolution:
         return after
 
     def _seek(self, piece: str, at: int, found: list[Any]) -> int:
-        """Before the object."""
+        """Skip text up to a brace."""
         brace = piece.find("{", at)
         end = len(piece) if brace < 0 else brace + 1
         if len(self._lead) < 100:
@@ -132,7 +135,7 @@ class PartialSolution:
         return end
 
     def _open(self, piece: str, at: int, found: list[Any]) -> int:
-        """Behind a brace: the object's, or one in prose."""
+        """Read the first character behind a brace, which tells whether an object begins or the brace is prose."""
         sign = _SIGN.search(piece, at)
         if sign is None:
             return len(piece)
@@ -143,7 +146,7 @@ class PartialSolution:
         return sign.start()
 
     def _behind(self, piece: str, at: int, found: list[Any]) -> int:
-        """Behind the object: nothing, or the end of a fence."""
+        """Skip the end of a fence behind the object; any other text there is a remark."""
         sign = _MORE.search(piece, at)
         if sign is not None:
             self._note(f"there is more behind the solution, which was not read: {shorten(piece[sign.start() :])}")
@@ -151,13 +154,13 @@ class PartialSolution:
         return len(piece)
 
     def _pass(self, piece: str, at: int, found: list[Any]) -> int:
-        """After the end."""
+        """Skip all text: nothing more can be used."""
         return len(piece)
 
     # -- inside it
 
     def _between(self, piece: str, at: int, found: list[Any]) -> int:
-        """Outside of strings."""
+        """Read up to the next bracket, comma or quote, outside of strings."""
         depth = len(self._stack)
         pattern = _BREAK if depth == 1 or (depth == 2 and self._in_calls) else _BREAK_DEEP
         sign, end = self._signs.next(piece, at, pattern)
@@ -171,7 +174,7 @@ class PartialSolution:
         return end
 
     def _enter(self, sign: str, depth: int) -> None:
-        """A string, list or object begins."""
+        """Begin a string, list or object."""
         is_value = depth == 1 and self._key is not None and not self._has_begun
         if is_value:
             self._has_begun = True
@@ -191,7 +194,7 @@ class PartialSolution:
         self._kept.append(sign)
 
     def _shut(self, sign: str, found: list[Any]) -> None:
-        """A list or object ends."""
+        """End a list or object."""
         if self._stack[-1] != _CLOSES[sign]:
             self._break(f"{sign!r} closes a {self._stack[-1]!r} after about {self._length} characters")
             return
@@ -212,7 +215,7 @@ class PartialSolution:
                 self._is_told = True
 
     def _separate(self, found: list[Any]) -> None:
-        """An element of `calls` or a member has ended."""
+        """End an element of `calls` or a member: decode it and keep it."""
         written = "".join(self._kept).strip()
         self._kept = []
         if self._in_calls and len(self._stack) > 1:
@@ -220,7 +223,7 @@ class PartialSolution:
             return
         key, self._key, self._has_begun = self._key, None, False
         if key == "calls" and not written and "calls" in self.solution:
-            return  # told one by one
+            return  # its elements are kept already
         if key is None and not written:
             return  # nothing, or a comma too many
         if key is None or not written.startswith(":"):
@@ -233,6 +236,7 @@ class PartialSolution:
             self.solution[plain(key)] = value
 
     def _element(self, written: str, found: list[Any]) -> None:
+        """Decode an element of `calls` and return it by `found`."""
         was_told, self._is_told = self._is_told, False
         if not written:
             return
@@ -245,6 +249,7 @@ class PartialSolution:
             found.append(value)
 
     def _read(self, written: str, where: str, *, is_call: bool = False) -> Any:
+        """Return a decoded value; None, and a `problem`, where it is no JSON. `where` names it in sentences."""
         try:
             return plain(strict(written), UNBOUNDED)
         except (ValueError, RecursionError) as error:  # also an integer of more digits than Python reads
@@ -264,7 +269,7 @@ class PartialSolution:
         self.remark = self.remark or remark
 
     def _string(self, piece: str, at: int, found: list[Any]) -> int:
-        """Inside a string."""
+        """Read a string up to its end, or to the end of the piece."""
         sign, end = self._signs.next(piece, at, _BREAK)
         self._kept.append(piece[at:end])
         if self._growing is not None:
@@ -276,7 +281,7 @@ class PartialSolution:
         return end
 
     def _name(self) -> None:
-        """A member's name has ended."""
+        """End the name of a member."""
         written = "".join(self._kept)
         self._kept = []
         name = self._read(written, "a name")
@@ -284,25 +289,26 @@ class PartialSolution:
             self._key = name
 
     def _break(self, why: str) -> None:
+        """Set the `problem` and skip the rest of the text."""
         self.problem = self.problem or why
         self._kept, self._step = [], self._pass
 
 
 # -- the text of a string while it grows
 
-#: Signs and escapes that are complete; of a pair of surrogates the first is, once something else has come than a part
-#: of the second.
+#: Characters and escapes that are complete. The first half of a surrogate pair is complete once something follows that
+#: cannot be the second half.
 _COMPLETE = re.compile(
     r"(?:[^\\]++|\\[^u]|\\u(?!d[89ab])[0-9a-f]{4}|\\ud[89ab][0-9a-f]{2}(?=[^\\]|\\[^u]|\\u[0-9a-f]{4}))*+",
     re.IGNORECASE | re.DOTALL,
 )
 
 
-_LONGEST_ESCAPE: Final = 12  # two units; what is longer and not complete is none
+_LONGEST_ESCAPE: Final = 12  # two escapes of six characters; a longer text that is not complete is no escape
 
 
 class _StringDecoder:
-    """Decodes the inside of the first string that it is fed; an escape that is cut waits for its rest."""
+    """Decoder of the first string that it is fed; it holds back an escape whose rest has not come."""
 
     __slots__ = ("_is_over", "_raw")
 
@@ -310,16 +316,17 @@ class _StringDecoder:
         self._is_over, self._raw = False, ""
 
     def feed(self, raw: str, *, is_over: bool) -> None:
+        """Take the next part of the string as it is written; `is_over`: the string ends here."""
         if not self._is_over:
             self._raw, self._is_over = self._raw + raw, is_over
 
     def take(self) -> str:
-        """Return the text that is complete by now."""
+        """Return the text that is complete and was not returned before."""
         raw = self._raw
         found = None if self._is_over or "\\" not in raw else _COMPLETE.match(raw)
         complete = len(raw) if found is None or len(raw) - found.end() > _LONGEST_ESCAPE else found.end()
         self._raw = raw[complete:]
         try:
             return text(lenient(f'"{raw[:complete]}"')) if complete else ""
-        except ValueError:  # an escape that is none: what is wrong with it is said at the end
+        except ValueError:  # an escape that is none: decoding the whole string says so later
             return text(raw[:complete])

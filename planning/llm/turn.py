@@ -1,7 +1,8 @@
-"""One cycle of a model's planning: what the answer to its request decides.
+"""One cycle of a planner by a model: its request is sent, and the answer becomes calls and an action.
 
-The request (`planning.llm.cycle_request`) is told as `ModelRequested`. What is wrong with an answer is told to the
-model in the run's next request, a few times; a provider that asks to be left alone defers the run.
+An answer that cannot be used is not the end of a run: the run's next request says what was wrong with it, a few times.
+A provider that asks to wait defers the run: its next cycle begins later. The request is made by
+`planning.llm.cycle_request`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from spar.ports.budgets import BudgetError
 from spar.protocols import Context
 from spar.types import Action, Call, Fault, Learnt, Perception, Trust, replace, utcnow
 
-#: Seconds until a run goes on whose provider did not say when it may.
+#: Seconds until a deferred run goes on, where the provider did not say how long to wait.
 _WAIT: Final = 10.0
 #: Seconds until a run whose calls wait for people is looked at again, unless they answer before.
 _LOOK_AGAIN: Final = 30.0
-_GOAL: Final = 500  # characters
+#: Characters of a goal.
+_GOAL: Final = 500
 _TOO_SOON: Final = (
     "The last output referred to what the calls of the same answer bring, before it was there: it was not taken. "
     "Give the output again once you see what it is to say."
@@ -40,7 +42,7 @@ _TOO_SOON: Final = (
 
 
 class PlanningTurn(CycleRequest):
-    """One cycle of a planner by a model: what is `settled` without a request, else requests and their answers."""
+    """One cycle of a planner by a model: it is `settled` without a request, or asks the model and reads its answer."""
 
     def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
         super().__init__(planner, perceptions, context)
@@ -49,16 +51,16 @@ class PlanningTurn(CycleRequest):
         self._digest, self._unread, self._calls = "", "", 0
         self._first_call = ""
         self._ids: dict[str, str] = {}
-        self._said = ""  # beside the calls
+        self._said = ""  # text that the model wrote beside its calls
 
     def settled(self) -> Action | None:
-        """Return what is decided without a request; None where the model has to be asked."""
+        """Return the action that needs no request; None where the model has to be asked."""
         return self._waiting() or self._awaited()
 
     async def answer(self, request: Request) -> AsyncGenerator[Call | Action]:
-        """Send one request, and hand on what comes: calls, then the action that says the rest.
+        """Send one request, and yield an action with the trust of its calls, the calls, then an action with the rest.
 
-        Of a request that was too long nothing comes: see `smaller`.
+        Nothing is yielded where the model refused the request as too long: `smaller` then makes another one.
         """
         planner = self._planner
         failure: Exception | None = None
@@ -75,7 +77,7 @@ class PlanningTurn(CycleRequest):
                         elif isinstance(item, ThoughtDelta):
                             self._deltas.think(item)
                         elif (call := self._call(item)) is not None:
-                            if not self._calls:  # how far it is to be trusted is said before the first call begins
+                            if not self._calls:  # the action says whether calls are trusted, before the first one runs
                                 self._deltas.text_ends()
                                 yield self._action()
                             self._calls += 1
@@ -87,12 +89,14 @@ class PlanningTurn(CycleRequest):
                     if self._calls or response.usage is not None or wait_of(error) is None:
                         planner.record.count(sent, response.usage, response.chars)
                     planner.record.end(sent, response.usage, error)
-                    raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
+                    raise  # a provider that asked to wait did nothing, so that request is not counted
                 planner.record.count(sent, response.usage, response.chars)
                 planner.record.end(sent, response.usage)
                 planner.record.keep_settings(request.cycle_id, sent, response.asked)
             if response.asked is None or response.asked.model == self._in_turn:
-                planner.models.learn(self._in_turn, self._room, self._options.thinking)  # so much it did read
+                planner.models.learn(
+                    self._in_turn, self._room, self._options.thinking
+                )  # the model did read so many tokens
             if self._run is not None:
                 self._faults.heard = len(self._run.said)
             if (action := self._decided(response)) is not None:
@@ -104,7 +108,7 @@ class PlanningTurn(CycleRequest):
             yield self._deferred(failure)
 
     async def _lazily(self, response: ModelResponse) -> AsyncIterator[Item]:
-        """The calls of a plan once all of it is there; none of one that goes round in a circle."""
+        """Yield the calls of a plan once the whole plan is there; none where calls wait for one another in a circle."""
         number = self._run.number if self._run is not None else 1
         calls: list[dict[str, Any]] = []
         async for item in response:
@@ -119,13 +123,14 @@ class PlanningTurn(CycleRequest):
             yield call
 
     def _messages(self) -> Sequence[dict[str, Any]]:
-        """Return the messages that calls of this run can read."""
+        """Return the messages that calls of this run can refer to."""
         return self._run.messages if self._run is not None else ()
 
     def _awaited(self) -> Action | None:
-        """The output that an earlier answer gave with references to its own calls, now that these have ended.
+        """Return an action with the output of the last answer that referred to its own calls, which have ended now.
 
-        None where there is none, where it does not fit, or something was said since: then the model is asked.
+        Returns None where there is no such output, where it does not fit its schema, or where people have said
+        something since: then the model is asked.
         """
         faults, run = self._faults, self._run
         output, faults.output = faults.output, None
@@ -146,9 +151,9 @@ class PlanningTurn(CycleRequest):
         return self._action(output=found, reason="the output of the last answer, with the results that it refers to")
 
     def _waiting(self) -> Action | None:
-        """Return the action that defers the run while its open calls wait for people, and nobody has said anything.
+        """Return the action that defers the run while its calls wait for the approval of people; else None.
 
-        The model has nothing new to go by; the actor goes on with the calls as soon as they are answered.
+        The model would learn nothing new; the actor goes on with the calls as soon as people answer.
         """
         run = self._run
         if run is None or not self._steps or len(run.said) != self._faults.heard or self._has_noticed():
@@ -160,7 +165,7 @@ class PlanningTurn(CycleRequest):
         return self._action(deferred="its calls wait for people's answers", next_look=_LOOK_AGAIN)
 
     def _has_noticed(self) -> bool:
-        """Return whether there is anything in this cycle that the run's messages did not say."""
+        """Return whether this cycle has a perception that is not one of the run's own messages."""
         run, noticed = self._run, self._context.noticed
         said = {each.id for each in (run.message, *run.said) if each is not None} if run is not None else set()
         told = {part.id for each in self._perceptions for part in (each, *each.evidence) if part.id in said}
@@ -171,13 +176,13 @@ class PlanningTurn(CycleRequest):
         )
 
     def _trust_so_far(self) -> Trust:
-        """Return the trust of a decision without a request: that of the steps that it follows from."""
+        """Return the trust of an action without a request: untrusted where an earlier step was."""
         run, last = self._run, self._steps[-1].action
         is_untrusted = (run is not None and run.trust == "untrusted") or self._is_misled()
         return "untrusted" if is_untrusted or (last is not None and last.trust == "untrusted") else "trusted"
 
     def _kept(self, response: ModelResponse) -> None:
-        """Keep what an answer that counts said of the next version, and what its advisors said."""
+        """Keep the advice and the next version of the work from an answer that is used."""
         planner, context = self._planner, [dict(each) for each in response.request.context]
         planner.record.keep(self._context.cycle_id, "advice", response.advisors)
         if meta_of(context) is None:
@@ -190,7 +195,7 @@ class PlanningTurn(CycleRequest):
     # -- the answer
 
     def _call(self, wire: Mapping[str, Any]) -> Call | None:
-        """A call as it is handed on; None, and a word to the model about it, when it cannot be read."""
+        """Return a call from its wire form; None when it cannot be read, then the next request says so."""
         if "_output" in wire and self._planner.plan_mode != "lazy" and (why := undecided(wire)):
             wire = {**wire, "_bad": why}
         if wire.get("_tool") in self._hidden:
@@ -200,7 +205,7 @@ class PlanningTurn(CycleRequest):
         except ValueError as error:
             self._unread = self._unread or f"a call cannot be read: {error}"
             return None
-        if call.id in self._known_ids:  # a name that an earlier call of this run has
+        if call.id in self._known_ids:  # an earlier call of this run has the same id
             self._ids[call.id] = f"{call.id}.{self._run.number if self._run is not None else 1}"
         if not self._ids:
             return call
@@ -208,9 +213,10 @@ class PlanningTurn(CycleRequest):
         return replace(call, id=self._ids.get(call.id, call.id), after=after)
 
     def _decided(self, response: ModelResponse) -> Action | None:
-        """Return the action that the complete answer decides on; None for nothing to do.
+        """Return the action for a complete answer; None for nothing to do.
 
-        Raises: PermanentError when answers keep being of no use.
+        Raises: PermanentError when answers could not be used too often in a row; TransientError where there is no run
+        that can ask again.
         """
         output, problem, notice = response.output, self._unread or response.problem, ""
         if self._calls and output is None and not is_silent(response.text):
@@ -218,7 +224,7 @@ class PlanningTurn(CycleRequest):
         if isinstance(output, str) and (not output.strip() or is_silent(output)):
             output = output.strip() or None
             problem = problem if output is None else ""
-        elif output is not None and self._calls and _refers(output):  # what it refers to is not there yet
+        elif output is not None and self._calls and _refers(output):  # its calls have not ended yet
             if self._run is None:
                 notice = _TOO_SOON
             else:
@@ -228,7 +234,9 @@ class PlanningTurn(CycleRequest):
             context = self._run.messages if self._run is not None else ()
             output, problem = self._planner.judged(output, self._output, context)
         if not problem and response.remark and output is not None and self._run is not None:
-            problem = "" if self._faults.misfits else response.remark  # told once; what stands then, stands
+            problem = (
+                "" if self._faults.misfits else response.remark
+            )  # the model is told once; the next answer is taken as it is
         if problem:
             self._deltas.take_back()
             return self._misfit(problem, response)
@@ -243,7 +251,7 @@ class PlanningTurn(CycleRequest):
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
 
     def _speak(self, output: Any, shown: str) -> None:
-        """Leave people with the answer alone: take back thoughts on the way, and text of an answer that is silent."""
+        """Show people the final answer: text that was shown on the way and is not the answer is taken back."""
         silent = not isinstance(output, str) or is_silent(output)
         said = "" if silent else output
         if shown.strip() != said.strip():
@@ -252,6 +260,10 @@ class PlanningTurn(CycleRequest):
         self._deltas.end(is_silent=silent)
 
     def _misfit(self, problem: str, response: ModelResponse) -> Action:
+        """Return the action that asks the model again after an answer that cannot be used.
+
+        Raises: PermanentError when that was once too often; TransientError outside of a run.
+        """
         faults = self._faults
         is_last = faults.count_misfit()
         self._planner.record.counts["misfits"] += 1
@@ -264,6 +276,10 @@ class PlanningTurn(CycleRequest):
         return self._again(f"its answer could not be used: {problem}")
 
     def _empty(self) -> Action | None:
+        """Return the action that asks the model again after an empty answer; None outside of a run.
+
+        Raises: PermanentError after the second one.
+        """
         faults = self._faults
         is_last = faults.count_empty()
         self._planner.record.counts["empty"] += 1
@@ -275,13 +291,14 @@ class PlanningTurn(CycleRequest):
         return self._again("its answer was empty")
 
     def _again(self, why: str) -> Action:
-        """The run goes on at once: with the results of its calls, or, if there are none, with what it is told now."""
+        """Return the action with which the run asks again at once: after its calls, or as a deferred run where it has
+        none."""
         if self._calls:
             return self._action(reason=f"{why} (request {self._digest})")
         return self._action(deferred=f"the model is asked again: {why}", next_look=0.0)
 
     def _deferred(self, error: Exception) -> Action:
-        """The run waits, if this error is a matter of time. Raises: the error, if not."""
+        """Return the action that lets the run wait after an error that may pass. Raises: any other error."""
         wait = wait_of(error)
         if wait is None or self._run is None or self._calls:
             raise error
@@ -294,7 +311,7 @@ class PlanningTurn(CycleRequest):
         return Action(goal=goal, run_id=self._run_id, trust=self._trust, said=self._said, learnt=learnt, **more)
 
     def _learnt(self) -> Iterator[Learnt]:
-        """Yield what the model was shown of what was learnt, if calls came of it: nobody knows what it went by."""
+        """Yield which experiences the model was shown before it made calls; which of them it used nobody knows."""
         shown = self._experiences or self._unshown
         if self._first_call and shown:
             is_used = bool(self._experiences)
@@ -304,7 +321,7 @@ class PlanningTurn(CycleRequest):
 
 
 def _refers(output: Any) -> bool:
-    """Return whether an output refers to anything; of one that nobody can read this does not matter."""
+    """Return whether an output holds references; False for one that is too large to look through."""
     try:
         return bool(marked(output))
     except ValueTooLargeError:
@@ -312,13 +329,13 @@ def _refers(output: Any) -> bool:
 
 
 def wait_of(error: BaseException) -> float | None:
-    """Seconds after which what failed is to be tried again; None when waiting is of no use."""
+    """Return the seconds after which the model may be asked again after an error; None when waiting is of no use."""
     if not isinstance(error, TransientError):
         return None
     if isinstance(error, BudgetError):
         refusal = error.refusal
         if not refusal.limit or (refusal.asked is not None and refusal.asked > refusal.limit):
-            return None  # there will never be enough
+            return None  # the budget will never be large enough
     elif error.retry_after is None and getattr(error, "kind", "") not in ("rate_limited", "overloaded"):
         return None
     return error.retry_after if error.retry_after is not None else _WAIT

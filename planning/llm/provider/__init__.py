@@ -1,11 +1,11 @@
 """One model of any provider, through pydantic-ai.
 
-model         asks it: the pieces of an answer, and what it took
-faults        what went wrong, as errors of the closed kinds
-client        opens it: the library, the key, the client and its bounds
-settings      its settings in the words of the library, and those that it does not take
-prices        what it took, and what that costs
-messages      requests in the words of the library, and its events read
+model         a model of a provider: sends a request and yields the pieces of the answer
+faults        turns exceptions and failed answers into a `ProviderError`
+client        makes the model of the library: import, key, client and its bounds
+settings      settings of a model for the library, and which of them the model does not take
+prices        usage and costs of a request
+messages      turns requests into messages of the library, and its events into pieces
 native_tools  offers tools as native functions and reads the calls back
 """
 

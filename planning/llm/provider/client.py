@@ -1,6 +1,6 @@
 """Opening of a model of pydantic-ai: the import of the library, the key, the provider's client and its bounds.
 
-All of it blocks, for half a second the first time: it is called in a thread, and touches no network.
+All of this blocks, for half a second the first time: it is to be called in a thread. It uses no network.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class ProviderKey(Struct, frozen=True):
-    """A key of a provider: the environment variable that holds it (None: as the provider usually has it), or itself."""
+    """Key of a provider: its `value`, or the variable `env` that holds it; without both the provider's usual one."""
 
     env: str | None = None
     value: str = ""
 
     @property
     def told(self) -> str:
-        """Return by what it is known from others, within this process; nothing of the key itself."""
+        """Return a name that tells this key from others within this process, and that does not reveal it."""
         return f"key {hash(self.value) & 0xFFFFFFFF:08x}" if self.value else self.env or ""
 
     def read(self, model: str) -> str:
@@ -53,14 +53,14 @@ def open_model(
     *,
     thinks: bool = False,
 ) -> tuple[Model, str]:
-    """Return the model of a name, and the key that it uses ("" if none is known).
+    """Return the model with this name, and the key that it uses ("" if none is known).
 
-    Args: most: bytes of an answer that its client reads; too_long: makes what is raised when there are more; thinks:
-        whether a model of a server of one's own is known to think.
+    Args: most: the bytes of an answer that its client reads at most; too_long: makes the exception for more bytes;
+        thinks: whether a model at a `base_url` is known to think.
     Raises: ConfigError for a library, a provider or a key that is not there.
     """
     was_enabled = gc.isenabled()
-    gc.disable()  # what an import makes stays: to look through it again and again takes a fifth of the time
+    gc.disable()  # objects of an import are never freed: collections during the import take a fifth of its time
     try:
         model, found = _opened(name, base_url, key)
         know(found)
@@ -76,7 +76,7 @@ def open_model(
         ) from error  # fmt: skip
     finally:
         if was_enabled:
-            if gc.get_freeze_count():  # this process sets apart what stays: let nobody look through this either
+            if gc.get_freeze_count():  # this process keeps lasting objects out of collections: these are lasting, too
                 gc.freeze()
             gc.enable()
 
@@ -97,11 +97,11 @@ def _opened(name: str, base_url: str | None, given: ProviderKey) -> tuple[Model,
             model = models.infer_model(name, *([partial(_provider, key)] if key else []))
     except ImportError:
         raise
-    except Exception as error:  # each provider's library has its own way to say what it lacks
+    except Exception as error:  # each provider's library raises errors of its own
         why = str(error).replace(key, "…") if key else str(error)
         raise ConfigError(f"model {name!r} cannot be used: {why.partition('. ')[0]}", path=("model",)) from None
     found = getattr(getattr(model, "client", None), "api_key", None)
-    return model, found if isinstance(found, str) else key  # also one that the provider found by itself
+    return model, found if isinstance(found, str) else key  # the client may have read a key by itself
 
 
 def _provider(key: str, name: str) -> Any:
@@ -120,7 +120,7 @@ def _compatible(name: str, base_url: str, key: str) -> Model:
 
 
 def model_without_key(name: str, base_url: str | None, *, thinks: bool = False) -> Model | None:
-    """Return a model that is not to be asked, only asked about; None where its provider does not make one so."""
+    """Return a model without a key, for questions about its settings; None where the provider makes none without it."""
     try:
         if base_url is not None:
             model = _compatible(name, base_url, "")
@@ -130,12 +130,12 @@ def model_without_key(name: str, base_url: str | None, *, thinks: bool = False) 
         from pydantic_ai import models
 
         return models.infer_model(name, partial(_provider, "unset"))
-    except Exception:  # a library, a region, an address that it lacks: the first request says so
+    except Exception:  # a library, a region or an address is missing: the first request says so
         return None
 
 
 def is_unknown(name: str) -> bool:
-    """Return whether the library knows no provider of a model's name; one whose own library is missing is known.
+    """Return whether pydantic-ai knows no provider of a model's name; a provider whose library is missing is known.
 
     Imports the library, which blocks.
     """
@@ -151,19 +151,19 @@ def is_unknown(name: str) -> bool:
 
 
 def _let_think(model: Model) -> None:
-    """Have a model of a server of one's own be told how much to think, in the words of the protocol."""
+    """Let requests to a model at a `base_url` say how much it is to think."""
     profile: Any = model.profile
     profile["supports_thinking"] = True
 
 
 def _bound(model: Model, most: int, too_long: Callable[[], Exception]) -> None:
-    """Bound what a model's client reads of an answer, and import here what it would import later."""
+    """Bound the bytes that a model's client reads of an answer, and import the modules that it would import later."""
     client = getattr(model, "client", None)
     for way in (("chat", "completions"), ("responses",), ("messages",)):
-        part = client  # what it imports when it is first asked for would be imported on the loop
+        part = client  # reading these attributes imports modules; later that would block the event loop
         for name in way:
             part = getattr(part, name, None)
     profile: Any = model.profile
-    # A stream that ends without saying why was cut off.
+    # A stream that ends without a finish reason was cut off.
     profile.setdefault("openai_chat_streaming_requires_finish_reason", True)
     bound(getattr(client, "_client", None), most, too_long)

@@ -4,10 +4,9 @@
     model = ProviderModel("qwen3", base_url="http://127.0.0.1:8080/v1", key_env="LOCAL_KEY", clock=clock)
     pieces = await model(request)
 
-It makes one HTTP request for one `Request` and hands out the answer as it comes: calls as soon as each is complete,
-text as people read it, what it took. What the provider does wrong is raised as a `ProviderError`. Nothing is asked
-twice here, not by the provider's own client either: who asks again, when and whom is `planning.resilience.failover`'s
-affair.
+It makes one HTTP request for one `Request` and yields the answer as it comes: each call once it is complete, the text
+for people, at last the usage. Faults of the provider are raised as a `ProviderError`. Neither this module nor the
+provider's client repeats a request: `planning.resilience.failover` decides whether to ask again.
 
 The library takes a second to be imported: that happens in a thread, at the start (`load`) or with the first request.
 """
@@ -38,11 +37,11 @@ from spar.threads import Threads
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-#: Bytes of a token at the least, on the average of a whole request, in any language that a tokenizer was made for.
+#: The fewest bytes that a token has on the average of a whole request, in any language that a tokenizer was made for.
 _LEAST_BYTES: Final = 2
 #: Bytes on the wire for each character of an answer: an event of 250 bytes for a token of four.
 _BYTES_A_CHAR: Final = 100
-#: What surrounds a request: roles, separators, what the provider adds to describe functions.
+#: Tokens that are added to a request: roles, separators, the provider's description of functions.
 _AROUND: Final = 500
 
 
@@ -51,19 +50,21 @@ class ProviderModel:
 
     Args:
         name: provider and model; with `base_url` the model's name on that server.
-        base_url: any server that speaks OpenAI's chat completions.
-        key_env: the environment variable that holds the key; None: the one that the provider usually reads.
-        api_key: the key itself, which goes before `key_env`.
+        base_url: a server with OpenAI's chat completions; None: the provider's own.
+        key_env: the environment variable that holds the key; None: the one that the provider's client reads.
+        api_key: the key itself, in the place of `key_env`.
         mode: `native` offers the tools as functions, `structured` asks for the solution as JSON text, `auto` chooses by
             what the request asks for and the model is known to support.
-        first_byte: seconds until the answer begins; idle: seconds without anything of it after that, keep-alives are
-            nothing; longest: seconds for all of it. max_chars: of one answer; max_calls: in one answer.
-        context_tokens: how much it reads, its answer included; None: not known. max_tokens: of an answer, for requests
-            that do not say; None: a quarter of what it reads, at most 4,096.
-        prices: `input`, `output` and perhaps `cached`, per million tokens; None: as pydantic-ai knows them, and
-            nothing for a server on this machine.
-        thinking: how much it thinks before it answers, unless a request says; temperature; settings: others of its
-            provider's, as pydantic-ai names them. What thinking takes comes on top of max_tokens (`THOUGHTS`).
+        first_byte: seconds until the answer begins; idle: seconds after that in which no part of it comes (keep-alives
+            are no part); longest: seconds for the whole answer.
+        max_chars, max_calls: characters and calls of one answer.
+        context_tokens: tokens that the model reads, its answer included; None: not known.
+        max_tokens: tokens of an answer, for requests that set no limit; None: a quarter of `context_tokens`, at most
+            4,096. Tokens for thinking come on top (`THOUGHTS`).
+        prices: `input`, `output` and perhaps `cached`, per million tokens; None: as pydantic-ai knows them, and 0 for a
+            server on this machine.
+        thinking: how much the model thinks before it answers, for requests that do not say it; temperature; settings:
+            further settings of the provider, as pydantic-ai names them.
 
     Raises: ConfigError for options that make no sense, and with the first request for a provider or a key that is not
         there; `ProviderError` while the answer is read.
@@ -104,7 +105,7 @@ class ProviderModel:
                 f"model {self.name!r} names no provider: write one such as 'openai:gpt-5', or say where its server is "
                 "(base_url)", path=("model",)
             )  # fmt: skip
-        #: Whose model it is, and by which key: what is wrong with one of them may be so with all.
+        #: The provider and a name of the key: models with the same value fail together.
         self._key = ProviderKey(key_env, api_key or "")
         self.provider = " ".join(filter(None, (base_url or self.name.partition(":")[0], self._key.told)))
         self._given, self._base_url, self._mode = name, base_url, mode
@@ -120,18 +121,18 @@ class ProviderModel:
         self._model: Model | None = None
 
     async def __call__(self, request: Request) -> AsyncIterator[Piece]:
-        """The pieces of its answer. Nothing is sent until they are asked for; closing them ends the request."""
+        """Return the pieces of the answer. The request is sent when the first one is read; closing them ends it."""
         return self._pieces(request, await self._ready())
 
     def room(self, thinking: Thinking | None = None) -> int | None:
-        """Return the tokens that a request may have, beside its answer and its thoughts; None where nobody knows."""
+        """Return the tokens that a request may have, without its answer and its thoughts; None where nobody knows."""
         if self._context_tokens is None:
             return None
         thoughts = THOUGHTS[thinking or self._generation.thinking or "off"]
         return max(self._context_tokens - self._max_tokens - thoughts, self._context_tokens // 4)
 
     async def most(self, request: Request) -> dict[str, int | None]:
-        """The most that this request can take, as `Budgets.reserve` wants it; money is None where no price is known."""
+        """Return the largest amounts that this request can use, for a budget; money is None where no price is known."""
         model = await self._ready()
         parts = [request.instructions, *(turn.text for turn in request.turns), *texts_of(request), str(request.schema)]
         size = sum(len(part.encode("utf-8", "surrogatepass")) for part in parts)
@@ -141,17 +142,17 @@ class ProviderModel:
 
     @property
     def told(self) -> dict[str, Any]:
-        """Return how it is set, for a status; nothing of what is as its provider has it."""
+        """Return the settings of the model that were given, for a status."""
         values = {"context_tokens": self._context_tokens, **self._generation._asdict()}
         return {name: value for name, value in values.items() if value}
 
     @property
     def is_unknown(self) -> bool:
-        """Return whether nobody knows a provider of its name. Imports the library, which blocks."""
+        """Return whether the library knows no provider of this name. Imports the library, which blocks."""
         return isinstance(self._given, str) and self._base_url is None and is_unknown(self._given)
 
     def refusal(self) -> Refusal | None:
-        """Return the first of its settings that it does not take; None for none, and where that is not known yet.
+        """Return the first setting that the model does not take; None for none, and where that is not known yet.
 
         Imports the library, which blocks.
         """
@@ -163,18 +164,18 @@ class ProviderModel:
         return None if model is None else refusal(model, self._generation)
 
     async def refusal_of(self, thinking: Thinking) -> str:
-        """Return why it cannot think so much; "" where it can, and where it cannot be asked at all."""
+        """Return why the model cannot think so much; "" where it can, and where the model cannot be opened."""
         try:
             return self._refused(await self._ready(), thinking)
         except SparError:
             return ""
 
     async def load(self) -> None:
-        """Import the library and make the model, in a thread, before anybody asks. Raises: as the first request."""
+        """Import the library and make the model, in a thread, before the first request. Raises: the same as that."""
         await self._ready()
 
     async def aclose(self) -> None:
-        """Close its connections; it may be asked again afterwards. Idempotent."""
+        """Close the connections; the next request opens them again. Idempotent."""
         model, self._model = self._model, None
         if model is not None:
             await model.__aexit__(None, None, None)
@@ -245,7 +246,7 @@ class ProviderModel:
         except SparError:
             raise
         except Exception as error:
-            # Not chained: what the libraries raise may hold the key.
+            # Not chained: exceptions of the libraries may hold the key.
             raise self._faults.of_exception(error, watch) from None
         finally:
             watch.stop()
@@ -260,17 +261,17 @@ class ProviderModel:
             yield usage
         if fault is not None:
             raise fault
-        if request.models:  # whoever names models wants to know which one answered, and how it was asked
+        if request.models:  # only requests that name models need the name and settings of the one that answered
             yield Asked(self.name, *generation[:2], settings.get("max_tokens"), generation.settings)
 
     def _thinking(self, model: Model, request: Request) -> Thinking | None:
-        """Return how much it thinks for a request: as that says, where it can; else as it is set."""
+        """Return how much the model thinks for a request: as the request says if it can, else as it is set."""
         if (asked := request.thinking) is None or asked == self._generation.thinking:
             return self._generation.thinking
         return self._generation.thinking if self._refused(model, asked) else asked
 
     def _refused(self, model: Model, thinking: Thinking) -> str:
-        """Return why it cannot think so much; "" where it can."""
+        """Return why the model cannot think so much; "" where it can."""
         if thinking not in self._refusals:
             found = refusal(model, self._generation._replace(thinking=thinking))
             self._refusals[thinking] = "" if found is None else found.why

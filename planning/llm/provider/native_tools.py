@@ -1,11 +1,11 @@
-"""A solution as function calls: what is offered instead of the schema of `calls`, and what comes back. Pure.
+"""A solution as native function calls: functions from the schema of a request, and calls from their fragments. Pure.
 
-Each alternative of the schema's `calls` becomes a function; its parameters and its own keys (`_after`, `_outputPath`,
-…) are the function's parameters. The schema of the answer becomes a function too. What comes back in fragments becomes
-calls again, each as soon as its arguments are complete, in the order in which they were begun: calls depend on it.
+Each alternative of the schema's `calls` becomes a function; the tool's parameters and the keys of a call (`_after`,
+`_outputPath`, …) are the function's parameters. The schema of the output becomes a function, too. Fragments of function
+calls become calls again, each once its arguments are complete, in the order in which the model began them.
 
-Arguments that are no JSON object make a call with `_bad`, which says why: the executor refuses it, and the model reads
-that with its next request. JSON is taken strictly: no key twice, no NaN. Whether a call makes sense is not judged here.
+Arguments that are no JSON object become a call with `_bad`, a sentence with which the executor refuses it and which the
+next request shows to the model. JSON with a key twice or with NaN is refused like this. The executor judges the rest.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from planning.output_check import closed
 from planning.ports import ProvidedCall
 from planning.strict_json import Signs, strict
 
-#: The function that ends the work, where the answer has a schema.
+#: The function that gives the output, where that has a schema.
 ANSWER: Final = "answer"
-#: What every provider takes as a name of a function.
+#: A name of a function that every provider accepts.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
-#: What providers do not take at the top of a function's schema; the executor judges by the tool's own.
+#: Keywords that providers do not accept at the top of a function's schema; the executor checks the tool's own schema.
 _NOT_AT_THE_TOP = frozenset({"allOf", "anyOf", "oneOf", "not", "enum", "const", "if", "then", "else",
                              "dependentRequired", "dependentSchemas", "description"})  # fmt: skip
 _DEFS = "#/$defs/"
 
 
 class NativeFunction(NamedTuple):
-    """A function as the provider is told of it; `tool` is the name that a call of it carries, None for the answer."""
+    """A function as a provider is offered it; `tool` is the name of its tool, None for the output."""
 
     name: str
     tool: str | None
@@ -40,7 +40,7 @@ class NativeFunction(NamedTuple):
 
 
 def native_functions(schema: Mapping[str, Any], answer: Mapping[str, Any] | None) -> list[NativeFunction]:
-    """The functions that stand for a solution's schema; the one for the answer last, where that has a schema."""
+    """Return the functions for a solution's schema; the one for the output last, where that has a schema."""
     alternatives = [each for each in _alternatives(schema) if isinstance(_tool(each), str)]
     tools = dict(zip(map(_tool, alternatives), alternatives, strict=True))  # of one name the last counts
     names = _names(tools, taken=() if answer is None else (ANSWER,))
@@ -52,7 +52,9 @@ def native_functions(schema: Mapping[str, Any], answer: Mapping[str, Any] | None
     if answer is not None:
         answer = closed(answer)
         output: dict[str, Any] = {"type": "object", "properties": {"output": answer}, "required": ["output"]}
-        if isinstance(answer.get("$defs"), Mapping):  # its references mean the document that it was
+        if isinstance(
+            answer.get("$defs"), Mapping
+        ):  # its references name places in the document, so its definitions stay at the top
             output["properties"] = {"output": {key: value for key, value in answer.items() if key != "$defs"}}
             output["$defs"] = answer["$defs"]
         made.append(NativeFunction(ANSWER, None, "Gives the answer and ends the work.", output))
@@ -81,9 +83,10 @@ def _parameters(alternative: Mapping[str, Any], defs: Mapping[str, Any]) -> dict
 
 
 def _reachable(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
-    """The definitions that a schema refers to, directly or not, in the order of the document.
+    """Return the definitions that a schema refers to, directly or not, in the order of the document.
 
-    They are only named: `spar.data.json_schema` judges by them, `planning.prompt.schema_merge` copies them.
+    Other code does more with such references: `spar.data.json_schema` checks values by them, and
+    `planning.prompt.schema_merge` copies the definitions into the schema.
     """
     found: set[str] = set()
     left = [part]
@@ -103,17 +106,19 @@ def _reachable(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def function_names(tools: Iterable[str], functions: Iterable[NativeFunction]) -> dict[str, str]:
-    """The names under which calls of these tools are told of: those that are offered, others as they would be."""
+    """Return the function names of tools in earlier calls; a tool that is not offered gets a name like the others."""
     known = {each.tool: each.name for each in functions if each.tool is not None}
     others = _names([tool for tool in tools if tool not in known], taken=[*known.values(), ANSWER])
     return {**others, **known}
 
 
 def _names(tools: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """A name that any provider takes for each tool: its own where it can be, no two the same, the same every time."""
+    """Return a name that every provider accepts for each tool: its own where possible; no two are the same."""
     used = set(taken)
     names: dict[str, str] = {}
-    for tool in sorted(tools, key=lambda name: _NAME.fullmatch(name) is None):  # who can keep its name does
+    for tool in sorted(
+        tools, key=lambda name: _NAME.fullmatch(name) is None
+    ):  # tools that can keep their name come first
         name = _FOREIGN.sub("_", tool)
         name = name if _NAME.match(name) else f"_{name}"
         if name in used or len(name) > 64:
@@ -131,19 +136,19 @@ _BRACKETS = re.compile(r'["{}\[\]]')
 
 
 class _Arguments:
-    """The arguments of one call as they come: knows when the object is complete without reading it twice."""
+    """Arguments of one call as they come; they know when their object is complete without a second reading."""
 
     __slots__ = ("_depth", "_parts", "_signs", "has_more", "is_complete", "name", "provided", "value")
 
     def __init__(self, name: str) -> None:
         self.name, self.provided = name, ""
-        self.value: Mapping[str, Any] | None = None  # where a provider hands it over as such
+        self.value: Mapping[str, Any] | None = None  # the arguments, where a provider gives them as an object
         self.is_complete = self.has_more = False
         self._signs, self._depth = Signs(), 0
         self._parts: list[str] = []
 
     def take(self, fragment: str) -> None:
-        """Take the next fragment. What comes behind a complete object is another one, which has no name."""
+        """Take the next fragment. Text behind a complete object is not read (`has_more`)."""
         at = 0
         while at < len(fragment) and not self.is_complete:
             sign, at = self._signs.next(fragment, at, _BRACKETS)
@@ -153,12 +158,12 @@ class _Arguments:
         self.has_more = self.has_more or bool(fragment[at:].strip())
 
     def read(self) -> Mapping[str, Any]:
-        """The object. Raises: ValueError saying why it is none."""
+        """Return the object. Raises: ValueError with the reason why it is none."""
         if self.value is not None:
             return self.value
         text = "".join(self._parts)
         if not text.strip():
-            return {}  # how many providers call a function without parameters
+            return {}  # many providers call a function without parameters like this
         try:
             value = strict(text)
         except RecursionError:
@@ -168,13 +173,13 @@ class _Arguments:
         return value
 
     def shown(self) -> str:
-        """The beginning of it as it came."""
+        """Return the beginning of the text, for an error."""
         text = "".join(self._parts)
         return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 class Calls:
-    """Calls in the making. Used by one reader; `index` is whatever tells the provider's calls apart."""
+    """Calls of one answer, made from fragments; `index` is the number by which the provider tells its calls apart."""
 
     def __init__(self, functions: Iterable[NativeFunction]) -> None:
         self._tools = {each.name: each.tool for each in functions}
@@ -191,7 +196,7 @@ class Calls:
     def take(
         self, index: int, name: str | None, arguments: str | Mapping[str, Any] | None, provided: str | None = None
     ) -> None:
-        """Take a piece of one call: of its name, of its arguments, or both; `provided` is the provider's id of it."""
+        """Take a fragment of one call: of its name, its arguments or both; `provided` is the provider's id of it."""
         if index in self._done:
             if isinstance(arguments, str) and arguments.strip():
                 self._doubled.add(self._done[index])
@@ -206,12 +211,14 @@ class Calls:
             call.is_complete = True
 
     def ready(self, *, is_over: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield each call that is complete, once; with `is_over` all that are left, complete or not."""
+        """Yield each complete call once; with `is_over` also those that are not complete."""
         for index, call in list(self._open.items()):
             if not (call.is_complete or is_over):
                 return
             del self._open[index]
-            tool = self._tools.get(call.name, call.name)  # a name that nobody offered: the executor says what there is
+            tool = self._tools.get(
+                call.name, call.name
+            )  # a name that was not offered: the executor names the tools that exist
             self._done[index] = tool or ANSWER
             if call.has_more:
                 self._doubled.add(tool or ANSWER)

@@ -1,4 +1,4 @@
-"""Prices of a model: what it took, in tokens and in millionths of the currency's unit."""
+"""Usage and costs of requests: tokens, and money in millionths of the currency's unit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Prices = Mapping[str, float]
 
 
 def checked(prices: Prices | None, base_url: str | None) -> Prices | None:
-    """Return the prices that count: None for those that pydantic-ai knows. A server on this machine costs nothing.
+    """Return the prices of a million tokens; None for those that pydantic-ai knows. A server on this machine is free.
 
-    Raises: ConfigError for prices that are not those of a million tokens.
+    Raises: ConfigError for other keys than `input`, `output` and `cached`, and for negative prices.
     """
     if prices is None:
         is_here = base_url is not None and _is_here(base_url)
@@ -40,7 +40,7 @@ def _is_here(url: str) -> bool:
 
 
 def usage_of(name: str, model: Model, response: ModelResponse, prices: Prices | None) -> Usage | None:
-    """Return the usage that a response tells; None when the provider did not say."""
+    """Return the usage in a response; None when the provider did not say it."""
     used = response.usage
     if used.unmeasured_requests or not used.has_values():
         return None
@@ -57,7 +57,10 @@ def cost_of(
     cached: int = 0,
     response: ModelResponse | None = None,
 ) -> int | None:
-    """Millionths that so many tokens cost; None where no price is known. Args: prices: None: those of pydantic-ai."""
+    """Return the costs of these tokens in millionths; None where no price is known.
+
+    Args: read, written, cached: tokens; prices: None for those that pydantic-ai knows.
+    """
     if prices is not None:
         full = (read - cached) * prices["input"] + cached * prices.get("cached", prices["input"])
         return ceil(full + written * prices["output"])

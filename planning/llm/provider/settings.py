@@ -1,6 +1,6 @@
-"""Settings of a model in the words of pydantic-ai: how much it thinks, its temperature, those of its provider alone.
+"""Settings of a model for pydantic-ai: how much it thinks, its temperature, and settings of its provider alone.
 
-The library leaves out in silence what a model does not take; here that is found before a model is asked (`refusal`).
+The library leaves out settings that a model does not take, and says nothing. `refusal` finds them before a request.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from spar.records.run_options import Thinking
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-#: Tokens of an answer that thoughts may take besides what is said; as the providers' own budgets are that name some.
+#: Tokens for thoughts, on top of the answer's; these are the budgets of the providers that name some.
 THOUGHTS: Final[Mapping[Thinking, int]] = {"off": 0, "low": 2_048, "medium": 10_000, "high": 16_384}
 #: The words of the library for how much a model thinks.
 _EFFORT: Final[Mapping[Thinking, bool | str]] = {"off": False, "low": "low", "medium": "medium", "high": "high"}
-#: Settings that are options of their own here, and what is said of them.
+#: Settings that are refused because spar has its own option for them, and the advice for each.
 _OWN: Final[Mapping[str, str]] = {
     "max_tokens": "write max_tokens beside it",
     "temperature": "write temperature beside it",
@@ -31,19 +31,19 @@ _OWN: Final[Mapping[str, str]] = {
     "max_retries": "who asks again, and when, is decided by spar",
     "tool_choice": "which tools a request offers is decided by spar",
 }
-#: Settings of a provider's that say how the next token is chosen, as the temperature does.
+#: Settings of a provider for sampling, like the temperature.
 _SAMPLING: Final = frozenset({"top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias"})
 
 
 class GenerationSettings(NamedTuple):
-    """How a model is to answer: None for as its provider does."""
+    """Settings of a model's answers; None leaves a setting to the provider."""
 
     thinking: Thinking | None = None
     temperature: float | None = None
     settings: Mapping[str, Any] = {}
 
     def in_library(self, max_tokens: int) -> dict[str, Any]:
-        """Return them as the library takes them. Args: max_tokens: of what is said."""
+        """Return them as the library takes them. Args: max_tokens: tokens of the answer without thoughts."""
         made = {**self.settings, "max_retries": 0, "max_tokens": max_tokens + THOUGHTS[self.thinking or "off"]}
         if self.temperature is not None:
             made["temperature"] = self.temperature
@@ -80,7 +80,7 @@ def _refusals(model: Model, wanted: GenerationSettings) -> Iterator[Refusal]:
 
 
 def _no_sampling(model: Model, wanted: GenerationSettings, unsupported: frozenset[str], setting: str) -> str:
-    """Return why a model takes none of a setting for sampling together with these settings; "" where it does."""
+    """Return why a model does not take a sampling setting beside these settings; "" where it does."""
     profile: Any = model.profile
     name, thinks = model.model_name, wanted.thinking not in (None, "off")
     if setting in unsupported or profile.get("anthropic_disallows_sampling_settings", False):
@@ -92,7 +92,7 @@ def _no_sampling(model: Model, wanted: GenerationSettings, unsupported: frozense
 
 
 def _foreign(model: Model, wanted: GenerationSettings, unsupported: frozenset[str]) -> Iterator[Refusal]:
-    """Yield those of a provider's settings that its models do not know, or not with such a value."""
+    """Yield the settings of a provider that its models do not know, or whose value they do not take."""
     known = _known_settings(model)
     usable = known.keys() - _OWN.keys() - unsupported
     for name, value in wanted.settings.items():
@@ -129,12 +129,12 @@ def _known_settings(model: Model) -> dict[str, Any]:
 def _hints(kind: Any) -> dict[str, Any]:
     try:
         return get_type_hints(kind)
-    except Exception:  # a type that only its checker imports
+    except Exception:  # a type that is imported for type checkers only
         return dict(kind.__annotations__)
 
 
 def _misfit(kind: Any, value: Any) -> str:
-    """Return what is wrong with a value; "" also where its type is nothing that can be judged."""
+    """Return what is wrong with a value; "" for nothing, and where its type cannot be checked."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
