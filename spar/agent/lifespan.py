@@ -299,7 +299,7 @@ class Lifespan:
             names = ", ".join(opening.name for opening in openings)
             sessions = ", ".join(sorted(session.key for session in users)[:5])
             reason = f"replaced {within:g} s ago and still at work for {sessions}: left behind until that ends"
-            self._health.step("abandon", names, reason)
+            self._health.ladder.step("abandon", names, reason)
             await self._holding.gone(users, float("inf"))
         await self._close(openings)
         if self._core.state in ("running", "pausing", "paused"):  # else the next start reads what is left

@@ -1,6 +1,7 @@
 """The health of an agent: its alerts and their remedies.
 
-health           raises and closes alerts, and takes the steps of repair
+health           raises and closes alerts, and judges each cycle
+ladder           takes the steps of recovery when a phase keeps failing
 alerts           the kinds of alerts, and one open alert
 error_reporting  reports errors of modules, hooks and handlers to the log, the events and the health
 streaks          counts failures in a row by session and phase

@@ -66,7 +66,7 @@ class ErrorReporter:
             alert = self._health.alert("stuck", f"{fault.phase}: {fault.message}", cycle_id=cycle.id,
                                        session=cycle.session, phase=fault.phase)  # fmt: skip
             step = "abandon" if error.was_left_behind else "cancel"
-            self._health.step(step, fault.part, fault.message, alert.id, cycle.session)
+            self._health.ladder.step(step, fault.part, fault.message, alert.id, cycle.session)
         if policy == "pause":
             self._agent.request_pause()
         elif policy == "stop":
@@ -116,7 +116,7 @@ class ErrorReporter:
             self._core.log.warning, "handler failed", fault, handler=name, reason=repr(error), turned_off=turned_off
         )
         if turned_off:
-            self._health.step("quarantine", name, f"too many failures in a row, the last: {error!r:.200}")
+            self._health.ladder.step("quarantine", name, f"too many failures in a row, the last: {error!r:.200}")
 
     async def ask(self, point: str, value: Any) -> None:
         """Ask the hooks at a point that is about the agent itself; what they answer changes nothing."""

@@ -1,35 +1,30 @@
-"""Is the agent well, and what is done when it is not.
+"""The health of an agent: its open alerts, and the judgement of each cycle that has ended.
 
-`Health` knows the open alerts of one agent and climbs the ladder: back off → cancel (the deadline of the phase) →
-restart the module → degraded mode → pause and alert. Every step is told, counted, and kept for a while for whoever
-looks. What the loop itself cannot tell, because it does not run, is seen from outside (`spar.health.watchdog`); how
-memory and disk are doing is `spar.health.resources`'s.
+What is done when a phase keeps failing is `spar.health.ladder`. What the loop itself cannot tell, because it does not
+run, is seen from outside (`spar.health.watchdog`); how memory and disk are doing is `spar.health.resources`'s.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
-from typing import Any, Literal, Protocol, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
-from spar.backoff import Backoff, Intensity
-from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoveryStep
+from spar.backoff import Backoff
+from spar.events import HealthAlert, HealthRecovered
 from spar.health.alerts import Alert, Kind, Severity, key_of
+from spar.health.ladder import Ladder, WorkingSession
 from spar.health.models import Models
 from spar.health.resources import CALM, Pressure
 from spar.health.streaks import Streak, Streaks
 from spar.ids import new_id
 from spar.loop.core import Core
-from spar.loop.cycle import STANDING, Cycle
+from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.observe.stats import Stats
 from spar.ports.agent import AgentControl
-from spar.ports.optional import Degradable, Restorable, offers
 from spar.types import Fault, Phase, replace
 
 log = get_logger("spar.health")
@@ -38,15 +33,6 @@ log = get_logger("spar.health")
 SLOW_FACTOR, NEVER_SLOW = 10.0, 1.0
 #: A cycle in hand is never called slow before so many seconds, unless `slow_after` says otherwise.
 NEVER_SLOW_IN_HAND = 60.0
-#: Seconds that a session waits for the module that it asked to be restarted.
-MEND_WITHIN = 30.0
-#: Steps of recovery that are kept for whoever looks; older ones are in the log.
-STEPS_KEPT = 20
-#: What a step can be, as metrics count it.
-STEPS = ("back_off", "cancel", "abandon", "restart", "degrade", "restore", "pause", "shed", "drain", "quarantine",
-         "other")  # fmt: skip
-#: Steps after which the agent does less than it should.
-SEVERE = ("degrade", "pause", "drain")
 #: Kinds of alerts that are about one phase of one session, and are closed by its success.
 OF_A_PHASE: tuple[Kind, ...] = ("failing", "stuck")
 
@@ -63,59 +49,29 @@ class HealthLimits(Struct, frozen=True):
     within: float = 60.0
 
 
-class StepTaken(Struct, frozen=True):
-    """One step of recovery that was taken; `at` in UTC."""
-
-    at: datetime
-    step: str
-    part: str
-    reason: str
-    alert_id: str = ""
-    session: str = ""
-
-
-class WorkingSession(Protocol):
-    """A session as far as it matters whether it has work."""
-
-    @property
-    def is_standing(self) -> bool: ...
-    @property
-    def has_work(self) -> bool: ...
-
-
 class Health:
-    """The open alerts of one agent and the ladder of recovery. Used from the event loop's thread.
+    """The open alerts of one agent, and what its cycles say of it. Used from the event loop's thread.
 
-    Failures count for the session and the phase that they are in, and so do their alerts and their waits. What concerns
-    every session (restart a module, make do with less, pause) is done only where no other session shows that the module
-    is well; the last two only for the standing session.
+    Failures count for the session and the phase that they are in, and so do their alerts and their waits.
 
     Args: agent: is paused, and puts a new module in a failing one's place; sessions: those that there are, by key.
 
-    `restarted` counts the restarts of each child, `counts` the steps taken by name; `pressure` is how the process's
-    memory and disk are doing. They and `snapshot` can be read from any thread.
+    `ladder` has the steps of recovery; `pressure` is how the process's memory and disk are doing. That and `snapshot`
+    can be read from any thread.
     """
 
-    __slots__ = ("_agent", "_backoff", "_core", "_degraded_at", "_intensities", "_limits", "_looks_at_all",
-                 "_sessions", "_setup", "_stats", "_steps", "_to_restart", "alerts",
-                 "counts", "models", "pressure", "restarted", "streaks")  # fmt: skip
+    __slots__ = ("_backoff", "_core", "_limits", "_looks_at_all", "_stats", "alerts", "ladder", "models", "pressure",
+                 "streaks")  # fmt: skip
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, agent: AgentControl,
                  sessions: Mapping[str, WorkingSession]) -> None:  # fmt: skip
-        self._core, self._setup, self._stats, self._agent, self._sessions = core, setup, stats, agent, sessions
+        self._core, self._stats = core, stats
         self.alerts: dict[str, Alert] = {}
         self.pressure: Pressure = CALM
-        self.restarted: dict[str, int] = {}
-        self.counts: dict[str, int] = {}
-        self._steps: deque[StepTaken] | None = None  # most agents never need any
-        #: How often each phase's module was restarted, for the standing session and for the others.
-        self._intensities: dict[tuple[str, bool], Intensity] = {}
+        self.ladder = Ladder(core, setup, agent, sessions, self._became_critical)
         self.streaks = Streaks()
         self.models = Models(core, self)
         self.limits = HealthLimits()
-        self._degraded_at: float | None = None
-        #: By session, the phase whose module it has asked to be restarted.
-        self._to_restart: dict[str, Phase] = {}
 
     @property
     def limits(self) -> HealthLimits:
@@ -124,18 +80,17 @@ class Health:
     @limits.setter
     def limits(self, limits: HealthLimits) -> None:
         self._limits, self._backoff = limits, Backoff(limits.backoff, 60.0)
-        for intensity in self._intensities.values():
-            intensity.limit, intensity.within = limits.max_restarts, limits.within
+        self.ladder.allow(limits.max_restarts, limits.within)
         self._looks_at_all = limits.slow_after != "auto"
 
     def is_calm(self) -> bool:
         """Nothing is wrong and nothing has been done about it: a good cycle need not be looked at."""
-        return not (self.alerts or self.streaks.worst or self._degraded_at is not None or self._looks_at_all)
+        return not (self.alerts or self.streaks.worst or self.ladder.degraded_at is not None or self._looks_at_all)
 
     @property
     def is_degraded(self) -> bool:
         """Return whether the planner has been told to make do with less."""
-        return self._degraded_at is not None
+        return self.ladder.degraded_at is not None
 
     @property
     def kinds(self) -> set[str]:
@@ -146,8 +101,8 @@ class Health:
         """Return what is wrong and the latest steps against it, JSON-able; safe from any thread."""
         return {
             "degraded": self.is_degraded,
-            "restarts": dict(self.restarted),
-            "steps": list(self._steps or ()),
+            "restarts": dict(self.ladder.restarted),
+            "steps": list(self.ladder.steps),
             "pressure": self.pressure.snapshot(),
         }
 
@@ -224,7 +179,7 @@ class Health:
                     self._failed(cycle, fault)
             self.recovered("stalled", session=cycle.session)
             if not cycle.faults:
-                self._restore()
+                self.ladder.restore()
         self._stats.consecutive_failures = self.streaks.worst
         self._judge_pace(cycle, duration)
 
@@ -247,12 +202,17 @@ class Health:
         if streak.count >= self.limits.failing_after:
             message = f"{streak.count} cycles in a row failed, the last in {phase}: {fault.message}"
             self._alert_of(streak, message)
-        if streak.count % self.limits.failing_after == 0:
-            self._climb(streak)
+        # Only the standing session senses; what others brought about of the other phases shows that a module is well.
+        is_own = phase != "sense" and self.streaks.has_succeeded_elsewhere(streak)
+        if streak.count % self.limits.failing_after == 0 and not is_own:
+            self.ladder.climb(streak, self._alert_id(streak))
 
     def _alert_of(self, streak: Streak, message: str, severity: Severity = "warning") -> Alert:
         return self.alert("failing", message, severity=severity, cycle_id=streak.cycle_id, session=streak.session,
                           phase=streak.phase)  # fmt: skip
+
+    def _became_critical(self, streak: Streak, message: str) -> None:
+        self._alert_of(streak, message, "critical")
 
     def back_off(self, wait: float | None, cycle: Cycle) -> float | None:
         """The wait before a session's next cycle (seconds), longer while the phase that failed in it keeps failing."""
@@ -265,20 +225,12 @@ class Health:
         if delay <= wait:
             return wait
         reason = f"the next cycle waits {delay:g} s"
-        self.step("back_off", worst.fault.part, reason, self._alert_id(worst), worst.session)
+        self.ladder.step("back_off", worst.fault.part, reason, self._alert_id(worst), worst.session)
         return delay
 
     def _alert_id(self, streak: Streak) -> str:
         alert = self.alerts.get(key_of("failing", streak.session))
         return alert.id if alert else ""
-
-    def _restore(self) -> None:
-        """Let the planner that failed try again, once all has been well for a while without it."""
-        if self._degraded_at is None or self._core.clock.monotonic() - self._degraded_at < self.limits.within:
-            return
-        self._degraded_at = None
-        if self._restore_planner():
-            self.step("restore", self._setup.modules["plan"].name, "well again", "")
 
     def _judge_pace(self, cycle: Cycle, duration: float) -> None:
         given = self.limits.slow_after
@@ -312,102 +264,6 @@ class Health:
         if not (series.count or series.pending or cycle.phase == "plan"):
             return float("inf")
         return max(NEVER_SLOW_IN_HAND, SLOW_FACTOR * self._usual((*cycle.phases, cycle.phase)))
-
-    # -- the ladder
-
-    def _climb(self, streak: Streak) -> None:
-        """The next rung, once more failures in a row have shown that the one before did not help.
-
-        Only the standing session senses; what others brought about of the other phases shows whether a module is well.
-        """
-        if streak.phase != "sense" and self.streaks.has_succeeded_elsewhere(streak):
-            return  # the module is well: the trouble is this session's own
-        fault, alert_id, is_standing = streak.fault, self._alert_id(streak), streak.session == STANDING
-        if not self._may_restart(streak.phase, is_standing):
-            self._give_up(streak, alert_id)
-            return
-        streak.rung += 1
-        self.step("restart", fault.part, fault.message, alert_id, streak.session)
-        self._to_restart[streak.session] = streak.phase
-        if not is_standing or streak.phase != "plan" or streak.rung < 2 or self._degraded_at is not None:
-            return
-        if self._degrade_planner(fault.message):
-            self._degraded_at = self._core.clock.monotonic()
-            self.step("degrade", fault.part, fault.message, alert_id, streak.session)
-
-    def _may_restart(self, phase: Phase, is_standing: bool) -> bool:
-        """Count one restart; False when there were too many. Other sessions cannot use up those of the standing one."""
-        key = (phase, is_standing)
-        if key not in self._intensities:
-            self._intensities[key] = Intensity(self.limits.max_restarts, self.limits.within)
-        return self._intensities[key].allow(self._core.clock.monotonic())
-
-    def _give_up(self, streak: Streak, alert_id: str) -> None:
-        """Nothing helped: the agent pauses if nobody but its standing session is at work, else the session goes on
-        to wait longer and longer."""
-        fault = streak.fault
-        if streak.session != STANDING or any(
-            not session.is_standing and session.has_work for session in self._sessions.values()
-        ):
-            message = f"{streak.phase} keeps failing, restarts did not help: {fault.message}"
-            self._alert_of(streak, message, "critical")
-            return
-        reason = f"{self.limits.max_restarts} restarts within {self.limits.within:g} s did not help"
-        self.step("pause", fault.part, reason, alert_id, streak.session)
-        self._agent.request_pause()
-        self._alert_of(streak, f"paused, {fault.phase} keeps failing: {fault.message}", "critical")
-
-    def _degrade_planner(self, reason: str) -> bool:
-        """Have the planner make do with less, if it can; True if it did."""
-        planner = self._setup.modules["plan"].part
-        return self._ask_planner("degrade", (lambda: planner.degrade(reason)) if offers(planner, Degradable) else None)
-
-    def _restore_planner(self) -> bool:
-        """Have the planner plan with everything again, if it can; True if it did."""
-        planner = self._setup.modules["plan"].part
-        return self._ask_planner("restore", planner.restore if offers(planner, Restorable) else None)
-
-    def _ask_planner(self, what: str, ask: Callable[[], object] | None) -> bool:
-        module = self._setup.modules["plan"]
-        try:
-            return ask is not None and ask() is not False
-        except Exception as error:
-            self._failed_to(what, module.name, "plan", error)
-            return False
-
-    async def mend(self, session: str) -> None:
-        """Restart the module that a session's last rung asked for, between two of its cycles; one that hangs in it is
-        given up."""
-        phase = self._to_restart.pop(session, None)
-        if phase is None:
-            return
-        self.count_restart(phase)
-        try:
-            async with asyncio.timeout(MEND_WITHIN):
-                await self._agent.restart_module(phase)
-        except TimeoutError as error:
-            self._failed_to("restart", self._setup.modules[phase].name, phase, error)
-
-    def _failed_to(self, what: str, part: str, phase: Phase, error: Exception) -> None:
-        fault = Fault.of(error, part=part, phase=phase)
-        log.warning("recovery failed", agent=self._core.name, step=what, part=part, reason=fault.message)
-        self._core.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy=what, exception=error))
-
-    def count_restart(self, child: str) -> None:
-        """A child (a phase's module, "loop") is begun anew."""
-        self.restarted[child] = self.restarted.get(child, 0) + 1
-
-    def step(self, step: str, part: str, reason: str, alert_id: str = "", session: str = "") -> None:
-        """Tell of a step of recovery, count it and keep it."""
-        core = self._core
-        write = log.error if step in SEVERE else log.warning
-        write("recovery step", agent=core.name, session=session, step=step, part=part, reason=reason)
-        name = step if step in STEPS else "other"
-        self.counts[name] = self.counts.get(name, 0) + 1
-        if self._steps is None:
-            self._steps = deque(maxlen=STEPS_KEPT)
-        self._steps.append(StepTaken(core.clock.now(), step, part, reason, alert_id, session))
-        core.events.publish(RecoveryStep(step=step, part=part, reason=reason, alert_id=alert_id, session=session))
 
 
 def went_well(cycle: Cycle) -> list[Phase]:

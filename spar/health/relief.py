@@ -109,13 +109,13 @@ class Relief:
         if self._until_shed <= 0:
             self._until_shed, given_up = SHED_READINGS, self._shed()
             self._is_to_tidy = True
-            health.step("shed", "caches", f"{given_up} entries given up at {taken}", alert.id)
+            health.ladder.step("shed", "caches", f"{given_up} entries given up at {taken}", alert.id)
         self._until_shed -= 1
         if pressure.is_too_high and not self._has_given_up:
             self._has_given_up = True
             reason = f"the process takes {taken} of memory, more than {mib(bounds.memory_hard)}, and gives nothing back"
             health.alert("memory", f"{reason}; it ends, to be started again", severity="critical")
-            health.step("drain", "process", reason, alert.id)
+            health.ladder.step("drain", "process", reason, alert.id)
             self._give_up()
 
     def _shed(self) -> int:

@@ -274,7 +274,7 @@ class SessionPhases:
         failing."""
         session, parts = self.session, self.parts
         if cycle.faults:
-            await parts.health.mend(cycle.session)
+            await parts.health.ladder.mend(cycle.session)
         settled, runner = parts.setup.settled, session.runner
         # Only the standing session polls, so only its cycles have perceptions of sensors to confirm.
         if settled is None or not session.is_standing or not cycle.perceptions or cycle.faults:

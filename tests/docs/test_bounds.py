@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from spar import Agent, __version__
 from spar.health.alerts import KINDS
-from spar.health.health import STEPS
+from spar.health.ladder import STEPS
 from spar.service.agent_metrics import PER_AGENT
 from spar.service.health_metrics import HEALTH
 from spar.service.metrics import Metrics

@@ -12,7 +12,7 @@ import pytest
 from planning.chain import Chain
 from spar import Agent
 from spar.events import ErrorOccurred, Event, HealthAlert, HealthRecovered, LoopCompleted, RecoveryStep
-from spar.health.health import MEND_WITHIN
+from spar.health.ladder import MEND_WITHIN
 from spar.protocols.tools import tool
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedReflector, ScriptedSense, VirtualClock
 from spar.types import Action, Call, Perception

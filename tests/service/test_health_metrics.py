@@ -138,7 +138,7 @@ async def test_restarts_quarantine_and_steps_are_told_by_child(clock: VirtualClo
     async with agent:
         await clock.sleep(60)
         restarts = samples(agent, "spar_child_restarts_total")
-        assert restarts["plan",] == agent.health.restarted["plan"] > 0
+        assert restarts["plan",] == agent.health.ladder.restarted["plan"] > 0
         assert restarts["sensor:flaky",] == 1
         assert restarts["loop",] == 0
         assert samples(agent, "spar_quarantined") == {

@@ -1,0 +1,192 @@
+"""The ladder of recovery: the steps that are taken when a phase keeps failing.
+
+Back off → cancel (the deadline of the phase) → restart the module → degraded mode → pause and alert. Every step is
+told, counted, and kept for a while for whoever looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+from spar.backoff import Intensity
+from spar.events import ErrorOccurred, RecoveryStep
+from spar.health.streaks import Streak
+from spar.loop.core import Core
+from spar.loop.cycle import STANDING
+from spar.loop.setup import Setup
+from spar.observe.logs import get_logger
+from spar.ports.agent import AgentControl
+from spar.ports.optional import Degradable, Restorable, offers
+from spar.types import Fault, Phase
+
+log = get_logger("spar.health")
+
+#: Seconds that a session waits for the module that it asked to be restarted.
+MEND_WITHIN = 30.0
+#: Steps of recovery that are kept for whoever looks; older ones are in the log.
+STEPS_KEPT = 20
+#: What a step can be, as metrics count it.
+STEPS = ("back_off", "cancel", "abandon", "restart", "degrade", "restore", "pause", "shed", "drain", "quarantine",
+         "other")  # fmt: skip
+#: Steps after which the agent does less than it should.
+SEVERE = ("degrade", "pause", "drain")
+
+
+class StepTaken(Struct, frozen=True):
+    """One step of recovery that was taken; `at` in UTC."""
+
+    at: datetime
+    step: str
+    part: str
+    reason: str
+    alert_id: str = ""
+    session: str = ""
+
+
+class WorkingSession(Protocol):
+    """A session as far as it matters whether it has work."""
+
+    @property
+    def is_standing(self) -> bool: ...
+    @property
+    def has_work(self) -> bool: ...
+
+
+class Ladder:
+    """The steps of recovery of one agent. Used from the event loop's thread.
+
+    Restarting a module, making do with less and pausing concern every session; the last two are done only for the
+    standing session.
+
+    Args: agent: is paused, and puts a new module in a failing one's place; sessions: those that there are, by key;
+        critical: makes the alert of a streak critical, and says why.
+
+    `steps` are the latest, `counts` those taken by name, `restarted` the restarts of each child; they can be read from
+    any thread. `degraded_at` is when the planner was told to make do with less (monotonic seconds), None if it was not.
+    """
+
+    __slots__ = ("_agent", "_core", "_critical", "_intensities", "_max_restarts", "_sessions", "_setup", "_to_restart",
+                 "_within", "counts", "degraded_at", "restarted", "steps")  # fmt: skip
+
+    def __init__(self, core: Core, setup: Setup, agent: AgentControl, sessions: Mapping[str, WorkingSession],
+                 critical: Callable[[Streak, str], None]) -> None:  # fmt: skip
+        self._core, self._setup, self._agent, self._sessions = core, setup, agent, sessions
+        self._critical = critical
+        self._max_restarts, self._within = 0, 0.0
+        #: How often each phase's module was restarted, for the standing session and for the others.
+        self._intensities: dict[tuple[str, bool], Intensity] = {}
+        #: By session, the phase whose module it has asked to be restarted.
+        self._to_restart: dict[str, Phase] = {}
+        self.degraded_at: float | None = None
+        self.restarted: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self.steps: deque[StepTaken] | tuple[()] = ()  # most agents never need any
+
+    def allow(self, max_restarts: int, within: float) -> None:
+        """Allow so many restarts of a module within so many seconds."""
+        self._max_restarts, self._within = max_restarts, within
+        for intensity in self._intensities.values():
+            intensity.limit, intensity.within = max_restarts, within
+
+    def climb(self, streak: Streak, alert_id: str) -> None:
+        """Take the next rung, once more failures in a row have shown that the one before did not help."""
+        fault, is_standing = streak.fault, streak.session == STANDING
+        if not self._may_restart(streak.phase, is_standing):
+            self._give_up(streak, alert_id)
+            return
+        streak.rung += 1
+        self.step("restart", fault.part, fault.message, alert_id, streak.session)
+        self._to_restart[streak.session] = streak.phase
+        if not is_standing or streak.phase != "plan" or streak.rung < 2 or self.degraded_at is not None:
+            return
+        if self._degrade_planner(fault.message):
+            self.degraded_at = self._core.clock.monotonic()
+            self.step("degrade", fault.part, fault.message, alert_id, streak.session)
+
+    def restore(self) -> None:
+        """Let the planner that failed try again, once all has been well for a while without it."""
+        if self.degraded_at is None or self._core.clock.monotonic() - self.degraded_at < self._within:
+            return
+        self.degraded_at = None
+        if self._restore_planner():
+            self.step("restore", self._setup.modules["plan"].name, "well again", "")
+
+    def _may_restart(self, phase: Phase, is_standing: bool) -> bool:
+        """Count one restart; False when there were too many. Other sessions cannot use up those of the standing one."""
+        key = (phase, is_standing)
+        if key not in self._intensities:
+            self._intensities[key] = Intensity(self._max_restarts, self._within)
+        return self._intensities[key].allow(self._core.clock.monotonic())
+
+    def _give_up(self, streak: Streak, alert_id: str) -> None:
+        """Nothing helped: the agent pauses if nobody but its standing session is at work, else the session goes on
+        to wait longer and longer."""
+        fault = streak.fault
+        if streak.session != STANDING or any(
+            not session.is_standing and session.has_work for session in self._sessions.values()
+        ):
+            message = f"{streak.phase} keeps failing, restarts did not help: {fault.message}"
+            self._critical(streak, message)
+            return
+        reason = f"{self._max_restarts} restarts within {self._within:g} s did not help"
+        self.step("pause", fault.part, reason, alert_id, streak.session)
+        self._agent.request_pause()
+        self._critical(streak, f"paused, {fault.phase} keeps failing: {fault.message}")
+
+    def _degrade_planner(self, reason: str) -> bool:
+        """Have the planner make do with less, if it can; True if it did."""
+        planner = self._setup.modules["plan"].part
+        return self._ask_planner("degrade", (lambda: planner.degrade(reason)) if offers(planner, Degradable) else None)
+
+    def _restore_planner(self) -> bool:
+        """Have the planner plan with everything again, if it can; True if it did."""
+        planner = self._setup.modules["plan"].part
+        return self._ask_planner("restore", planner.restore if offers(planner, Restorable) else None)
+
+    def _ask_planner(self, what: str, ask: Callable[[], object] | None) -> bool:
+        module = self._setup.modules["plan"]
+        try:
+            return ask is not None and ask() is not False
+        except Exception as error:
+            self._failed_to(what, module.name, "plan", error)
+            return False
+
+    async def mend(self, session: str) -> None:
+        """Restart the module that a session's last rung asked for, between two of its cycles; one that hangs in it is
+        given up."""
+        phase = self._to_restart.pop(session, None)
+        if phase is None:
+            return
+        self.count_restart(phase)
+        try:
+            async with asyncio.timeout(MEND_WITHIN):
+                await self._agent.restart_module(phase)
+        except TimeoutError as error:
+            self._failed_to("restart", self._setup.modules[phase].name, phase, error)
+
+    def _failed_to(self, what: str, part: str, phase: Phase, error: Exception) -> None:
+        fault = Fault.of(error, part=part, phase=phase)
+        log.warning("recovery failed", agent=self._core.name, step=what, part=part, reason=fault.message)
+        self._core.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy=what, exception=error))
+
+    def count_restart(self, child: str) -> None:
+        """A child (a phase's module, "loop") is begun anew."""
+        self.restarted[child] = self.restarted.get(child, 0) + 1
+
+    def step(self, step: str, part: str, reason: str, alert_id: str = "", session: str = "") -> None:
+        """Tell of a step of recovery, count it and keep it."""
+        core = self._core
+        write = log.error if step in SEVERE else log.warning
+        write("recovery step", agent=core.name, session=session, step=step, part=part, reason=reason)
+        name = step if step in STEPS else "other"
+        self.counts[name] = self.counts.get(name, 0) + 1
+        if not self.steps:
+            self.steps = deque(maxlen=STEPS_KEPT)
+        self.steps.append(StepTaken(core.clock.now(), step, part, reason, alert_id, session))
+        core.events.publish(RecoveryStep(step=step, part=part, reason=reason, alert_id=alert_id, session=session))
