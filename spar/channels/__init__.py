@@ -1,6 +1,7 @@
 """Channels on which people talk with the agent: their senders, their messages, and the messages to them.
 
-conversations  the channels of one agent: received messages become runs, messages to people are sent
+conversations  the channels of one agent: received messages become runs
+answers        sends the answers of runs to their senders, other messages to their conversations
 messages       checks the messages that a channel hands over, and finds their session; pure
 supervisor     runs one channel: receiving and sending, each with back-off and quarantine
 deliveries     the messages of one channel that wait to be sent, on disk, in order for each address

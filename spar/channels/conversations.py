@@ -1,8 +1,7 @@
-"""The conversations of one agent on its channels: what is received becomes runs, what people are told is sent.
+"""The conversations of one agent on its channels: received messages become runs.
 
 A message is accepted once it, its run and where the answer goes are on disk; its id is its idempotency key, so that the
-other side may deliver it again. What the agent tells people (`MessageSent`) goes where the message of the run came
-from; what belongs to no such run goes to the conversation that is named as its route.
+other side may deliver it again. `spar.channels.answers` sends the answers.
 """
 
 from __future__ import annotations
@@ -16,14 +15,12 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from spar.bus.subscriptions import Subscription
+from spar.channels.answers import Answers
 from spar.channels.deliveries import Deliveries, Delivery
-from spar.channels.drafts import Drafts
 from spar.channels.messages import check_message, session_of, short_digest
-from spar.channels.owed import Owed, OwedAnswers, digest_of
+from spar.channels.owed import Owed, OwedAnswers
 from spar.channels.supervisor import ChannelSupervisor
 from spar.errors import ConfigError, InboxFullError, SparError
-from spar.events import MessageSent, RunEnded
 from spar.loop.core import Core
 from spar.ports.channel import (
     Accepted,
@@ -34,10 +31,9 @@ from spar.ports.channel import (
 from spar.protocols import Home, ModuleRows
 from spar.records.senders import Admission
 from spar.records.session import Origin
-from spar.runs.messages.text_blocks import blocks_of
 from spar.runs.run import Receipt, Run
 from spar.runs.runs import Runs
-from spar.types import Perception, replace
+from spar.types import Perception
 
 #: The owner of the rows.
 OWNER: Final = "channels"
@@ -68,18 +64,17 @@ class Submit(Protocol):
 class Channels:
     """The channels of one agent. Without any, nothing listens and nothing is kept."""
 
-    __slots__ = ("_core", "_deliveries", "_drafts", "_home", "_owed", "_runs", "_senders", "_specs", "_state",
-                 "_submit", "_subscriptions", "_talks", "supervisors")  # fmt: skip
+    __slots__ = ("_core", "_home", "_owed", "_runs", "_senders", "_specs", "_state", "_submit", "_talks", "answers",
+                 "supervisors")  # fmt: skip
 
     def __init__(self, core: Core, runs: Runs, state: HasRows, senders: KnowsSenders, submit: Submit,
                  home: Home | None) -> None:  # fmt: skip
         self._core, self._runs, self._state = core, runs, state
         self._senders, self._submit, self._home = senders, submit, home
         self._specs: tuple[ChannelSpec, ...] = ()
-        self._subscriptions: tuple[Subscription, ...] = ()
         self._owed = OwedAnswers(None)
         self._talks: dict[str, tuple[str, str]] = {}  # channel and address by session
-        self._drafts: Drafts | None = None
+        self.answers: Answers | None = None
         self.supervisors: dict[str, ChannelSupervisor] = {}
 
     def take(self, specs: Sequence[ChannelSpec]) -> None:
@@ -102,11 +97,8 @@ class Channels:
         self._talks = {key[5:]: (value[0], value[1]) for key, value in kept.items() if key.startswith("talk/")}
         self.supervisors = {spec.name: self._made(spec, rows) for spec in self._specs}
         self._restore(value for key, value in kept.items() if key.startswith("out/"))
-        events = self._core.events
-        self._subscriptions = (events.subscribe(MessageSent, self._told), events.subscribe(RunEnded, self._ended))
-        self._drafts = Drafts(self._core, self._owed, self.supervisors)
-        self._drafts.open()
-        await self._catch_up()
+        self.answers = Answers(self._core, self._runs, self._owed, self._talks, self.supervisors)
+        await self.answers.open()
         for supervisor in self.supervisors.values():
             supervisor.start()
 
@@ -137,12 +129,10 @@ class Channels:
 
     async def close(self) -> None:
         """End receiving and sending; what was not sent waits on disk."""
-        for unsubscribe in self._subscriptions:
-            unsubscribe()
-        if self._drafts is not None:
-            await self._drafts.close()
+        if self.answers is not None:
+            await self.answers.close()
         await asyncio.gather(*(supervisor.close() for supervisor in self.supervisors.values()))
-        self._subscriptions, self._drafts, self.supervisors = (), None, {}
+        self.answers, self.supervisors = None, {}
 
     def snapshot(self) -> dict[str, Any]:
         """Return how each channel is doing, JSON-able; from any thread."""
@@ -169,11 +159,10 @@ class Channels:
                                              is_verified=message.is_verified)  # fmt: skip
         if not admission.is_allowed:
             if admission.answer:
-                self._deliver(supervisor, admission.answer, message.address, "note", reply=message.reply)
+                self._refuse(supervisor, message, admission.answer)
             return Accepted("refused", reason=f"its sender is {admission.verdict}")
         if message.refusal:  # told again after a crash it has the same id
-            id = f"refusal.{short_digest(message.id)}"
-            self._deliver(supervisor, message.refusal, message.address, "note", id, message.reply)
+            self._refuse(supervisor, message, message.refusal, f"refusal.{short_digest(message.id)}")
             return Accepted("refused", reason=message.refusal)
         if supervisor.deliveries.is_full:
             raise InboxFullError(f"channel {spec.name!r} has too many messages to send; try again later")
@@ -190,10 +179,18 @@ class Channels:
         owed = Owed(receipt.run_id, spec.name, message.address, self._core.clock.now(), session, message.reply)
         self._owed.keep(owed)
         self._talk(session, spec.name, message.address)
-        await self._settle(owed)  # a process that died right after it had accepted the run may have left it answered
+        if self.answers is not None:
+            await self.answers.settle(owed)  # a process that died right after it accepted the run may have ended it
         if (journal := self._state.journal) is not None:
             await journal.safe()
         return Accepted("accepted", receipt.run_id)
+
+    def _refuse(self, supervisor: ChannelSupervisor, message: Incoming, text: str, id: str = "") -> None:
+        """Tell the sender of a message why it is not taken in."""
+        clock, name = self._core.clock, supervisor.spec.name
+        supervisor.deliver(
+            Delivery(id or clock.new_id(), name, message.address, text, clock.now(), "note", message.reply)
+        )
 
     def _talk(self, session: str, channel: str, address: str) -> None:
         """Note with whom a session talks."""
@@ -221,120 +218,9 @@ class Channels:
             if of == session and not (kind == "out" and id in waiting):
                 rows.drop(key)
 
-    # -- sending
-
-    def _told(self, event: MessageSent) -> None:
-        """People are told something: send it to where it belongs."""
-        owed = self._owed.get(event.run_id)
-        if event.kind == "reasoning" and not self._asks_for_thoughts(owed):
-            return
-        if owed is None:
-            self._tell_conversation(event)
-        elif event.kind == "verbose":  # the same line twice says that the same was done twice
-            if (supervisor := self.supervisors.get(owed.channel)) is not None:
-                self._deliver(supervisor, event.text, owed.address, "note", "", owed.reply, owed.session, owed.run_id)
-        elif event.route in (event.session, owed.session):
-            self._answer(owed, event.text, "answer" if event.is_answer else "note", event.part)
-        else:
-            self._tell_conversation(event)
-
-    def _asks_for_thoughts(self, owed: Owed | None) -> bool:
-        supervisor = self.supervisors.get(owed.channel) if owed is not None else None
-        return supervisor is not None and supervisor.spec.reasoning
-
     def wants_blocks(self, run: Run) -> bool:
         """Return whether the answer of a run is to be told in blocks: not where people see it grow."""
-        owed = self._owed.get(run.id)
-        supervisor = self.supervisors.get(owed.channel) if owed is not None else None
-        return supervisor is None or not (supervisor.spec.channel.limits.can_edit and supervisor.spec.stream)
-
-    def _answer(self, owed: Owed, text: str, kind: Any, part: int = 0) -> None:
-        """Send a text of a run to who began it, once; blocks of one answer (`part`) may say the same."""
-        digest, supervisor = digest_of(text), self.supervisors.get(owed.channel)
-        if part:
-            digest = f"{digest}.{part}"
-        if supervisor is None or digest in owed.told:
-            return
-        is_answer = kind == "answer"
-        draft = self._drafts.take(owed.run_id) if is_answer and self._drafts is not None else None
-        reference = owed.reference if is_answer else ""
-        self._owed.keep(replace(owed.telling(digest), reference="" if is_answer else owed.reference))
-        id = f"{owed.run_id}.{digest}"
-        if draft is not None:
-            supervisor.shown[id] = draft.settled
-        self._deliver(supervisor, text, owed.address, kind, id, owed.reply, owed.session, owed.run_id, reference)
-
-    def _tell_conversation(self, event: MessageSent) -> None:
-        """Send a text by its route, if that is a conversation; the answer to a message of another door is not."""
-        talk = self._talks.get(event.route)
-        run = self._runs.find(event.run_id)
-        if talk is None or (event.is_answer and run is not None and run.message.source == "message"):
-            return
-        if (supervisor := self.supervisors.get(talk[0])) is not None:
-            id = f"{event.run_id or self._core.clock.new_id()}.{digest_of(event.text)}"
-            self._deliver(supervisor, event.text, talk[1], "note", id, {}, event.route, event.run_id)
-
-    def _deliver(self, supervisor: ChannelSupervisor, text: str, address: str, kind: Any, id: str = "",
-                 reply: dict[str, Any] | None = None, session: str = "", run_id: str = "",
-                 reference: str = "") -> None:  # fmt: skip
-        clock = self._core.clock
-        delivery = Delivery(id or clock.new_id(), supervisor.spec.name, address, text, clock.now(), kind, reply or {},
-                            session, run_id, reference=reference)  # fmt: skip
-        if supervisor.deliveries.add(delivery):
-            supervisor.wake()
-
-    def _ended(self, event: RunEnded) -> None:
-        """A run has ended: who began it is owed nothing more."""
-        owed = self._owed.get(event.run_id)
-        if owed is None or owed.is_done:
-            return
-        run = self._runs.find(event.run_id)
-        whole = self._owed.get(run.into.id) if run is not None and run.into is not None else None
-        if event.reply and run is not None and run.into is not None and not _is_same(owed, whole):
-            self._answer(owed, event.reply, "answer")  # what it became a part of was answered to somebody else
-        self._close(event.run_id)
-
-    def _close(self, run_id: str) -> None:
-        owed = self._owed.get(run_id)
-        if owed is not None:
-            self._owed.keep(replace(owed, is_done=True, reply={}))
-
-    async def _catch_up(self) -> None:
-        """Tell what an earlier process owed and did not come to."""
-        for owed in self._owed.open():
-            await self._settle(owed)
-
-    async def _settle(self, owed: Owed) -> None:
-        """Tell how a run has ended, if it has, and if nobody was told."""
-        try:
-            status = await self._runs.wait(owed.run_id, 0)
-        except LookupError:
-            self._close(owed.run_id)
-            return
-        if status.status == "timeout":
-            return
-        if status.reply and any("." in digest for digest in owed.told):
-            self._tell_other_blocks(owed, status.reply)
-        elif status.reply and not self._was_told(owed, status.reply):
-            self._answer(owed, status.reply, "answer")
-        self._close(owed.run_id)
-
-    def _tell_other_blocks(self, owed: Owed, reply: str) -> None:
-        """Send the blocks of an answer that an earlier process did not come to."""
-        settings = self._core.settings.runs
-        told = Counter(digest.partition(".")[0] for digest in owed.told)
-        part = max(int(digest.partition(".")[2] or 0) for digest in owed.told)
-        for text in blocks_of(reply, settings.block_min, settings.block_max):
-            if told[digest_of(text)] > 0:
-                told[digest_of(text)] -= 1
-            else:
-                part += 1
-                self._answer(self._owed.get(owed.run_id) or owed, text, "answer", part)
-
-    def _was_told(self, owed: Owed, text: str) -> bool:
-        """Return whether somebody was told a text, perhaps by another run that this one became a part of."""
-        digest = digest_of(text)
-        return any(digest in each.told for each in self._owed.open() if _is_same(owed, each))
+        return self.answers is None or self.answers.wants_blocks(run)
 
     # -- what could not be delivered
 
@@ -362,8 +248,3 @@ class Channels:
             if id in supervisor.deliveries.failed:
                 return supervisor
         raise LookupError(f"no message {id!r:.100} was put aside; spar channels failed")
-
-
-def _is_same(owed: Owed, other: Owed | None) -> bool:
-    """Return whether two answers go to the same people."""
-    return other is not None and (owed.channel, owed.address) == (other.channel, other.address)

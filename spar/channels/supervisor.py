@@ -128,6 +128,11 @@ class ChannelSupervisor:
                 await asyncio.wait(self._tasks)
             self._tasks = []
 
+    def deliver(self, delivery: Delivery) -> None:
+        """Have a message sent; one that waits already or was put aside is left as it is."""
+        if self.deliveries.add(delivery):
+            self.wake()
+
     def wake(self) -> None:
         """Look for messages to send."""
         self._news.set()

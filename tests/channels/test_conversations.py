@@ -13,7 +13,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
 from spar.channels.conversations import OWNER
-from spar.channels.deliveries import MOST_WAITING
+from spar.channels.deliveries import MOST_WAITING, Delivery
 from spar.channels.owed import digest_of
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.events import (
@@ -220,7 +220,8 @@ async def test_a_run_that_ended_while_nobody_listened_is_answered_at_the_next_st
     channel = plain()
     agent = made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path))
     async with agent:
-        for unsubscribe in agent.channels._subscriptions:
+        assert agent.channels.answers is not None
+        for unsubscribe in agent.channels.answers._subscriptions:
             unsubscribe()
         channel.say("hello")
         await until(clock, lambda: channel.acknowledged and agent.runs.open == 0)
@@ -368,7 +369,7 @@ async def test_a_channel_with_too_much_to_send_takes_nothing_in(clock: VirtualCl
         await until(clock, lambda: channel.opened)
         supervisor = agent.channels.supervisors["chat"]
         for number in range(MOST_WAITING):
-            agent.channels._deliver(supervisor, "x", f"to{number}", "note")
+            supervisor.deliver(Delivery(f"d{number}", "chat", f"to{number}", "x", clock.now(), "note"))
         channel.say("hello")
         await clock.sleep(1)
         assert channel.acknowledged == []
@@ -534,8 +535,9 @@ async def test_an_answer_that_ended_with_its_process_is_gone_on_with_block_by_bl
         run_id = channel.sent[0].message.run_id
         owed = agent.channels._owed.get(run_id)
         assert owed is not None
+        assert agent.channels.answers is not None
         tale = replace(owed, is_done=False, told=(f"{digest_of(TALE[0])}.1", f"{digest_of(TALE[1])}.2"))
-        agent.channels._tell_other_blocks(tale, "\n\n".join(TALE))
+        agent.channels.answers._tell_other_blocks(tale, "\n\n".join(TALE))
         await until(clock, lambda: len(channel.texts("alice")) == 3)
 
     assert channel.texts("alice")[1:] == TALE[2:]

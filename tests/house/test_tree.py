@@ -30,7 +30,6 @@ LONGER = {
     "perception/sense.py": "the sensors of the module and its pipeline, still to be cut apart",
     "spar/agent/lifecycle.py": "one subject: the states of an agent and its ways between them",
     "spar/agent/parts.py": "the parts put together and what they ask of each other, still to be cut apart",
-    "spar/channels/conversations.py": "what is received and what is told, still to be cut apart",
 }
 #: Files of a folder that are no modules of their own: its tour, and what `python -m` runs.
 UNCOUNTED = ("__init__.py", "__main__.py")
