@@ -27,7 +27,7 @@ from spar import (
 )  # fmt: skip
 from spar.clock import SystemClock
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
-from spar.loop.cycle import Cycle, asked_patience
+from spar.loop.cycle import Cycle, requested_wait
 from spar.runs.run import End, Limits, Run
 from spar.runs.runs import KEPT, KEPT_BYTES
 from spar.runs.verdict import MOST_FAILURES, verdict
@@ -897,4 +897,4 @@ async def test_a_failing_sense_is_left_alone_for_as_long_as_it_asks(clock: Virtu
 
 @pytest.mark.parametrize("asked", [float("nan"), -3.0, "soon", True, None])
 async def test_patience_that_is_no_number_of_seconds_is_not_heard(asked: Any, clock: VirtualClock) -> None:
-    assert asked_patience(Fault("transient", "x", retryable=True, detail={"retry_after": asked})) == 0.0
+    assert requested_wait(Fault("transient", "x", retryable=True, detail={"retry_after": asked})) == 0.0
