@@ -1,14 +1,13 @@
-"""One agent: started, stopped, paused, resumed, stepped; what it knows of itself.
+"""Agent as programs use it: start, stop, pause, resume, single steps, messages, and its status.
 
     agent = Agent(sense=sense, plan=plan, act=act, reflect=reflect, loop_interval=1.0)
     async with agent:
         ...
 
-This is its face: what may be asked of it. What it is put together from is `spar.agent.parts`, and each subject has a
-part of its own: its states `spar.agent.lifecycle`, who turns `spar.session.sessions`, what comes in
-`spar.agent.submission`, single steps `spar.agent.steps`, its modules `spar.agent.lifespan`, what outlives it
-`spar.journal.state.agent_state`, the event loop that it belongs to `spar.loop.tasks`, what went wrong
-`spar.health.error_reporting`.
+This module is the public interface. `spar.agent.parts` constructs the parts, and each subject has its own: its states
+`spar.agent.lifecycle`, its sessions `spar.session.sessions`, new work `spar.agent.submission`, single steps
+`spar.agent.steps`, its modules `spar.agent.lifespan`, its state that outlives the process
+`spar.journal.state.agent_state`, its event loop `spar.loop.tasks`, its error reports `spar.health.error_reporting`.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ if TYPE_CHECKING:
     from spar.config.registry import Registry
 
 
-#: One for all agents that are given none: it keeps nothing.
+#: The clock of all agents that are given none. It has no state.
 _CLOCK = SystemClock()
-#: What an agent is for whoever uses it.
+#: The public names of an agent.
 PUBLIC = (
     "abort", "accept", "approvals", "budgets", "clock", "events", "exchange", "from_config", "hook", "hooks",
     "is_running", "loop_interval", "memory", "name", "on", "pause", "push", "recovery", "refused", "reset", "resume",
@@ -68,16 +67,16 @@ class Agent(AgentParts, Steps):
 
     Args:
         sense, plan, act, reflect: the modules; without them it senses nothing, plans nothing, executes calls of
-            `tools`, and reflects by the built-in reflector.
+        `tools`, and reflects by the built-in reflector.
         tools: functions or tools that the built-in executor may call.
-        name: how it is called in events, logs and metrics.
-        loop_interval: seconds between cycles, "adaptive", 0 (no pause) or "off" (only what is pushed).
+        name: its name in events, logs and metrics.
+        loop_interval: seconds between cycles, "adaptive", 0 (no pause) or "off" (only pushed work begins a cycle).
         settings: a mapping shaped like config.toml, or `Settings`.
         memory: an object with `await store(experience)`; may also have `recall`, `record`, `load` and `save`.
-        clock: where time comes from.
+        clock: the source of time.
         home: the folders of the service, for parts that need them.
-        confirm: a function that takes a call and returns a verdict, asked in the place of people.
-    Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
+        confirm: a function that takes a call and returns a verdict; it is asked instead of people.
+    Raises: ConfigError for an invalid setting, ContractError for an invalid module.
     """
 
     __slots__ = ()
@@ -113,30 +112,30 @@ class Agent(AgentParts, Steps):
         return f"<Agent {shorten(self.name, 100)}, {self.state}>"
 
     def __dir__(self) -> list[str]:
-        """List what people use of an agent; its inner works have names, too, which are nobody's to rely on."""
+        """List the public names only, because internal names may change."""
         return sorted({*object.__dir__(self)} & {*PUBLIC, *dir(object)})
 
     @classmethod
     def from_config(cls, path: str, **overrides: Any) -> Agent:
-        """The agent that a configuration file describes.
+        """Return the agent that a configuration file describes.
 
         Args: path: the file; overrides: dotted keys of settings with `__` for the dots (`log__level="debug"`).
-        Raises: ConfigError that lists all that is wrong, with file and line.
+        Raises: ConfigError that lists all errors, with file and line.
         """
         from spar.config.load import load
 
         given = {key.replace("__", "."): value for key, value in overrides.items()}
         return build_agent(load(path, overrides=given))
 
-    # -- what it knows of itself
+    # -- its status
 
     @property
     def stats(self) -> Snapshot:
-        """A snapshot of the statistics so far; safe from any thread."""
+        """Return a snapshot of the statistics so far; may be called from any thread."""
         return self.account.snapshot()
 
     def stats_of(self, session: str) -> Snapshot:
-        """A snapshot of the statistics of one session in this process; safe from any thread.
+        """Return a snapshot of the statistics of one session in this process; may be called from any thread.
 
         Raises: LookupError for a session that has completed no cycle, or none for so long that it was forgotten.
         """
@@ -144,9 +143,10 @@ class Agent(AgentParts, Steps):
 
     @property
     def loop_interval(self) -> Interval:
-        """Seconds between cycles, "adaptive", 0 or "off"; may be set at any time and counts from the next wait on.
+        """Return the seconds between cycles, "adaptive", 0 or "off". It may be set at any time and counts from the next
+        wait on.
 
-        Raises: ConfigError for anything else.
+        Raises: ConfigError for any other value.
         """
         return self.pace.interval
 
@@ -158,39 +158,40 @@ class Agent(AgentParts, Steps):
 
     @property
     def is_running(self) -> bool:
-        """Return whether cycles turn: the agent was started, and neither paused nor stopped."""
+        """Return whether the agent runs cycles: it was started, and neither paused nor stopped."""
         return self.state == "running"
 
     @property
     def refused(self) -> int:
-        """Return how many pushed perceptions there was no room for."""
+        """Return how many perceptions were refused for lack of room."""
         return self.submission.refused
 
     # -- control
 
     async def start(self, *, resume: bool = False) -> None:
-        """Open the modules, start the loop in the background, return once it runs.
+        """Open the modules, start the loop in the background, and return once it runs.
 
-        With a memory, an agent whose last process died while it was paused comes back paused, and says so.
-        Args: resume: go on all the same.
+        With a memory, an agent whose last process ended while it was paused starts paused, and logs that.
+        Args: resume: run even then.
         Idempotent while running. Inside a cycle or a handler it is a request and returns at once.
-        Raises: LifecycleError when paused, or when a `stop` called it off; what a module's opening raises, after
-        closing what had been opened: it can be called again.
+        Raises: LifecycleError when paused, or when a `stop` cancelled the start; errors of opening a module, after
+        closing those that were opened: `start` can be called again.
         """
         await self.lifecycle.start(resume=resume)
 
     async def run(self) -> None:
         """Start, and return when the agent has been stopped. Cancelling it stops the agent.
 
-        Raises: SparError when the agent failed: its loop had to be restarted more often than it may.
+        Raises: SparError when the agent failed: its loop had to be restarted too often.
         """
         await self.lifecycle.run()
 
     async def stop(self, deadline: float | None = None) -> None:
-        """Let the cycle in hand finish, flush experiences, save state, close the modules side by side, then the memory.
+        """Finish the current cycle, flush experiences, save state, close all modules at once, then the memory.
 
-        Args: deadline: seconds until what still runs (a hook, a cycle, the closing of a module) is cancelled, and a
-            grace later left behind; a cycle cut so is recorded as interrupted. None: each step has a bound of its own.
+        Args: deadline: seconds until work that still runs (a hook, a cycle, the closing of a module) is cancelled;
+        after a further grace it is left behind. A cycle cancelled so is recorded as interrupted. None: each step has
+        its own limit.
         A second stop with an earlier deadline shortens the first.
         Idempotent. Awaited inside a cycle or a handler it is a request and returns at once.
         Raises: ValueError for a deadline below 0.
@@ -198,14 +199,15 @@ class Agent(AgentParts, Steps):
         await self.lifecycle.stop(deadline)
 
     async def pause(self) -> None:
-        """Return when the cycles in hand have finished; no new one starts. Idempotent while paused.
+        """Return when the current cycles have finished; no new one starts. Idempotent while paused.
 
         Raises: LifecycleError when the agent has not been started or is stopped. Inside a cycle it is a request.
         """
         await self.lifecycle.pause()
 
     async def resume(self) -> None:
-        """Go on. Idempotent while running. Raises: LifecycleError when the agent has not been started or is stopped."""
+        """Run cycles again. Idempotent while running. Raises: LifecycleError when the agent has not been started or is
+        stopped."""
         await self.lifecycle.resume()
 
     async def __aenter__(self) -> Agent:
@@ -215,7 +217,7 @@ class Agent(AgentParts, Steps):
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
 
-    # -- giving it work
+    # -- work
 
     async def submit(
         self,
@@ -228,60 +230,61 @@ class Agent(AgentParts, Steps):
         options: RunOptions | Mapping[str, Any] | None = None,
         origin: Origin | None = None,
     ) -> Receipt:
-        """Accept a message as a run of its session; return its receipt, with the id of the run, at once.
+        """Accept a message as a run of its session; return at once its receipt, with the id of the run.
 
-        Args: mode: what becomes of it while the session has a run: `followup steer collect interrupt`; None: as
-            `runs.queue_mode` says; output: the JSON schema that a model's answer has to fit; options: its `model
-            instructions thinking timeout verbose`, where they are not to be those of its session; origin: the door,
-            channel and sender that it came through, kept with a session that it begins.
-        The same `idempotency_key` gives the same receipt again. A paused agent accepts and serves later.
-        Raises: ValueError for an empty message, LifecycleError when stopped, InboxFullError when too much waits,
-            PermissionError for instructions of an untrusted source, NotReadyError before the agent was started where
-            its memory keeps a journal: accepted means on disk.
+        Args: mode: what happens to it while the session has a run: `followup steer collect interrupt`; None: the
+        setting `runs.queue_mode`; output: the JSON schema of a model's answer; options: its `model instructions
+        thinking timeout verbose`, where they differ from those of its session; origin: the interface, channel and
+        sender that it came through, recorded with a session that it begins.
+        The same `idempotency_key` returns the same receipt again. A paused agent accepts messages and processes them
+        later.
+        Raises: ValueError for an empty message, LifecycleError when stopped, InboxFullError when too much work waits,
+        PermissionError for instructions of an untrusted source, NotReadyError before the start of an agent whose memory
+        keeps a journal, since accepted means on disk.
         """
         return await self.submission.submit(message, session, mode, idempotency_key, output, options, origin)
 
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
-        """Return what became of a run, or status `timeout` after so many seconds; waiting never stops the run.
+        """Return the status of a run once it has ended, or status `timeout` after so many seconds. Waiting never stops
+        the run.
 
-        Raises: LookupError for a run that is not known.
+        Raises: LookupError for an unknown run.
         """
         return await self.runs.wait(run_id, timeout)
 
     async def abort(self, run_id: str) -> None:
-        """End a run: a queued one never starts, a running one's phase is cancelled; returns when that has settled.
+        """End a run: a queued one never starts, the phase of a running one is cancelled. Return when that is complete.
 
-        After its end it does nothing.
+        A run that has ended stays as it is.
 
-        Raises: LookupError for a run that is not known, NotReadyError while the agent is stopped where its memory keeps
-            a journal: the next start would go on with the run.
+        Raises: LookupError for an unknown run, NotReadyError while an agent is stopped whose memory keeps a journal:
+        the next start would resume the run.
         """
         await self.submission.abort(run_id)
 
     async def reset(self, session: str, *, by: str = "") -> SessionRecord:
-        """Begin a session anew: its next message sees nothing of what was said before; return the session.
+        """Begin a new conversation in a session: its next message sees nothing of the earlier ones. Return the session.
 
-        Its runs, under way and waiting, end `error`, reason `reset`. Its transcript is kept, and so are title, defaults
-        and what was learnt. One in which nothing was said since it began stays as it is.
-        Args: by: who wants it, for the transcript.
-        Returns when all of it is on disk and the run in hand has ended; inside a cycle or a handler it does not wait.
-        Raises: LookupError for a session that nothing was said in, LifecycleError when stopped, NotReadyError.
+        Its current and waiting runs end with `error`, reason `reset`. Its transcript, title, defaults and learnt
+        abilities are kept. A session without messages since the last reset stays as it is.
+        Args: by: who requests it, for the transcript.
+        Return when all of it is on disk and the current run has ended; inside a cycle or a handler do not wait.
+        Raises: LookupError for a session without messages, LifecycleError when stopped, NotReadyError.
         """
         return await self.resets.reset(session, by)
 
     async def feedback(self, run_id: str, good: bool, why: str = "") -> None:
-        """Say how a run that has ended went; the calls and experiences of it are believed more, or less.
+        """Report how a run that has ended went. Its calls and experiences are trusted more, or less.
 
-        A later word takes the place of an earlier one. With a memory that keeps a journal it is on disk when this
-        returns.
+        A later report replaces an earlier one. With a memory that keeps a journal it is on disk on return.
         Args: run_id: the id of the run, or of a cycle; why: a reason, for people.
-        Raises: LookupError for what is not known, ConflictError while `memory.learning` is "off", NotReadyError.
+        Raises: LookupError for an unknown id, ConflictError while `memory.learning` is "off", NotReadyError.
         """
         await self.given_feedback.give(run_id, good, why)
 
     async def accept(self, perception: Perception) -> bool:
-        """Take a perception in so that it is not lost any more: with a memory that keeps a journal it is on disk when
-        this returns. False for one whose id was taken in before.
+        """Accept a perception so that it cannot be lost: with a memory that keeps a journal it is on disk on return.
+        Return False for an id that was accepted before.
 
         Raises: InboxFullError when its session's inbox is full, LifecycleError when stopped, NotReadyError as `submit`.
         """
@@ -293,7 +296,7 @@ class Agent(AgentParts, Steps):
         return decorate
 
     def hook(self, point: str, *, priority: int = 0, timeout: float | None = None) -> Callable[[Hook], Hook]:
-        """Decorator: ask the function at this point (`spar.hooks.POINTS`), the highest priority first.
+        """Decorator: call the function at this point (`spar.hooks.POINTS`), the highest priority first.
 
         Args: timeout: seconds that it may take; None: 15. Raises: ValueError for an unknown point.
         """
@@ -306,24 +309,23 @@ class Agent(AgentParts, Steps):
 
     @property
     def approvals(self) -> AgentApprovals:
-        """The calls that wait for a person's word, to be listed and decided from this program."""
+        """Return the calls that wait for a person's decision, to be listed and decided by this program."""
         return AgentApprovals(self.name, self.setup, self.recovery)
 
     # -- exchange
 
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
-        """Put other modules and settings in the place of today's, without holding up any work.
+        """Replace modules and settings while the agent works.
 
-        New modules are opened beside today's; each session changes over when its cycle in hand has ended, and what is
-        replaced is closed when the last one has left it.
-        Raises: what opening a new module raises; everything then stays as it was. LifecycleError when a stop called it
-        off.
+        New modules are opened beside the old ones. Each session changes to them after its current cycle, and the old
+        ones are closed when no session uses them any more.
+        Raises: errors of opening a new module; the old modules then stay. LifecycleError when a stop cancelled it.
         """
         await self.lifecycle.exclusively(partial(self.exchange_now, parts, settings), "exchange")
 
 
 def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registry | None = None) -> Agent:
-    """Return the agent that the settings describe, not yet started. Raises: ConfigError."""
+    """Return the agent that the settings describe, not started. Raises: ConfigError."""
     from spar.config.factory import Parts, judge_modules, makers, name_of
 
     parts = Parts(loaded, registry)

@@ -1,4 +1,4 @@
-"""The settings that the budgets, the runs and the health of a running agent take."""
+"""Transfer of settings to the budgets, the runs and the health of a running agent."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from spar.config.load import Settings
     from spar.config.tables.agent import RunSettings
 
-#: Equal ones are one: they are never changed, and agents are many.
+#: Equal values are one shared object: they never change, and there may be many agents.
 _shared = functools.lru_cache(maxsize=64, typed=True)
 _limits = _shared(HealthLimits)
 
 
 def apply_settings(settings: Settings, budgets: Budgets, runs: Runs, health: Health) -> None:
-    """Have budgets, runs and health keep to these settings from now on."""
+    """Apply these settings to budgets, runs and health."""
     budgets.apply(settings.budgets.limits)
     runs.timers.limits = run_limits(settings.runs)
     runs.timers.inactivity = settings.runs.inactivity

@@ -1,8 +1,8 @@
-"""Approvals as a program answers them that has the agent in its own process.
+"""Approvals for a program that runs the agent in its own process.
 
-The same rows that people answer on the command line and over HTTP: the first answer counts wherever it is given.
-A decision here is about the call as it is kept now; whoever shows it to a person first decides by the row's digest at
-the doors (`spar.records.approvals.Approver`).
+The command line and HTTP decide the same rows; the first decision counts. A decision here concerns the call as it is
+stored now. An interface that shows the call to a person first decides by the digest of the shown row
+(`spar.records.approvals.Approver`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from spar.records.audit import AuditDraft, auditing
 from spar.review.pending_approvals import approver_of
 from spar.types import Call
 
-#: Who has decided where the program does not say it.
+#: The name of the decider if the program gives none.
 PROGRAM = "program"
 
 
 class Listed(builtins.list[Approval]):
-    """A list of approvals; awaiting it is the same list, as for those who keep them elsewhere."""
+    """List of approvals. Awaiting it returns the same list, for code that also reads approvals stored elsewhere."""
 
     def __await__(self) -> Generator[None, None, Listed]:
         return self
@@ -32,7 +32,7 @@ class Listed(builtins.list[Approval]):
 
 
 class AgentApprovals:
-    """The approvals of one agent; `agent.approvals`."""
+    """Approvals of one agent: `agent.approvals`."""
 
     __slots__ = ("_name", "_recovery", "_setup")
 
@@ -42,7 +42,7 @@ class AgentApprovals:
     def list(self, status: str | None = "pending") -> Listed:
         """Return the approvals of this status, the newest first; None: of any status.
 
-        Raises: NotReadyError before the agent was started; LookupError when its act module keeps none.
+        Raises: NotReadyError before the agent was started; LookupError if its act module keeps no approvals.
         """
         return Listed(self._approver().rows(status))
 
@@ -56,13 +56,13 @@ class AgentApprovals:
         reason: str = "",
         by: str = "",
     ) -> Approval:
-        """Take a decision about a call that waits; it is durable when this returns, and the call's session goes on.
+        """Decide about a waiting call. On return the decision is durable, and the call's session continues.
 
-        Args: id: the approval's, or a unique beginning of it; params: with "edit", all parameters of the call that is
-            to run; call: with "replace", the call that is to run instead; by: who decided, kept with the row.
-        Raises: LookupError for an unknown id, DecidedError for one that takes no decision any more, ValueError for
-            what does not fit the decision or the tool, NotReadyError before the agent was started, TransientError
-            when it cannot be kept now.
+        Args: id: the approval's id, or a unique prefix; params: with "edit", all parameters of the call to run; call:
+        with "replace", the call to run instead; by: who decided, stored with the row.
+        Raises: LookupError for an unknown id, DecidedError if it was decided already, ValueError if a value does not
+        fit the decision or the tool, NotReadyError before the agent was started, TransientError if it cannot be stored
+        now.
         """
         approver = self._approver()
         row = await approver.get(id)

@@ -1,9 +1,9 @@
-"""Life of the parts of an agent: modules and settings, taken in, opened, exchanged, restarted and closed.
+"""Life of the modules of an agent: taken in, opened, replaced, restarted and closed; and their settings.
 
-Modules are exchanged side by side: the new one is opened beside the old one, each session changes over at the beginning
-of its next cycle, and the old one is closed when the last session has left it. Only what senses is exchanged while the
-standing session is held between two cycles: two that notice at once would notice the same twice. An object of which no
-second one can be made is closed and opened again while nobody is at work with it.
+A new module is opened beside the old one, each session changes to it at the start of its next cycle, and the old one is
+closed when no session uses it any more. The sense module is replaced while the standing session is held between two
+cycles, since two sense modules would report the same things twice. An object that cannot be created a second time is
+closed and opened again while no session uses it.
 """
 
 from __future__ import annotations
@@ -30,31 +30,32 @@ if TYPE_CHECKING:
     from spar.config.load import Settings
     from spar.session.session import Session
 
-#: Seconds that closing one module may take.
+#: Time limit (seconds) for closing one module.
 CLOSE_WITHIN = 10.0
-#: Seconds that a restart waits until nobody is at work with a module of which there is only one.
+#: Time limit (seconds) for a restart to wait until no session uses the module.
 FREE_WITHIN = 15.0
-#: Seconds that a phase without a deadline counts for, where it is asked how long a cycle may take.
+#: The assumed duration (seconds) of a phase without a deadline, in the estimate of the longest cycle.
 UNBOUNDED_PHASE = 600.0
 
-#: Equal ones are one: they are never changed, and agents are many.
+#: Equal values are one shared object: they never change, and there may be many agents.
 _shared = functools.lru_cache(maxsize=64, typed=True)
 _backoff, _pace = _shared(Backoff), _shared(Pace)
 _NO_MAKERS: Mapping[Phase, Callable[[], Any]] = {}
 
 
 class Lends(Protocol):
-    """The agent that lends its parts what they need of it."""
+    """Agent that gives its parts access to some of its services."""
 
-    def host(self, part: Any) -> Host: ...
+    def host(self, part: Any) -> Host:
+        """Return the services for a part."""
 
 
 class Lifespan:
-    """The modules of one agent and what holds them open.
+    """Modules of one agent, and the tasks that hold them open.
 
-    `makers` makes a module anew by its phase, where that is known.
+    `makers` creates a new module for a phase, where that is possible.
 
-    Args: memory: what the modules write to, opened first and closed last; agent: says what a part is lent.
+    Args: memory: the store that the modules write to, opened first and closed last; agent: gives services to parts.
     """
 
     __slots__ = ("_agent", "_core", "_deadline", "_former", "_health", "_holding", "_is_busy", "_memory", "_openings",
@@ -67,16 +68,16 @@ class Lifespan:
         self._openings: tuple[Opening, ...] = ()
         self.makers = _NO_MAKERS
         self._is_busy = False
-        #: What sees off modules that have been replaced, until they are closed.
+        #: The tasks that close replaced modules.
         self._former: tuple[asyncio.Task[None], ...] = ()
 
     def take(self, given: Mapping[Phase, Any]) -> None:
-        """Take these as the modules from now on; nothing is opened. Raises: ContractError."""
+        """Use these modules from now on, without opening them. Raises: ContractError."""
         modules = self._modules(given)
         self._enforce(modules, self._opening_of(modules))
 
     def _modules(self, given: Mapping[Phase, Any]) -> dict[Phase, Module]:
-        """The parts as modules; one that is in use already stays the one it is. Raises: ContractError."""
+        """Return the parts as modules; a part in use keeps its module. Raises: ContractError."""
         known: Mapping[Phase, Module] = self._setup.modules
         return {
             phase: known[phase]
@@ -86,7 +87,7 @@ class Lifespan:
         }
 
     def _opening_of(self, modules: Mapping[Phase, Module]) -> tuple[Opening, ...]:
-        """Return what is to be opened of the memory and these modules, in order; what is open already stays so."""
+        """Return the openings of the memory and these modules, in order. Open ones are reused."""
         known = {id(opening.part): opening for opening in self._openings}
         openings: list[Opening] = []
         for part in (self._memory, *(module.part for module in modules.values())):
@@ -97,7 +98,7 @@ class Lifespan:
         return tuple(openings)
 
     def _enforce(self, modules: dict[Phase, Module], openings: tuple[Opening, ...]) -> None:
-        """Have every cycle that begins from now on work with these modules."""
+        """Use these modules in every cycle that begins from now on."""
         setup = self._setup
         setup.modules, self._openings = modules, openings
         sense = modules["sense"].part
@@ -105,7 +106,7 @@ class Lifespan:
         setup.settled = sense.settled if offers(sense, Settles) else None
 
     def apply(self, settings: Settings) -> None:
-        """Take the settings of the pace and of the phases, which a running agent can change."""
+        """Apply the settings of the pace and of the phases, which may change while the agent runs."""
         given = settings.agent
         self._core.settings = settings
         self._setup.pace = _pace(given.loop_interval, given.min_interval, given.max_interval, given.busy_count)
@@ -113,7 +114,7 @@ class Lifespan:
         self._setup.steps = {phase: self._step(phase) for phase in PHASES}
 
     def _step(self, phase: Phase) -> Step:
-        """Return the terms of a phase: its module, its contract and the terms that the settings give it."""
+        """Return the values that a phase runs with: its module, its contract and its settings."""
         given = getattr(self._core.settings.agent.phases, phase)
         policy = getattr(self._core.settings.agent.errors, phase)
         retries = given.retries or (RETRIES if policy == "retry" else 0)
@@ -131,10 +132,10 @@ class Lifespan:
         )
 
     async def open(self, then: Callable[[], Awaitable[object]]) -> None:
-        """Open the modules, in order; the first that fails closes those before it. Idempotent.
+        """Open the modules, in order, then call `then`. If one fails, close those opened before it. Idempotent.
 
-        Args: then: what is done while they are open; they are closed again when it fails.
-        Raises: what a module or `then` raises.
+        Args: then: called while the modules are open; they are closed again if it fails.
+        Raises: errors of a module or of `then`.
         """
         opened: list[Opening] = []
         try:
@@ -145,7 +146,8 @@ class Lifespan:
             raise
 
     async def _open(self, openings: Iterable[Opening], modules: Mapping[Phase, Module], opened: list[Opening]) -> None:
-        """Open what is not open yet, in order; `opened` takes each before it is tried. Raises what opening raises."""
+        """Open what is not open yet, in order; `opened` gets each opening before it is tried. Raises: errors of
+        opening."""
         planner = modules["plan"].part
         if isinstance(planner, Lender):
             for borrower in (modules["act"].part, modules["reflect"].part):
@@ -160,7 +162,7 @@ class Lifespan:
             await self._open_in_time(opening, modules)
 
     async def _open_in_time(self, opening: Opening, modules: Mapping[Phase, Module]) -> None:
-        """Open a module within its time (the memory takes as long as it needs). Raises: SparError when it is over."""
+        """Open a module within its time limit; the memory has none. Raises: SparError after the limit."""
         phases = [phase for phase, module in modules.items() if module.part is opening.part]
         limits = [getattr(self._core.settings.agent.phases, phase).opening or None for phase in phases]
         within = None if None in limits else max(filter(None, limits), default=None)
@@ -174,7 +176,7 @@ class Lifespan:
             raise SparError(f"{opening.name} did not open within {within:g} s ({where})") from error
 
     async def close(self) -> None:
-        """Close the modules in reverse order, also those that were replaced; what that raises is reported."""
+        """Close the modules in reverse order, also replaced ones. Errors are reported."""
         self._holding.release()
         former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
         await self._deadline.wait_for(former, CLOSE_WITHIN)
@@ -182,7 +184,7 @@ class Lifespan:
         await self._close(self._openings)
 
     async def _close(self, openings: Sequence[Opening]) -> None:
-        """Close these in reverse order, the modules side by side and after them the memory that they write to."""
+        """Close these in reverse order: all modules at once, after them the memory that they write to."""
         memory = self._memory
         modules = [opening for opening in reversed(openings) if opening.part is not memory]
         for rank in (modules, [opening for opening in openings if opening.part is memory]):
@@ -204,7 +206,7 @@ class Lifespan:
         )
 
     def _lost(self, opening: Opening, error: BaseException) -> None:
-        """A module has closed by itself, as one does whose background task failed."""
+        """Report a module that closed by itself, for example after its background task failed."""
         fault = Fault.of(error, part=opening.name, phase="open")
         self._core.log.error("module ended by itself", agent=self._core.name, part=opening.name, reason=fault.message)
         self._core.events.publish(
@@ -214,16 +216,17 @@ class Lifespan:
     # -- exchanging
 
     async def restart(self, phase: Phase) -> None:
-        """Put a new module in the place of one that fails, or close it and open it again where no new one can be made.
+        """Replace a failing module by a new one; if none can be created, close it and open it again.
 
-        What that raises is reported and leaves the module as it is. One at a time: what is being exchanged is new.
+        An error is reported, and the module stays as it is. During another exchange nothing is done, since its modules
+        are new.
         """
         if self._is_busy:
             return
         name, maker = self._setup.modules[phase].name, self.makers.get(phase)
         self._is_busy = True
         try:
-            if maker is not None and phase != "sense":  # what has been noticed lately is known to the old one only
+            if maker is not None and phase != "sense":  # only the old sense module knows what it reported lately
                 await self._replace({phase: maker()})
             else:
                 await self._reopen(phase)
@@ -238,9 +241,9 @@ class Lifespan:
             self._requests.notify()
 
     async def _reopen(self, phase: Phase) -> None:
-        """Close a module and open it again while nobody is at work with it. Raises: SparError; what opening raises."""
+        """Close a module and open it again while no session uses it. Raises: SparError; errors of opening."""
         module = self._setup.modules[phase]
-        opening = next((each for each in self._openings if each.part is module.part), None)
+        opening = next((opening for opening in self._openings if opening.part is module.part), None)
         if opening is None or not opening.is_needed:
             return
         until = self._core.clock.monotonic() + FREE_WITHIN
@@ -255,7 +258,7 @@ class Lifespan:
             self._holding.resume()
 
     async def exchange(self, parts: Mapping[str, Any]) -> None:
-        """Put other modules in the place of today's. Raises what opening raises; all is then as before."""
+        """Replace modules. Raises: errors of opening; the old modules then stay."""
         while self._is_busy:
             await self._requests.change()
         self._is_busy = True
@@ -265,7 +268,7 @@ class Lifespan:
             self._is_busy = False
 
     async def _replace(self, parts: Mapping[str, Any]) -> None:
-        """Open other modules beside today's and put them in force; who works with today's ends the cycle in hand."""
+        """Open new modules beside the old ones and use them. Sessions finish their current cycle with the old ones."""
         old, before = self._setup.modules, self._openings
         new = self._modules({phase: parts.get(phase, module.part) for phase, module in old.items()})
         if all(new[phase] is old[phase] for phase in old):
@@ -275,25 +278,25 @@ class Lifespan:
             opened: list[Opening] = []
             try:
                 if self._core.state in ("running", "pausing", "paused"):
-                    await self._open([each for each in openings if each not in before], new, opened)
+                    await self._open([opening for opening in openings if opening not in before], new, opened)
             except BaseException:
                 await self._close(opened)
                 raise
-            _hand_on(old["plan"].part, new["plan"].part)
+            _pass_on_degradation(old["plan"].part, new["plan"].part)
             self._enforce(new, openings)
             self._health.models.forget({id(opening.part) for opening in openings})
             self._setup.steps = {phase: self._step(phase) for phase in PHASES}
-        if left := [each for each in before if each not in openings]:
+        if left := [opening for opening in before if opening not in openings]:
             users = self._holding.at_work()
             if new["act"] is not old["act"]:
                 self._holding.leave(users)
-            gone = self._requests.in_background(self._see_off(left, users), "closing of former modules of")
+            gone = self._requests.in_background(self._close_replaced(left, users), "closing of former modules of")
             self._former = (*(task for task in self._former if not task.done()), gone)
             if not users:
                 await asyncio.wait([gone])
 
-    async def _see_off(self, openings: Sequence[Opening], users: set[Session]) -> None:
-        """Close what was replaced once nobody works with it any more, and tell who takes too long to leave it."""
+    async def _close_replaced(self, openings: Sequence[Opening], users: set[Session]) -> None:
+        """Close replaced modules once no session uses them, and report sessions that take too long."""
         within = self._longest_cycle()
         if not await self._holding.gone(users, self._core.clock.monotonic() + within):
             names = ", ".join(opening.name for opening in openings)
@@ -302,11 +305,11 @@ class Lifespan:
             self._health.ladder.step("abandon", names, reason)
             await self._holding.gone(users, float("inf"))
         await self._close(openings)
-        if self._core.state in ("running", "pausing", "paused"):  # else the next start reads what is left
+        if self._core.state in ("running", "pausing", "paused"):  # otherwise the next start reads the open calls
             await self.take_over()
 
     async def take_over(self) -> None:
-        """Have the actor in force take up what the one before it has left."""
+        """Have the present actor take over the open calls of the one before it."""
         module = self._setup.modules["act"]
         try:
             if offers(module.part, TakesOver):
@@ -317,15 +320,15 @@ class Lifespan:
             )
 
     def _longest_cycle(self) -> float:
-        """Seconds that a cycle may take by the deadlines of its phases."""
+        """Return the seconds that a cycle may take by the deadlines of its phases."""
         return sum(
             step.attempts * (step.timeout if step.timeout < float("inf") else UNBOUNDED_PHASE) + step.grace
             for step in self._setup.steps.values()
         )
 
 
-def _hand_on(old: Any, new: Any) -> None:
-    """A planner that had to make do with less is followed by one that has to."""
+def _pass_on_degradation(old: Any, new: Any) -> None:
+    """Degrade a new planner for the same reason as the old one."""
     reason = old.degraded_reason if offers(old, StatesDegradation) else None
     if old is not new and reason and offers(new, Degradable):
         new.degrade(reason)

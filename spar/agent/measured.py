@@ -1,4 +1,4 @@
-"""An agent as metrics and status read it: its parts and figures, none of which can be called to do anything."""
+"""Agent as metrics and status read it: its figures and parts, without operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spar.types import Ability
 
 
 class Counted(Protocol):
-    """The figures of an agent."""
+    """Figures of an agent."""
 
     @property
     def account(self) -> Stats: ...
@@ -43,7 +43,7 @@ class Counted(Protocol):
 
 
 class Blockable(Protocol):
-    """An agent whose event loop may be blocked, as far as the watchdog has seen."""
+    """Agent whose event loop is watched for being blocked."""
 
     @property
     def name(self) -> str: ...
@@ -59,7 +59,7 @@ class Blockable(Protocol):
 
 
 class Measured(Counted, Blockable, Protocol):
-    """An agent as it is measured: its figures, and the parts that say how they are doing."""
+    """Agent as it is measured: its figures, and the parts that report their state."""
 
     @property
     def setup(self) -> Setup: ...
@@ -84,12 +84,12 @@ class Measured(Counted, Blockable, Protocol):
 
 
 def warnings_of(agent: Measured) -> list[str]:
-    """Return what of the configuration will not work, as far as the modules know; safe from any thread."""
-    found: list[str] = []
+    """Return the modules' warnings about the configuration; may be called from any thread."""
+    warnings: list[str] = []
     for module in agent.setup.modules.values():
         if isinstance(module.part, Warns):
             try:
-                found += [str(each) for each in module.part.warnings()]
-            except Exception as error:  # a part of somebody else's; the others are still told
-                found.append(f"{module.name} cannot say what is wrong with it: {error!r:.200}")
-    return found
+                warnings += [str(warning) for warning in module.part.warnings()]
+            except Exception as error:  # a user's part failed; the others are still read
+                warnings.append(f"{module.name} cannot say what is wrong with it: {error!r:.200}")
+    return warnings

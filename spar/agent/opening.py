@@ -1,8 +1,8 @@
-"""Opens what a user gave and closes it again, each in a task of its own.
+"""Opening and closing of a user's object, in a task of its own.
 
-A context manager may hold cancel scopes and task groups, which belong to the task that entered them; `start()`
-and `stop()` come from any task. So whoever is a context manager is entered and left by one task that waits in
-between. What is not one costs nothing.
+A context manager may hold cancel scopes and task groups, which belong to the task that entered them, while `start()`
+and `stop()` come from any task. Therefore one task enters the context manager, waits, and leaves it. An object that is
+no context manager needs no task.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-#: Seconds for a part whose opening was called off, and seconds more for one that had to be cancelled.
+#: Seconds for a part to close after its opening was cancelled, and further seconds after it was cancelled itself.
 LET_GO, GRACE = 1.0, 0.5
 
 
 class Opening:
     """One part that may be an async context manager.
 
-    Args: lost: called with this opening and what it raised when the part ends without having been asked to, as one
-        whose background task fails does.
+    Args: lost: called with this opening and the error when the part ends by itself, for example after its background
+    task failed.
     """
 
     __slots__ = ("_close", "_lost", "_opened", "_task", "name", "part")
@@ -33,15 +33,16 @@ class Opening:
 
     @property
     def is_needed(self) -> bool:
+        """Return whether the part is a context manager."""
         return isinstance(self.part, AbstractAsyncContextManager)
 
     @property
     def is_open(self) -> bool:
-        """Return whether the part is held open; not any more once it failed or its event loop is gone."""
+        """Return whether the part is held open; False once it failed or its event loop is closed."""
         return self._task is not None and not self._task.done() and not self._task.get_loop().is_closed()
 
     async def open(self) -> None:
-        """Enter the part. Raises what it raises; cancelling leaves it closed. Idempotent."""
+        """Enter the part. Raises: its errors; a cancelled call leaves it closed. Idempotent."""
         if self.is_open or not self.is_needed:
             return
         loop = asyncio.get_running_loop()
@@ -54,7 +55,8 @@ class Opening:
             raise
 
     async def close(self, timeout: float = 10.0) -> BaseException | None:
-        """Leave the part; what it raised, or that it took longer than `timeout` seconds. Idempotent, never raises."""
+        """Leave the part; return its error, or a TimeoutError after `timeout` seconds, or None. Idempotent, never
+        raises."""
         task = self.leave()
         if task is None:
             return None
@@ -81,7 +83,8 @@ class Opening:
         return task
 
     def late(self, task: asyncio.Task[None], seconds: float) -> BaseException:
-        """Say that the part did not close in so many seconds; what it raises some time later is retrieved."""
+        """Return the error of a part that did not close in so many seconds. An error that it raises later is
+        retrieved."""
         task.add_done_callback(_retrieve)
         return TimeoutError(f"{self.name} did not close within {seconds:.3g} s")
 
@@ -94,7 +97,7 @@ class Opening:
         except BaseException as error:
             if not opened.done():
                 opened.set_exception(_for_the_opener(error))
-                opened.exception()  # retrieved here in case nobody waits any more
+                opened.exception()  # retrieved here in case no caller waits any more
             elif self._is_lost(close) and self._lost is not None and isinstance(error, Exception):
                 self._lost(self, error)
             else:
@@ -105,21 +108,22 @@ class Opening:
 
     @staticmethod
     def _is_lost(close: asyncio.Future[None]) -> bool:
-        """Return whether nobody asked it to close: a part that cancels its own task cancels this wait, too."""
+        """Return whether it ended without being asked to close. A part that cancels its own task cancels this wait,
+        too."""
         return close.cancelled() or not close.done()
 
 
 def outcome_of(task: asyncio.Task[None]) -> BaseException | None:
-    """Return what the closing of a part raised, None if it went well or was called off."""
+    """Return the error of closing a part; None if it closed well or was cancelled."""
     return None if task.cancelled() else task.exception()
 
 
 def _for_the_opener(error: BaseException) -> BaseException:
-    """A part that cancels itself did not open; its opener was not cancelled."""
+    """Return an error for the caller: a part that cancels itself did not open, and the caller was not cancelled."""
     return RuntimeError("it was cancelled while it opened") if isinstance(error, asyncio.CancelledError) else error
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Retrieve an error that nobody waits for any more, which is said already: it did not close in time."""
+    """Retrieve an error that no caller waits for; that the part did not close in time was reported already."""
     if not task.cancelled():
         task.exception()

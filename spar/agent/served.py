@@ -1,4 +1,4 @@
-"""An agent as a service drives it and its doors ask it: a protocol for each thing that they do with it."""
+"""Agent as a service and its interfaces use it: one protocol for each use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Startable(Protocol):
-    """An agent that is run."""
+    """Agent that is started and stopped."""
 
     async def start(self, *, resume: bool = False) -> None: ...
     async def run(self) -> None: ...
@@ -32,14 +32,14 @@ class Startable(Protocol):
 
 
 class Pausable(Protocol):
-    """An agent that rests when asked to."""
+    """Agent that can be paused."""
 
     async def pause(self) -> None: ...
     async def resume(self) -> None: ...
 
 
 class TakesRuns(Protocol):
-    """An agent that is given runs."""
+    """Agent that accepts runs."""
 
     async def submit(
         self,
@@ -59,7 +59,7 @@ class TakesRuns(Protocol):
 
 
 class Steppable(Protocol):
-    """An agent whose phases are tried one by one."""
+    """Agent whose phases run one by one."""
 
     async def step_sense(self) -> list[Perception]: ...
     async def step_plan(self, perceptions: Perception | Sequence[Perception] | None = None) -> Action | None: ...
@@ -68,7 +68,8 @@ class Steppable(Protocol):
 
 
 class Exchangeable(Protocol):
-    """An agent whose modules and settings are exchanged while it runs; `lifespan` keeps what makes them anew."""
+    """Agent whose modules and settings are replaced while it runs. `lifespan` has the functions that create new
+    modules."""
 
     @property
     def lifespan(self) -> Lifespan: ...
@@ -76,11 +77,11 @@ class Exchangeable(Protocol):
 
 
 class AsksRuns(Blockable, TakesRuns, Protocol):
-    """An agent as the doors give it runs, from another thread than its own."""
+    """Agent as the interfaces use it, from another thread than its own."""
 
 
 class Served(AsksRuns, Measured, Startable, Pausable, Steppable, Exchangeable, Protocol):
-    """The agent of a service."""
+    """Agent of a service."""
 
     @property
     def stats(self) -> Snapshot: ...

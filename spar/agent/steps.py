@@ -1,6 +1,7 @@
-"""One phase at a time, by hand: a chain of steps shares one cycle, which ends with its reflection.
+"""Single phases, run by hand. Consecutive steps form a chain that shares one cycle, which ends with its reflection.
 
-A step runs on the standing session, which does not turn meanwhile, under the deadlines, hooks and events of any phase.
+A step runs on the standing session, whose loop does not run meanwhile, with the deadlines, hooks and events of any
+phase.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.types import Action, ActionResult, Perception, Phase, Reflection
 
-#: Under which name a cycle keeps what a phase brought.
+#: The attribute of a cycle with the product of each phase.
 PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result", "reflect": "reflection"}
-#: What a step works on that is given nothing: what the step before it brought.
+#: The attribute of a cycle with the default input of each phase: the product of the step before.
 INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
 
 
 class Openable(Protocol):
-    """The agent that is stepped."""
+    """Agent whose phases are run by hand."""
 
     async def open(self) -> None:
         """Open the modules that are not open yet."""
 
 
 class Stepper:
-    """The steps of one agent."""
+    """Single steps of one agent."""
 
     __slots__ = ("_agent", "_chain", "_core", "_is_recorded", "_lifecycle", "_requests", "_sessions", "_setup")
 
@@ -44,11 +45,14 @@ class Stepper:
         self._core, self._setup, self._requests, self._sessions = core, setup, requests, sessions
         self._lifecycle, self._agent = lifecycle, agent
         self._chain: Cycle | None = None
-        self._is_recorded = False  # the chain has ended with its reflection; its products are there to be tried again
+        self._is_recorded = False  # the chain ended with its reflection; its phases can be repeated
 
     async def step(self, phase: Phase, given: Any) -> Any:
-        """Run one phase. Raises: LifecycleError, ValueError and TypeError for the wrong time or input;
-        what the phase raised, except act, whose failure is in its result."""
+        """Run one phase and return its product.
+
+        Raises: LifecycleError, ValueError and TypeError for the wrong time or input; errors of the phase, except act,
+        whose failure is in its result.
+        """
         lifecycle, name = self._lifecycle, f"step_{phase}"
         lifecycle.demand("step", name)
         if self._requests.is_inside:
@@ -57,17 +61,19 @@ class Stepper:
         return await lifecycle.exclusively(partial(self._alone, phase, given), name)
 
     def close_chain(self) -> None:
-        """Forget the chain; its cycle ends now if it has not ended yet."""
+        """Forget the chain. Its cycle ends now if it has not ended yet."""
         cycle, self._chain = self._chain, None
         if cycle is not None and not self._is_recorded:
             self._sessions.of(STANDING).closed(cycle)
 
     def _record_chain(self, cycle: Cycle) -> None:
-        """End the chain's cycle and keep its products: each phase can be tried again until the next `step_sense`."""
+        """End the chain's cycle and keep its products, so that each phase can be repeated until the next
+        `step_sense`."""
         self._sessions.of(STANDING).closed(cycle)
         self._is_recorded = True
 
     async def _alone(self, phase: Phase, given: Any) -> Any:
+        """Run one phase while no other exclusive operation runs."""
         self._lifecycle.demand("step", f"step_{phase}")
         given = self._input(phase, given)
         self._lifecycle.has_stepped = True
@@ -79,7 +85,7 @@ class Stepper:
             self._chain.is_stepped = True
         session.change_over()
         cycle = self._chain
-        if self._is_recorded:  # tried again: it is recorded anew, with what this try brings
+        if self._is_recorded:  # a repetition: the cycle is recorded again with the new products
             cycle.durations, cycle.faults = [None, None, None, None], ()
         self._is_recorded = False
         if phase in INPUT:
@@ -103,7 +109,7 @@ class Stepper:
         return product
 
     def _input(self, phase: Phase, given: Any) -> Any:
-        """Return the input of the phase: given or from the last step. Raises: ValueError, TypeError."""
+        """Return the input of the phase: `given`, or the product of the last step. Raises: ValueError, TypeError."""
         if phase not in INPUT:
             return None
         if given is None:
@@ -121,7 +127,8 @@ class Stepper:
         return given
 
     async def _on_runner(self, session: Session, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run work on a session at rest; cancelled, it cancels the phase, and leaves it behind a grace later."""
+        """Run work in the task of an idle session. If cancelled, cancel the phase, and leave it behind after a
+        grace."""
         outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         async def main() -> None:
@@ -132,7 +139,7 @@ class Stepper:
         def ended(error: BaseException | None) -> None:
             if not outcome.done():
                 outcome.set_exception(error or asyncio.CancelledError())
-                outcome.exception()  # retrieved here in case nobody waits any more
+                outcome.exception()  # retrieved here in case no caller waits any more
 
         session.begin(main(), ended)
         try:
@@ -157,30 +164,30 @@ async def _stepped(session: Session, cycle: Cycle, phase: Phase, given: Any) -> 
     except Skip:
         if cycle.error is None:
             cycle.error = PermissionError(f"a hook refused step_{phase}")
-        elif phase == "act":  # the policy leaves the rest of a cycle out; who steps is shown what became of the action
+        elif phase == "act":  # a caller of a step gets the failed result
             cycle.result = failed_result(given, cycle.faults[-1], cycle.error, session.salvage)
             return cycle.result
         return None
 
 
 class Steps:
-    """The four steps of an agent, each taken by hand."""
+    """The four steps of an agent, run by hand."""
 
     __slots__ = ()
 
     stepper: Stepper
 
     async def step_sense(self) -> list[Perception]:
-        """Run just the sense phase and return what it noticed. Begins a new chain of steps, which share a cycle.
+        """Run the sense phase alone and return its perceptions. This begins a new chain of steps, which share a cycle.
 
-        Steps work when the agent is created, paused or stopped. Raises: LifecycleError otherwise; what sense raised.
+        Steps work when the agent is created, paused or stopped. Raises: LifecycleError otherwise; errors of sense.
         """
         return list(await self.stepper.step("sense", None))
 
     async def step_plan(self, perceptions: Perception | Sequence[Perception] | None = None) -> Action | None:
-        """Plan on these perceptions (default: what the last step sensed, or nothing) and return the action.
+        """Plan on these perceptions (default: those of the last step, or none) and return the action.
 
-        Raises: as `step_sense`, TypeError for what is no perception; what plan raised.
+        Raises: as `step_sense`; TypeError for a wrong input; errors of plan.
         """
         given = [perceptions] if isinstance(perceptions, Perception) else perceptions
         action = await self.stepper.step("plan", given)
@@ -190,16 +197,16 @@ class Steps:
     async def step_act(self, action: Action | None = None) -> ActionResult:
         """Execute this action (default: the last step's) for real. A failure is in the result, not raised.
 
-        Raises: as `step_sense`, ValueError where there is no action.
+        Raises: as `step_sense`; ValueError without an action.
         """
         result = await self.stepper.step("act", action)
         assert isinstance(result, ActionResult)
         return result
 
     async def step_reflect(self, result: ActionResult | None = None) -> Reflection:
-        """Reflect on this result (default: the last step's); its experiences are stored and the chain's cycle ends.
+        """Reflect on this result (default: the last step's). Its experiences are stored, and the chain's cycle ends.
 
-        Raises: as `step_sense`, ValueError where there is no result; what reflect raised.
+        Raises: as `step_sense`; ValueError without a result; errors of reflect.
         """
         reflection = await self.stepper.step("reflect", result)
         assert isinstance(reflection, Reflection)

@@ -1,4 +1,4 @@
-"""The time that a stop may take, and what becomes of a step of it that is not done by then."""
+"""Time limit of a stop, and the treatment of its steps that exceed it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spar.loop.tasks import Requests
 
 
 class StopDeadline:
-    """Deadline of a stop that is under way (`at`, monotonic seconds); another stop may bring it forward."""
+    """Deadline of the present stop (`at`, monotonic seconds). Another stop may make it earlier."""
 
     __slots__ = ("_core", "_requests", "_setup", "at")
 
@@ -21,10 +21,10 @@ class StopDeadline:
         self.at = float("inf")
 
     async def in_time(self, work: Coroutine[Any, Any, object], what: str, within: float = float("inf")) -> None:
-        """Do one step of a stop, which has its own bounds, no longer than the stop itself may take.
+        """Run one step of a stop, no longer than the stop itself may take.
 
-        What is not done by then is cancelled, and left behind when it ignores that; either is said.
-        Args: within: seconds that it may take in any case.
+        A late step is cancelled, and left behind if it ignores that; both are logged.
+        Args: within: its own limit in seconds.
         """
         task = self._requests.in_background(work, f"{what} of")
         late = await self.wait_for([task], within)
@@ -33,11 +33,11 @@ class StopDeadline:
                         is_left_behind=not task.done())  # fmt: skip
 
     async def wait_for(self, tasks: Iterable[asyncio.Task[Any]], within: float) -> set[asyncio.Task[Any]]:
-        """Wait for tasks as long as a stop allows it, at most `within` seconds; what is late is cancelled.
+        """Wait for tasks as long as the stop allows, at most `within` seconds, and cancel late ones.
 
-        A step has a grace from the deadline of the stop on, or from its own beginning where that is later: one half of
-        it to be done, the other half to see to its cancellation.
-        Returns: the tasks that were cancelled; those of them that are not done are left behind.
+        A task has a grace after the deadline of the stop, or after its own start if that is later: one half to finish,
+        the other half to be cancelled.
+        Returns: the cancelled tasks; those of them that are not done are left behind.
         """
         clock, pending = self._core.clock, [task for task in tasks if not task.done()]
         began = clock.monotonic()
@@ -51,7 +51,7 @@ class StopDeadline:
         return late
 
     async def _wait(self, tasks: Sequence[asyncio.Task[Any]], until: Callable[[], float]) -> None:
-        """Wait until tasks are done, at most until a time (monotonic seconds) that may be brought forward meanwhile."""
+        """Wait until tasks are done, at most until a time (monotonic seconds), which may become earlier meanwhile."""
         requests = self._requests
         for task in tasks:
             task.add_done_callback(lambda _: requests.notify())
@@ -63,5 +63,5 @@ class StopDeadline:
 
     @property
     def grace(self) -> float:
-        """Seconds from the deadline of a stop until what is not done is left behind."""
+        """Return the seconds from the deadline of a stop until unfinished work is left behind."""
         return max(step.grace for step in self._setup.steps.values())

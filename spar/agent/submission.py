@@ -1,4 +1,4 @@
-"""The work that an agent is given: messages and perceptions, from any thread, and runs that are called off again."""
+"""Submission of work to an agent: messages and perceptions, from any thread; and the abort of runs."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from spar.types import QUEUE_MODES, Perception, QueueMode, replace
 
 log = get_logger("spar.submission")
 
-#: Perceptions that wait for a session's cycle; more are refused with a clear error.
+#: The most waiting perceptions of a session; more are refused with an error.
 INBOX_LIMIT = 1000
-#: Of those that sensors had accepted, such as what is posted to a webhook, so many of each: a flood of one takes no
-#: room from another, nor from people's messages.
+#: The most waiting perceptions that one sensor (a webhook, for example) has accepted. A flood from one takes no room
+#: from another, nor from messages of people.
 SOURCE_LIMIT = 500
-#: Characters of a session's name and of an idempotency key.
+#: The most characters of a session's name and of an idempotency key.
 LONGEST_NAME = 256
-#: Levels of the JSON schema of an answer.
+#: The most levels of the JSON schema of an answer.
 DEEPEST_SCHEMA = 64
-#: The origin of a session of which nobody said where its first message came from: the program itself.
+#: The origin of a session if the caller names none: the program itself.
 _UNKNOWN = Origin("python")
-#: Sessions that may have something to do; a message for one more is refused.
+#: The most sessions with work; a message for a further session is refused.
 SESSIONS_LIMIT = 10_000
 
 
 def check_name(what: str, name: str) -> None:
-    """Raises: ValueError for a name that is longer than anybody needs; it is kept as long as what it names."""
+    """Check the length of a name, since it is stored with each object that it names. Raises: ValueError."""
     if len(name) > LONGEST_NAME:
         raise ValueError(f"{what} has at most {LONGEST_NAME} characters, found {len(name)}")
 
 
 def check_depth(schema: Mapping[str, Any]) -> None:
-    """Raises: ValueError for a schema of an answer that is nested more deeply than `DEEPEST_SCHEMA`."""
+    """Check the depth of an answer's schema. Raises: ValueError beyond `DEEPEST_SCHEMA` levels."""
     level: list[Any] = [schema]
     for _ in range(DEEPEST_SCHEMA):
         level = [item for value in level if isinstance(value, (Mapping, list, tuple))
@@ -64,9 +64,9 @@ def check_depth(schema: Mapping[str, Any]) -> None:
 
 
 class Submission:
-    """The way of messages and perceptions into their sessions. `refused` counts those there was no room for."""
+    """Entrance for messages and perceptions into their sessions. `refused` counts perceptions that found no room."""
 
-    __slots__ = ("_coming", "_commands", "_core", "_health", "_lifecycle", "_records", "_recovery", "_reports",
+    __slots__ = ("_arriving", "_commands", "_core", "_health", "_lifecycle", "_records", "_recovery", "_reports",
                  "_requests", "_resets", "_runs", "_sessions", "_setup", "_stops", "_transcripts",
                  "refused")  # fmt: skip
 
@@ -77,12 +77,13 @@ class Submission:
         self._sessions, self._lifecycle, self._transcripts = sessions, lifecycle, parts.transcripts
         self._stops, self._records, self._resets, self._commands = stops, records, resets, commands
         self.refused = 0
-        self._coming = Counter[tuple[str, str]]()  # accepted perceptions that are being written, by session and source
+        self._arriving = Counter[tuple[str, str]]()  # perceptions that are being journalled, by session and source
 
     async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None,
                      output: Mapping[str, Any] | None = None,
                      options: RunOptions | Mapping[str, Any] | None = None,
                      origin: Origin | None = None) -> Receipt:  # fmt: skip
+        """Accept a message as a run; see `Agent.submit`."""
         text = message.text if isinstance(message, Perception) else message
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"a message must be text that is not empty, found {text!r}")
@@ -111,7 +112,7 @@ class Submission:
             perception = await self._received(perception)
             if (receipt := self._accepted(key)) is not None:  # time has passed
                 return receipt
-        origin = origin or _UNKNOWN  # never what attributes say: anybody may have written them
+        origin = origin or _UNKNOWN  # never from attributes, which any sender may set
         perception = await self._commands.marked(perception, origin)
         if is_command(perception):
             return await self._take_command(perception, key)
@@ -122,7 +123,7 @@ class Submission:
 
     async def _take(self, perception: Perception, mode: QueueMode, key: str | None, options: RunOptions,
                     origin: Origin) -> Receipt:  # fmt: skip
-        """Accept a message that was checked: as a run that is on disk."""
+        """Accept a checked message as a run, which is on disk on return."""
         session = perception.session
         record, use = await self._records.use(session, origin, is_busy=self._is_busy(session))
         if use.reset is not None:
@@ -136,26 +137,23 @@ class Submission:
             item = Item(run.id, perception, "run", session, key, run.accepted_at,
                         options=None if options.is_empty else options,
                         defaults=None if run.defaults.is_empty else run.defaults)  # fmt: skip
-            kept, is_new = await self._recovery.work.accept(item, use)
+            accepted, is_new = await self._recovery.work.accept(item, use)
             if not is_new:
-                return Receipt(kept.id, kept.at)
+                return Receipt(accepted.id, accepted.at)
         elif use.reset is not None:
             self._transcripts.keep(session, (use.reset.entry,))
         reset = self._records.used(session, record, use)
         self._runs.accept(run, key)
         if reset is not None:
             await self._resets.renewed(reset)
-        if self._core.state in (
-            "stopping",
-            "stopped",
-        ):  # served at the next start; no end is kept any more of what is ended
+        if self._core.state in ("stopping", "stopped"):  # for the next start: no run may be ended now, only queued
             self._sessions.of(run.session).queue(run)
         else:
             self._place(run, mode)
         return Receipt(run.id, run.accepted_at)
 
     async def _take_command(self, message: Perception, key: str | None) -> Receipt:
-        """Accept a command: a run that is carried out at once, beside what its session does."""
+        """Accept a command: a run that is carried out at once, beside the work of its session."""
         if refusal := self._refusal():
             raise NoRoomError(refusal)
         if (receipt := self._accepted(key)) is not None:  # time has passed
@@ -163,15 +161,15 @@ class Submission:
         run = self._runs.new_run(message, key)
         if self._recovery.work.journal is not None:
             item = Item(run.id, message, "run", message.session, key, run.accepted_at)
-            kept, is_new = await self._recovery.work.accept(item)
+            accepted, is_new = await self._recovery.work.accept(item)
             if not is_new:
-                return Receipt(kept.id, kept.at)
+                return Receipt(accepted.id, accepted.at)
         self._runs.accept(run, key)
         self._commands.carry_out(run)
         return Receipt(run.id, run.accepted_at)
 
     async def _fitting(self, options: RunOptions, record: SessionRecord | None) -> RunOptions:
-        """Return the defaults of a session that can hold for a message; those that cannot are told in the log."""
+        """Return the defaults of a session that hold for a message; log why others do not."""
         if record is None or record.defaults.is_empty:
             return NO_OPTIONS
         defaults, why = await fitting(self._setup, options, record.defaults)
@@ -180,19 +178,20 @@ class Submission:
         return defaults
 
     def _is_busy(self, key: str) -> bool:
-        """Return whether a run goes on, or waits, in a session."""
+        """Return whether a session has a current or waiting run."""
         session = self._sessions.by_key.get(key)
         return session is not None and session.is_busy
 
     def _accepted(self, key: str | None) -> Receipt | None:
-        """Return the receipt that was given for this key before. Raises: LifecycleError, NotReadyError."""
+        """Return the receipt that was given for this key before; None without one. Raises: LifecycleError,
+        NotReadyError."""
         if self._core.state != "running" or not self._recovery.has_begun:
             self._lifecycle.demand("submit")
             self._recovery.demand_ready("submit")
         return self._runs.known(key) if key else None
 
     def _place(self, run: Run, mode: QueueMode) -> None:
-        """Have the message wait in its session, in the place of others if too many wait, and tell its sender."""
+        """Queue a message in its session, drop others if too many wait, and publish its outcome."""
         settings = self._core.settings.runs
         session = self._sessions.of(run.session)
         cap = USUAL_CAP[mode] if settings.cap == "auto" else settings.cap
@@ -217,11 +216,12 @@ class Submission:
         self._sessions.spawn(session)
 
     def _drop(self, run: Run, cap: int, what: str) -> None:
+        """End a run whose message is dropped."""
         self._runs.say(run, "dropped")
         self._runs.end(run, End("error", f"dropped: {cap} messages of its session waited (runs.cap), {what}"))
 
     async def accept(self, perception: Perception) -> bool:
-        """Take a perception in so that it is not lost any more; False for one that was taken in before."""
+        """Accept a perception durably; return False if it was accepted before. See `Agent.accept`."""
         if not isinstance(perception, Perception):
             raise TypeError(f"accept takes a Perception, found {perception!r:.100}")
         check_name("a session's name", perception.session)
@@ -235,16 +235,16 @@ class Submission:
         if self._recovery.work.journal is None:
             return self.push(perception)
         place = perception.session, perception.source
-        self._coming[place] += 1  # at once with the look for room: others come while this one is written
+        self._arriving[place] += 1  # counted before the first wait, since others come meanwhile
         try:
             at = self._core.clock.now()
             _, is_new = await self._recovery.work.accept(
                 Item(perception.id, perception, session=perception.session, at=at)
             )
         finally:
-            self._coming[place] -= 1
-            if not self._coming[place]:
-                del self._coming[place]
+            self._arriving[place] -= 1
+            if not self._arriving[place]:
+                del self._arriving[place]
         if is_new:
             self._hand_over(perception)
             if (session := self._sessions.by_key.get(perception.session)) is not None:
@@ -252,7 +252,7 @@ class Submission:
         return is_new
 
     async def _received(self, perception: Perception) -> Perception:
-        """The message as the hooks leave it. Raises: PermissionError when one refuses it."""
+        """Return the message as the hooks leave it. Raises: PermissionError if one denies it."""
         outcome = await self._reports.asked(
             HookContext("message_received", self._core.name, perception, perception.session)
         )
@@ -263,6 +263,8 @@ class Submission:
         return received
 
     def push(self, perception: Perception) -> bool:
+        """Queue a perception without waiting for the disk; return False if it is refused. May be called from any
+        thread."""
         if not isinstance(perception, Perception):
             raise TypeError(f"push takes a Perception, found {perception!r}")
         is_kept = self._recovery.can_keep
@@ -279,16 +281,18 @@ class Submission:
         return True
 
     def _hand_over(self, perception: Perception) -> None:
+        """Give a perception to its session."""
         session = self._sessions.of(perception.session)
         session.push(perception)
         self._sessions.spawn(session)
 
     def _demand_room_for(self, perception: Perception) -> None:
-        """Raises: NoRoomError when it could not be kept, InboxFullError when too much of its source waits."""
+        """Check that a sensor's perception can be accepted. Raises: NoRoomError if memory, disk or journal refuse it,
+        InboxFullError if too many of its source wait."""
         if refusal := self._refusal():
             raise NoRoomError(refusal)
         session = self._sessions.by_key.get(perception.session)
-        waiting = self._coming[perception.session, perception.source]
+        waiting = self._arriving[perception.session, perception.source]
         if session is None:
             self._demand_room(perception.session)
         else:
@@ -297,23 +301,24 @@ class Submission:
             raise InboxFullError(f"{waiting} perceptions of {perception.source!r:.100} already wait; try again later")
 
     def _demand_room(self, session: str) -> None:
-        """Raises: NoRoomError when it could not be kept, InboxFullError when too much waits."""
+        """Check that a message can be accepted. Raises: NoRoomError if memory, disk or journal refuse it,
+        InboxFullError if too many wait."""
         if refusal := self._refusal():
             raise NoRoomError(refusal)
         known = self._sessions.by_key.get(session)
         noticed = sum((known.inbox.accepted or {}).values()) if known is not None else 0
         if known is not None and noticed and known.inbox.waiting - noticed < INBOX_LIMIT:
-            return  # what sensors had accepted takes no room from people
+            return  # perceptions of sensors take no room from messages
         if (full := self._full(session)) is not None:
             raise InboxFullError(f"{full}; try again later")
 
     def _refusal(self) -> str:
-        """Why nothing more can be kept now; empty when it can. From any thread."""
+        """Return why nothing can be stored now; "" if it can. May be called from any thread."""
         journal = self._recovery.work.journal
         return self._health.pressure.refusal() or (journal.refusal if journal is not None else "")
 
     def _full(self, key: str) -> str | None:
-        """Why nothing more can wait for this session; None if there is room. From any thread."""
+        """Return why no more work can wait for this session; None if there is room. May be called from any thread."""
         sessions = self._sessions.by_key
         session = sessions.get(key)
         if session is not None and session.inbox.waiting >= INBOX_LIMIT:
@@ -323,17 +328,18 @@ class Submission:
         return None
 
     async def abort(self, run_id: str) -> None:
+        """Abort a run; see `Agent.abort`."""
         await self._stops.abort(self._runs.get(run_id))
 
     async def pursue(self, perception: Perception) -> str:
-        """Make a run of what was noticed, once; its id. Raises: as `submit`.
+        """Begin a run about a perception, once; return its id. Raises: as `submit`.
 
-        Who was noticed does not say which form the answer has.
+        The perception's own output schema is dropped, since a sensor does not decide the form of the answer.
         """
-        parts = sorted(each.id for each in perception.evidence or (perception,))
+        parts = sorted(part.id for part in perception.evidence or (perception,))
         key = f"{PURSUED}{blake2b(' '.join(parts).encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
         if OUTPUT in perception.attributes:
-            said = {name: value for name, value in perception.attributes.items() if name != OUTPUT}
-            perception = replace(perception, attributes=said)
+            attributes = {name: value for name, value in perception.attributes.items() if name != OUTPUT}
+            perception = replace(perception, attributes=attributes)
         origin = Origin("sensor", perception.source[:LONGEST_NAME])
         return (await self.submit(perception, perception.session, "followup", key, origin=origin)).run_id

@@ -9,7 +9,7 @@ import pytest
 
 from planning.chain import Chain
 from spar import Agent
-from spar.agent.lifespan import FREE_WITHIN, _hand_on
+from spar.agent.lifespan import FREE_WITHIN, _pass_on_degradation
 from spar.config.load import from_mapping
 from spar.errors import LifecycleError, SparError
 from spar.events import ErrorOccurred, RecoveryStep
@@ -285,7 +285,7 @@ async def test_a_planner_that_makes_do_with_less_is_followed_by_one_that_does() 
 
     old, new = Chain([one, one]), Chain([one, one])
     old.degrade("the model is away")
-    _hand_on(old, new)
+    _pass_on_degradation(old, new)
     assert new.degraded_reason == "the model is away"
 
 
