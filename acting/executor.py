@@ -22,10 +22,10 @@ from acting.approvals.service import ApprovalService
 from acting.calls import EarlierCalls, Scope
 from acting.repetition import with_notice
 from acting.run.batch import Batch, is_final
-from acting.run.budget import Spending
 from acting.run.call.prepare import checked
 from acting.run.confirm import Confirm
-from acting.run.runtime import Limits, Runtime
+from acting.run.shared.budget import Spending
+from acting.run.shared.runtime import Limits, Runtime
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
 from acting.tooling.tool_context import SESSION

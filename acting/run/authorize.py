@@ -16,10 +16,10 @@ from acting.approvals.parking import parked
 from acting.approvals.policy import Ruling, trust_in
 from acting.approvals.service import ApprovalService
 from acting.calls import Scope, fault
-from acting.run.budget import refused
 from acting.run.call.call_state import Step, objection_to, wire_of
 from acting.run.confirm import Confirm, ask
-from acting.run.runtime import Runtime
+from acting.run.shared.budget import refused
+from acting.run.shared.runtime import Runtime
 from acting.tooling.parameters import check_finite
 from spar.data.blackboard import Board
 from spar.data.paths import copied, escape, marked, parse_write

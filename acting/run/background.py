@@ -10,7 +10,7 @@ from acting.calls import fault
 from acting.run.call.attempt import Attempt, begin, cut, finish, goes_on, timed_out
 from acting.run.call.call_state import Step, wire_of
 from acting.run.journal import CallJournalWriter
-from acting.run.runtime import Runtime
+from acting.run.shared.runtime import Runtime
 from acting.tooling.limits import Permit, acquire
 from spar.data.blackboard import message_of
 from spar.events import CallCompleted, CallFailed

@@ -28,7 +28,7 @@ from acting.run.call.prepare import decode
 from acting.run.confirm import Confirm
 from acting.run.journal import CallJournalWriter
 from acting.run.results import ResultCollector
-from acting.run.runtime import Runtime
+from acting.run.shared.runtime import Runtime
 from acting.run.start_order import StartOrder
 from acting.run.workers import WorkerPool
 from spar.checks import shorten

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from acting.run.runtime import Runtime
+from acting.run.shared.runtime import Runtime
 from acting.tooling.bound_tool import is_async
 from spar.checks import shorten
 from spar.types import Call, Verdict

@@ -17,7 +17,7 @@ from acting.run.call.attempt import Attempt, begin, finish, goes_on, timed_out
 from acting.run.call.call_state import Step
 from acting.run.journal import CallJournalWriter
 from acting.run.results import reviewed
-from acting.run.runtime import Runtime
+from acting.run.shared.runtime import Runtime
 from spar.failpoints import armed, crashpoint
 from spar.threads import OTHERS_TURN
 from spar.types import CallResult

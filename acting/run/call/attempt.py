@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from acting.calls import Scope, fault, fault_of
 from acting.run.call.normalize import fit, judged, unfit
-from acting.run.deadlines import Deadline
-from acting.run.runtime import Runtime
+from acting.run.shared.deadlines import Deadline
+from acting.run.shared.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool
 from acting.tooling.limits import acquire
 from acting.tooling.tool_context import ToolContext

@@ -18,7 +18,7 @@ from acting.calls import fault
 from acting.graph.nodes import NOBODY, Node
 from acting.run.call.attempt import Attempt, cut
 from acting.run.call.prepare import BadCallError, decode, prescribed, rewritten
-from acting.run.runtime import Runtime
+from acting.run.shared.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.limits import Permit
 from acting.tooling.parameters import ParametersError, check_finite

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from acting.calls import Scope
-from acting.run.budget import Spending, refused
+from acting.run.shared.budget import Spending, refused
 from acting.tooling.registry import Catalog
 from spar import tool
 from spar.budgets.budgets import Budgets

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from acting.calls import Scope
 from acting.repetition import LoopGuard
-from acting.run.deadlines import Deadlines
-from acting.run.late import LateMessages
+from acting.run.shared.deadlines import Deadlines
+from acting.run.shared.late import LateMessages
 from acting.run.start_order import sequence
 from acting.tooling.limits import Permit, Rate, Slots
 from acting.tooling.registry import Catalog
@@ -35,7 +35,7 @@ from spar.types import Call
 
 if TYPE_CHECKING:
     from acting.approvals.service import ApprovalService
-    from acting.run.budget import Spending
+    from acting.run.shared.budget import Spending
     from acting.tooling.bound_tool import BoundTool
 
 
