@@ -21,9 +21,10 @@ from acting.approvals.queue import ApprovalQueue
 from acting.approvals.service import ApprovalService
 from acting.calls import EarlierCalls, Scope
 from acting.repetition import with_notice
-from acting.run.batch import Batch, is_final
+from acting.run.batch import Batch
 from acting.run.call.prepare import checked
 from acting.run.confirm import Confirm
+from acting.run.replay import Replay
 from acting.run.shared.budget import Spending
 from acting.run.shared.runtime import Limits, Runtime
 from acting.tooling.parameters import ParametersError
@@ -37,7 +38,7 @@ from spar.events import RepetitionNoticed
 from spar.ports.trust import trust_of
 from spar.protocols import Context, Host, Lent
 from spar.records.journal import CallJournal
-from spar.types import Action, ActionResult, Call, CallResult, replace
+from spar.types import Action, ActionResult, Call, replace
 
 _KEPT_INTERRUPTED = 16
 _MOST_STEERED = 1_000  # runs whose next batch is to start nothing; the oldest are forgotten
@@ -164,9 +165,9 @@ class Executor:
         `steered`, the moment it is to start, and what people were asked about it is void. Calls that an earlier cycle
         left behind until their answer are not touched. For the loop's thread, at any time.
         """
-        batches = [batch for batch in self._batches if batch.run_id == run_id]
+        batches = [batch for batch in self._batches if batch.scope.run_id == run_id]
         for batch in batches:
-            batch.steer(_STEERED)
+            batch.stopping.steer(_STEERED)
         if not batches:
             self._steered[run_id] = None
 
@@ -242,15 +243,11 @@ class Executor:
             raise TypeError(f"state must be an object, found {type(state).__name__}")
         action = calls if isinstance(calls, Action) else Action()
         key = resume.action.id if resume is not None and resume.action is not None else action.id
-        if resume is not None:
-            context = (*context, *(each for each in resume.messages if each.get("kind") != "error"))
-        known: tuple[CallResult, ...] = ()
-        if resume is not None and not resume.messages:
-            known, resume = tuple([each for each in resume.results if is_final(each)]), None
-        messages = tuple(context)
+        replay = None if resume is None else Replay.of(resume)
+        messages = tuple(context) if replay is None else (*context, *replay.messages)
         board = Board(messages, state)
         scope = Scope(key, trust=trust_of(action) if action is calls else "trusted")
-        return await self._play(action, _items(calls), board, confirm, scope, resume, known, EarlierCalls(messages))
+        return await self._play(action, _items(calls), board, confirm, scope, replay, EarlierCalls(messages))
 
     async def act(self, action: Action, context: Context | None = None) -> ActionResult:
         """ACT: execute the action's calls on the data of the run so far."""
@@ -275,16 +272,16 @@ class Executor:
         scope = Scope(action.id, run_id=run_id, trust=trust)
         if context is not None:
             scope = Scope(action.id, context.cycle_id, context.session, run_id, trust)
-        known = context.known if context is not None else ()
+        replay = Replay.known(context.known) if context is not None and context.known else None
         messages, results = (run.messages, run.results) if run is not None else ((), ())
         earlier = EarlierCalls(messages, results)
-        return await self._play(action, calls, Board(messages), self.confirm, scope, None, known, earlier)
+        return await self._play(action, calls, Board(messages), self.confirm, scope, replay, earlier)
 
     def interrupted(self, action_id: str) -> ActionResult | None:
         """Return the results of an action whose run was cancelled; once each, and for the last few."""
         for batch, (action, began) in self._batches.items():
             if action.id == action_id:  # its tools ignore their cancellation: nobody waits for them any more
-                batch.give_up()
+                batch.stopping.give_up()
                 return batch.result(action, began)
         return self._interrupted.pop(action_id, None)
 
@@ -313,19 +310,18 @@ class Executor:
         board: Board,
         confirm: Confirm | None,
         scope: Scope,
-        resume: ActionResult | None = None,
-        known: tuple[CallResult, ...] = (),
+        replay: Replay | None = None,
         earlier: Callable[[str], bool | None] = lambda id: None,
     ) -> ActionResult:
         SESSION.set(scope.session)
-        batch = Batch(self._runtime, board, confirm, scope, resume, known, earlier)
+        batch = Batch(self._runtime, board, confirm, scope, replay, earlier)
         is_streamed = calls is not action.calls
         batch.begin(replace(action, id=scope.key, calls=() if is_streamed else action.calls), is_streamed=is_streamed)
         began = self._runtime.clock.monotonic()
         self._batches[batch] = (action, began)
         if self._steered and scope.run_id is not None and scope.run_id in self._steered:
             del self._steered[scope.run_id]
-            batch.steer(_STEERED)
+            batch.stopping.steer(_STEERED)
         try:
             await batch.read(calls)
             await batch.settle()
@@ -342,7 +338,8 @@ class Executor:
         batch.close()
         if scope.run_id is None or action.output is not None:  # an answer ends the run anyway
             return result
-        notice = self._runtime.guard.note(scope.run_id, batch.ended())
+        ended = ((step.params, step.result) for step in batch.steps if step.result is not None)
+        notice = self._runtime.guard.note(scope.run_id, ended)
         if notice is not None:
             self._runtime.tell(RepetitionNoticed, run_id=scope.run_id, message=notice.message, times=notice.times)
         return with_notice(result, notice)

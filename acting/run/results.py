@@ -46,10 +46,10 @@ class ResultCollector:
     """The data of one batch. Moments are a count that orders beginnings and writes."""
 
     def __init__(self, runtime: Runtime, board: Board, graph: Graph, session: str,
-                 resume: ActionResult | None = None) -> None:  # fmt: skip
+                 earlier: Sequence[dict[str, Any]] = ()) -> None:  # fmt: skip
         self._session = session
         self._runtime, self._board, self._graph = runtime, board, graph
-        self._earlier = [each for each in resume.messages if each.get("kind") != "error"] if resume else []
+        self._earlier = earlier  # messages of the same calls in a batch that was cut
         self._notes: list[Note] = []
         self._writes = WriteLog()
         self.moment = 0  # counts the calls that have begun and, while others are at work, their writes
@@ -134,17 +134,18 @@ class ResultCollector:
     def outcome(
         self,
         action: Action,
-        results: tuple[CallResult, ...],
+        steps: Sequence[Step],
         why: Fault | None,
         *,
-        corrections: Sequence[dict[str, Any]] = (),
         interrupted: bool,
         duration: float,
     ) -> ActionResult:
         """Return the result of the action; errors of detached calls that ended since the last outcome come first.
 
-        Args: corrections: what people and hooks made of its calls, told as messages of their own.
+        Args: steps: its calls; what people and hooks made of them is told as messages of their own.
         """
+        results = tuple([step.result for step in steps if step.result is not None])
+        corrections = [each for step in steps if step.corrections for each in step.final_corrections()]
         # A batch that was cut off hands nothing over: nobody may read what it says.
         is_late = not interrupted and self._session in self._runtime.late.sessions
         late_errors, late = self._runtime.late.take(self._session) if is_late else ([], [])

@@ -45,6 +45,7 @@ class WorkerPool:
         self._runtime, self._scope, self._writer = runtime, scope, writer
         self._attempt, self._ended, self._held_back, self._broke = attempt, ended, held_back, broke
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.busy = 0  # calls of the batch that are admitted and without a result, and other work it waits for
         self._is_kept = writer is not None or runtime.spending is not None  # whether it is told who begins
         self._queue: deque[Step] = deque()
         self._count = 0  # at work or about to be

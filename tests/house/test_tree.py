@@ -24,7 +24,6 @@ TWO_SUBJECTS = "two subjects that are still to be cut apart"
 LONGER = {
     "acting/approvals/queue.py": TWO_SUBJECTS,
     "acting/executor.py": TWO_SUBJECTS,
-    "acting/run/batch.py": TWO_SUBJECTS,
     "acting/tools/files.py": TWO_SUBJECTS,
     "memory/codec.py": TWO_SUBJECTS,
     "perception/sense.py": "the sensors of the module and its pipeline, still to be cut apart",

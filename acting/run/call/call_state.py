@@ -7,7 +7,7 @@ What was data in the call that people were shown stays data in what they hand ba
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -23,7 +23,7 @@ from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.limits import Permit
 from acting.tooling.parameters import ParametersError, check_finite
 from acting.tooling.registry import Catalog
-from spar.checks import SCALARS
+from spar.checks import SCALARS, shorten
 from spar.data.blackboard import Board
 from spar.data.json_safe import is_flat, plain, shortened
 from spar.data.paths import (
@@ -203,9 +203,18 @@ class Step(Node):
         has_run = result is not None and (result.attempts > 0 or result.status == "ok")
         return self.corrections if has_run else [{**each, "ran": None} for each in self.corrections]
 
-    def prepare(self, catalog: Catalog, board: Board) -> tuple[Sequence[Expression], Fault | None]:
-        """Find its tool and judge its parameters; return what it reads, and the fault that can be seen by now."""
+    def prepare(
+        self, catalog: Catalog, board: Board, wrong: str, known: Container[str]
+    ) -> tuple[Sequence[Expression], Fault | None]:
+        """Find its tool and judge its parameters; return what it reads, and the fault that can be seen by now.
+
+        Args: wrong: why it could not be decoded, "" if it could; known: the ids of the calls before it.
+        """
         call = self.call
+        if wrong:
+            return (), fault("bad_call", wrong, call.tool)
+        if call.id in known:
+            return (), fault("duplicate_id", f"an earlier call has the id {shorten(call.id)} already", call.tool)
         try:
             entry = catalog.entries.get(call.tool)
             if call.output_path is not None:
@@ -280,6 +289,14 @@ class Step(Node):
     def not_taken(self) -> CallResult:
         """The result when a call that it waits for took another branch: nothing is wrong with that."""
         return CallResult(self.call, "skipped", "branch")
+
+    def given_up(self, sentence: str) -> CallResult | None:
+        """Return the result of a call that the graph has given up, by its `why`; None if it is skipped like others."""
+        if self.why == "branch":
+            return self.not_taken()
+        if self.why in ("", "dep_failed"):
+            return None
+        return self.failed(fault(self.why, sentence, self.call.tool))
 
     def cut(self, runtime: Runtime) -> CallResult:
         """The result when it is cancelled: the one that it already has, or that it was cut off."""

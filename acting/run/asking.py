@@ -1,0 +1,73 @@
+"""Asks about calls that may not simply run, each in a task of its own.
+
+What they may do is `authorize`'s to say; here it is said to the batch, unless the batch was stopped meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import Struct
+
+from acting.calls import Scope
+from acting.run.authorize import authorize, redeem
+from acting.run.call.call_state import Step
+from acting.run.confirm import Confirm
+from acting.run.shared.runtime import Runtime
+from acting.run.stopping import Stopping
+from spar.data.blackboard import Board
+from spar.types import CallResult
+
+
+class Asking(Struct, eq=False):
+    """Asks about the calls of one batch.
+
+    Args: ended_well: says whether the call with an id has; go: called with one that may run; end: with one that may
+        not and its result; broke: with an error that is no fault of a call.
+    """
+
+    _runtime: Runtime
+    _board: Board
+    _confirm: Confirm | None
+    _scope: Scope
+    _stopping: Stopping
+    _ended_well: Callable[[str], bool]
+    _go: Callable[[Step], None]
+    _end: Callable[[Step, CallResult], None]
+    _broke: Callable[[BaseException], None]
+
+    async def ask(self, step: Step) -> None:
+        """Find out whether a call may run, and let it or end it."""
+        try:
+            against = await self._against(step)
+            if against is None:
+                self._go(step)
+            else:
+                self._end(step, against)
+        except asyncio.CancelledError:
+            if step.result is None and not step.attempt and not self._stopping.is_cut_off:
+                self._end(step, self._stopping.held_back(step) or step.cut(self._runtime))
+            raise
+        except BaseException as error:
+            self._broke(error)
+            raise
+
+    async def _against(self, step: Step) -> CallResult | None:
+        """Return the result of a call that may not run; None: it may."""
+        runtime, stopping = self._runtime, self._stopping
+        against, ends_run = await authorize(
+            runtime, self._board, step, self._confirm, self._scope, self._ended_well, partial(stopping.may_ask, step)
+        )
+        step.asking = None
+        if against is not None:
+            if ends_run:
+                stopping.fault = stopping.fault or against.fault
+                stopping.stop("a hook ended the run before this call had started")
+            return against
+        against = stopping.held_back(step)
+        if against is None and step.approval_id and step.entry.detaches(step.call):
+            step.allowed = step.approval_id
+            against = await redeem(runtime, step) or stopping.held_back(step)
+        return against
