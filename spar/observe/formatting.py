@@ -1,7 +1,7 @@
 """Rendering of log lines: any value made harmless, then one JSON object or one line for people.
 
 A value may be anything: lone surrogates, control characters, ten megabytes, circular, with a `__repr__` that raises.
-The result is bounded, printable, and has no secrets that can be recognised. Pure; nothing here raises.
+The rendered line is bounded, printable, and has no recognisable secrets. Pure; nothing here raises.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from spar.data.text import escaped
 Scrub = Callable[[str], str]
 
 FIELD_LIMIT = 8 * 1024
-"""Bytes of text that one field may have."""
+"""Most bytes of text in one field."""
 LINE_LIMIT = 64 * 1024
-"""Bytes that one line may have."""
+"""Most bytes of one line."""
 ITEMS, DEPTH, NODES = 100, 6, 2000
-"""Number of items of one list or table are shown, how deep, and how many values in one line."""
+"""Most items of one list or table, most levels, and most values in one line that are shown."""
 
-#: The message of a cycle that did something.
+#: Message of a cycle that did something.
 CYCLE_ACTED = "cycle acted"
-#: Fields that hold a stack: on a terminal it stands on lines of its own.
+#: Fields that hold a stack: the line for people shows it on separate lines.
 STACKS = ("stack", "error.stack")
 _OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error.type", "error.message", "error.stack"})
 _ERROR_KEYS = ("error.type", "error.message", "error.stack")
@@ -42,7 +42,7 @@ _COLOURS = {"debug": _DIM, "info": "\x1b[32m", "warning": "\x1b[33m", "error": "
 
 
 class Line(Struct, frozen=True):
-    """One line before it is written: everything in it is plain, bounded and scrubbed."""
+    """Line before it is written: all values are plain, bounded and scrubbed."""
 
     level: str
     message: str
@@ -54,7 +54,7 @@ class Line(Struct, frozen=True):
 def make_line(
     level: str, logger: str, message: Any, fields: Mapping[str, Any], error: BaseException | None, scrub: Scrub
 ) -> Line:
-    """Copy what was said so that nothing outside can change or break it any more."""
+    """Return a copy of all values of a line, so that later changes outside cannot change or break it."""
     copier = _Copier(scrub)
     plain = {
         f"{key}_" if key in _OWN_KEYS else copier.name(key): copier.field(value, key) for key, value in fields.items()
@@ -64,7 +64,7 @@ def make_line(
 
 
 def json_line(line: Line, at: datetime) -> bytes:
-    """One JSON object and a line feed; `ts` is RFC 3339 in UTC."""
+    """Return one JSON object and a line feed; `ts` is RFC 3339 in UTC."""
     head = {"ts": _utc(at), "level": line.level, "msg": line.message, "logger": line.logger}
     encoded = msgspec.json.encode({**head, **line.fields, **line.error})
     if len(encoded) >= LINE_LIMIT:
@@ -75,7 +75,7 @@ def json_line(line: Line, at: datetime) -> bytes:
 
 
 def read_line(values: Mapping[str, Any]) -> Line:
-    """Return the line that `json_line` wrote, from its fields; any value stands where any may."""
+    """Return the line that `json_line` wrote, from its fields, which may have any values."""
     error = {key: str(values[key]) for key in _ERROR_KEYS if key in values}
     fields = {str(key): value for key, value in values.items() if key not in _OWN_KEYS}
     return Line(
@@ -88,7 +88,7 @@ def read_line(values: Mapping[str, Any]) -> Line:
 
 
 def pretty_line(line: Line, at: datetime, *, colour: bool = False, is_dated: bool = False) -> bytes:
-    """`12:03:04.123 warning sensor failed  sensor=host` in local time; a stack follows on lines of its own.
+    """Return `12:03:04.123 warning sensor failed  sensor=host` in local time; a stack follows on separate lines.
 
     A cycle that acted reads as a sentence: `noticed → decided → calls  duration`. `is_dated` puts the date first.
     """
@@ -96,8 +96,8 @@ def pretty_line(line: Line, at: datetime, *, colour: bool = False, is_dated: boo
     level = f"{line.level:<7}"
     if colour:
         clock, level = f"{_DIM}{clock}{_PLAIN}", f"{_COLOURS.get(line.level, '')}{level}{_PLAIN}"
-    if line.message == CYCLE_ACTED and not line.error and (told := _cycle_text(line.fields, colour=colour)):
-        return f"{clock} {level} {told}\n".encode("utf-8", "replace")
+    if line.message == CYCLE_ACTED and not line.error and (sentence := _cycle_text(line.fields, colour=colour)):
+        return f"{clock} {level} {sentence}\n".encode("utf-8", "replace")
     values = {**line.fields, **line.error}
     stacks = [stack for key in STACKS if isinstance(stack := values.pop(key, ""), str)]
     fields = fields_text(values)
@@ -109,25 +109,25 @@ def pretty_line(line: Line, at: datetime, *, colour: bool = False, is_dated: boo
 
 
 def _cycle_text(fields: Mapping[str, Any], *, colour: bool) -> str:
-    """Return a cycle that acted as people read it: `inbox: a.txt → rule 'x' matched → note ✓ files ✗ 230 ms`.
+    """Return the sentence for a cycle that acted: `inbox: a.txt → rule 'x' matched → note ✓ files ✗ 230 ms`.
 
-    The agent is named where it is not "main", the session as well; "" where the line is not of that shape.
+    It names the agent and the session unless they are "main"; "" for a line with other fields.
     """
     parts = [fields.get(name, "") for name in ("noticed", "decided", "calls")]
     seconds = fields.get("milliseconds")
     if not all(isinstance(part, str) for part in parts) or not isinstance(seconds, int | float):
         return ""
-    whose = [str(fields[name]) for name in ("agent", "session") if fields.get(name, "main") != "main"]
+    owners = [str(fields[name]) for name in ("agent", "session") if fields.get(name, "main") != "main"]
     text = escaped(" → ".join(part for part in (*parts[:2], parts[2] or "answered") if part))
-    took = f"{seconds:.0f} ms" if seconds < 1000 else f"{seconds / 1000:.1f} s"
+    duration = f"{seconds:.0f} ms" if seconds < 1000 else f"{seconds / 1000:.1f} s"
     if colour:
         text = text.replace("✓", f"\x1b[32m✓{_PLAIN}").replace("✗", f"\x1b[31m✗{_PLAIN}")
-        took = f"{_DIM}{took}{_PLAIN}"
-    return f"{escaped('/'.join(whose))}{': ' if whose else ''}{text}  {took}"
+        duration = f"{_DIM}{duration}{_PLAIN}"
+    return f"{escaped('/'.join(owners))}{': ' if owners else ''}{text}  {duration}"
 
 
 def fields_text(fields: Mapping[str, Any]) -> str:
-    """`sensor=host seconds=0.5 path="a b"`."""
+    """Return fields as `sensor=host seconds=0.5 path="a b"`."""
     return " ".join(f"{escaped(key)}={_value_text(value)}" for key, value in fields.items())
 
 
@@ -163,13 +163,13 @@ def _safe(render: Callable[[Any], str], value: Any) -> str:
         return f"<{type(value).__name__} that cannot be shown>"
 
 
-def _whole(text: str) -> str:
-    """Without lone surrogates, which no encoder takes."""
+def _without_surrogates(text: str) -> str:
+    """Return the text without lone surrogates, which no encoder accepts."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 class _Copier:
-    """Copies values within what room there is: bytes for each field, values for the whole line."""
+    """Copier of values within bounds: bytes for each field, number of values for the whole line."""
 
     def __init__(self, scrub: Scrub) -> None:
         self._scrub, self._room, self._nodes = scrub, FIELD_LIMIT, NODES
@@ -187,9 +187,9 @@ class _Copier:
         return self.text(_safe(repr, key))
 
     def text(self, text: str) -> str:
-        """Scrubbed before it is cut, so that a secret at the cut is not half shown."""
+        """Return the text scrubbed and then cut, so that no part of a secret remains at the cut."""
         longest = max(self._room, 16)
-        clean = self._scrub(_whole(text[: 2 * FIELD_LIMIT]))
+        clean = self._scrub(_without_surrogates(text[: 2 * FIELD_LIMIT]))
         size = len(clean) if clean.isascii() else len(clean.encode())
         if size > longest or len(text) > 2 * FIELD_LIMIT:
             clean = clean.encode()[:longest].decode("utf-8", "ignore")
@@ -198,8 +198,8 @@ class _Copier:
         return clean
 
     def tail(self, text: str) -> str:
-        """The end of a text: of a stack it says most."""
-        clean = self._scrub(_whole(text[-2 * FIELD_LIMIT :]))
+        """Return the end of a text, which is the most important part of a stack."""
+        clean = self._scrub(_without_surrogates(text[-2 * FIELD_LIMIT :]))
         encoded = clean.encode()
         return clean if len(encoded) <= FIELD_LIMIT else f"…{encoded[-FIELD_LIMIT:].decode('utf-8', 'ignore')}"
 
@@ -222,7 +222,7 @@ class _Copier:
         self._open.add(id(value))
         try:
             return self._compound(value, depth)
-        except Exception:  # it changed meanwhile, or one of its own methods is broken
+        except Exception:  # the value changed meanwhile, or one of its methods is broken
             return f"<{kind.__name__} that cannot be shown>"
         finally:
             self._open.discard(id(value))

@@ -1,4 +1,4 @@
-"""Counts of what an agent has learnt in this process: trials, causes of failures, words on how things went, advice."""
+"""Counts of what an agent has learnt in this process: trials, causes of failures, feedback, advice."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from spar.records.abilities import ability_key, names_of
 from spar.types import Ability, Reflection
 
-#: Kinds of failures that are told apart; the rest is counted together.
+#: Most kinds of failures with a count of their own; the others share one count.
 MOST_KINDS = 50
 OTHER_KINDS = "other"
 
 
 class LearningCounts:
-    """Counts of one agent. `failures` are by kind of cause, `feedback` by who said it and whether it was good,
-    `advised` by what came of asking a model."""
+    """Counts of one agent.
+
+    `failures` are by kind of cause, `feedback` by its source and by good or bad, `advised` by the result of asking a
+    model.
+    """
 
     __slots__ = ("advised", "failures", "feedback", "trials")
 
@@ -26,12 +29,12 @@ class LearningCounts:
         self.advised: Counter[str] = Counter()
 
     def add(self, reflection: Reflection, before: Mapping[str, Ability]) -> None:
-        """Count what a reflection says.
+        """Count what a reflection contains.
 
-        Args: before: the abilities as they were.
+        Args: before: the abilities before it.
         """
         for ability in reflection.abilities:
-            if ability.task == names_of(ability.task)[-1]:  # each trial is learnt under several names, once under this
+            if ability.task == names_of(ability.task)[-1]:  # each trial counts under several names, once under this one
                 known = before.get(ability_key(ability.tool, ability.task))
                 self.trials += max(0, ability.trials - (0 if known is None else known.trials))
         for failure in reflection.failures:

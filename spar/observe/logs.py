@@ -1,12 +1,12 @@
-"""Logs: a constant message and values beside it, one JSON object a line, never in the way of the work.
+"""Logs: a constant message with values beside it, one JSON object a line, without delaying the work.
 
     log = get_logger("spar.sensors")
     with bound(agent="main", cycle=cycle_id):
         log.warning("sensor failed", sensor="host", seconds=0.2)
 
 A log call never raises and never waits. Until `spar.observe.sink.configure` is called (by the service, not by an agent
-in somebody's program) everything below warning is ignored; warnings and errors go to loguru as that program has set it
-up, as one line of text. Importing this module touches no handler and does not import loguru.
+in a user's program), lines below warning are ignored; warnings and errors go to loguru, as that program has configured
+it, as one line of text. Importing this module changes no handler and does not import loguru.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-#: Takes a line: its level, the logger's name, the message, the fields, and an exception.
+#: Function that writes a line. Arguments: its level, the logger's name, the message, the fields, and an exception.
 Emit = Callable[[str, str, Any, Mapping[str, Any], BaseException | None], None]
 
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
@@ -53,17 +53,18 @@ class Logger:
             say("error", self._name, message, fields, None)
 
     def exception(self, message: str, error: BaseException | None = None, /, **fields: Any) -> None:
-        """Log an error with its stack: of `error`, or of the exception that is being handled."""
+        """Log an error with the stack of `error`, or of the exception that is being handled."""
         say("error", self._name, message, fields, error or sys.exc_info()[1])
 
 
 def get_logger(name: str) -> Logger:
-    """Return a logger; costs nothing, may be called at import."""
+    """Return a logger. This is cheap and may be called at import."""
     return Logger(name)
 
 
 class bound:
-    """Fields of every line that is logged inside, also in tasks begun inside: `agent cycle phase call tool`."""
+    """Fields of every line that is logged inside this `with`, also in tasks started inside: `agent cycle phase call
+    tool`."""
 
     __slots__ = ("_fields", "_token")
 
@@ -81,7 +82,7 @@ class bound:
             if self._token is not None:
                 _context.reset(self._token)
         except ValueError:
-            pass  # left in another context than entered (a generator closed elsewhere): there is nothing to take back
+            pass  # left in another context than it was entered (a generator closed elsewhere): nothing to reset there
 
 
 def context() -> Mapping[str, Any]:
@@ -90,25 +91,26 @@ def context() -> Mapping[str, Any]:
 
 
 def direct(emit: Emit | None, level: str = "warning") -> None:
-    """Hand every line from `level` on to `emit`; without one, warnings and errors to loguru as it is set up."""
+    """Send every line from `level` on to `emit`; without `emit`, send warnings and errors to loguru as it is
+    configured."""
     global _emit, _threshold
     _emit, _threshold = emit, LEVELS[level]
 
 
 def say(level: str, name: str, message: Any, fields: Mapping[str, Any], error: BaseException | None) -> None:
-    """Hand on one line with what is bound; never raises."""
+    """Send one line with the bound fields; never raises."""
     try:
         inherited = _context.get()
         values = {**inherited, **fields} if inherited else fields
         (_emit or _emit_to_loguru)(level, name, message, values, error)
     except Exception:
-        return  # whoever logs has something better to do than to handle this
+        return  # a failure to log must not disturb the caller
 
 
 def _emit_to_loguru(
     level: str, name: str, message: Any, fields: Mapping[str, Any], error: BaseException | None
 ) -> None:
-    """Write a line of text in somebody's own program, without stacks that would show variables."""
+    """Write a line of text in a user's program, without stacks, which would show variables."""
     from loguru import logger
 
     from spar.data.scrub import scrub

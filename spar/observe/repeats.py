@@ -1,4 +1,4 @@
-"""Limit for repeated lines: further ones are counted, and one line tells their number when the time is over."""
+"""Limit for repeated lines: further ones are counted, and one line reports their number at the end of the time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from spar.observe.formatting import Line
 
-#: Lines that differ in one of these are different, however often the message repeats.
+#: Fields that tell lines apart: lines with the same message but different values here are different.
 IDENTITY = ("agent", "phase", "tool", "sensor", "part")
 
-#: Different lines that are told apart within the time; of more, none is left out.
+#: Most different lines within the time; beyond them no line is left out.
 MAX_KEYS = 1000
 
 Key = tuple[object, ...]
@@ -27,21 +27,21 @@ class _Window(Struct):
 
 
 class Repeats:
-    """At most `limit` equal lines in `within` seconds, for each message of each agent (and phase, tool, sensor)."""
+    """Limit of `limit` equal lines in `within` seconds, for each message of each agent (and phase, tool, sensor)."""
 
     def __init__(self, clock: Callable[[], float], *, limit: int = 10, within: float = 60.0) -> None:
         self._clock, self._limit, self._within = clock, limit, within
         self._windows: dict[Key, _Window] = {}
-        self._lock = threading.RLock()  # a finalizer may log while its thread does
+        self._lock = threading.RLock()  # a finalizer may log while its thread is logging
         self.left_out = 0
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def leaves_out(self, level: str, logger: str, message: Any, fields: Mapping[str, Any]) -> bool:
-        """Count a line that repeats others once too often, before it is made; return whether it is one.
+        """Return whether a line is one repetition too many, before it is made; count it if so.
 
-        False also where only the line that is made of it can tell: then ask `admit`.
+        False also if only the finished line can tell: then call `admit`.
         """
         identity = [fields.get(name) for name in IDENTITY]
         if type(message) is not str or not all(value is None or type(value) is str for value in identity):
@@ -61,7 +61,7 @@ class Repeats:
             window = self._windows.get(key)
             if window is None or (now >= window.ends and not window.left_out):
                 if window is None and len(self._windows) >= MAX_KEYS and not self._make_room(now):
-                    return True  # a thousand different complaints in a minute: this one is new too
+                    return True  # a thousand different lines in a minute: this one is new too
                 window = self._windows[key] = _Window(now + self._within, line)
             if window.count >= self._limit:
                 self._leave_out(window)
@@ -70,14 +70,14 @@ class Repeats:
             return True
 
     def wait(self) -> float | None:
-        """Seconds until there may be something to tell; None: not before further lines come."""
+        """Return the seconds until there may be a number to report; None: not before further lines come."""
         now = self._clock()
         with self._lock:
             ends = [window.ends for window in self._windows.values() if window.count >= self._limit]
         return max(min(ends) - now, 0.0) if ends else None
 
     def due(self, *, all_of_them: bool = False) -> list[tuple[Line, int]]:
-        """The lines whose time is over with the number of those left out; they begin anew."""
+        """Return the lines whose time is over, with the numbers of left out lines, and forget them."""
         now = self._clock()
         with self._lock:
             over = [key for key, window in self._windows.items() if all_of_them or now >= window.ends]

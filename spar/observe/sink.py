@@ -1,8 +1,8 @@
-"""Sink of all lines once logging is configured: it leaves out repetitions and hands the rest to each output's writer.
+"""Sink of all lines once logging is configured: leaves out repetitions and passes the others to each output's writer.
 
-Lines of the standard library's logging and of loguru arrive here, too. Both are set up here and nowhere else, and put
-back as they were on `close`. Lines are rendered here and not by loguru, whose formats show values whole and unmasked;
-it writes them and rotates the file, behind the bounded queue of each output.
+Lines of the standard library's logging and of loguru arrive here too. Only this module configures both, and `close`
+restores them. Lines are rendered here and not by loguru, whose formats show values whole and unmasked; loguru writes
+them and rotates the file, behind the bounded queue of each output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spar.observe.writer import Target, Writer, file_output, stream_output
 
 Render = Callable[[Line, datetime], bytes]
 
-#: Libraries that tell each request and each job; from them only what went wrong.
+#: Libraries that log each request and each job; only their warnings and errors are written.
 QUIET = (
     "uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "httpx2", "mcp", "apscheduler", "watchfiles",
     "asyncio",
@@ -45,12 +45,12 @@ def configure(
     stream: TextIO | None = None,
     file: str | Path | None = None,
 ) -> Logs:
-    """Begin to write logs for the whole process; an earlier configuration is closed first.
+    """Start writing logs for the whole process; an earlier configuration is closed first.
 
     Args:
-        level: the least important lines to write.
+        level: the least important level that is written.
         format: "json", "pretty" (with colour on a terminal, unless NO_COLOR is set), "auto": pretty on a terminal.
-        stream: `sys.stderr` as it is now, by default.
+        stream: the present `sys.stderr` by default.
         file: gets the same lines as JSON.
     Raises: ConfigError if the file cannot be opened.
     """
@@ -82,17 +82,17 @@ def _is_terminal(stream: Any) -> bool:
 
 
 class Logs:
-    """Logging as it was configured; made by `configure`."""
+    """Logging as configured; made by `configure`."""
 
     def __init__(self, level: str, outputs: Sequence[tuple[str, Target, Render]]) -> None:
         global _active
         self._scrub = Scrubber()
-        #: Returns fields that a line gets besides, by those that it has.
+        #: Function that returns further fields of a line, for the fields that it has.
         self.names: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
         self._repeats = Repeats(time.monotonic)
         self._writers = [
             (
-                Writer(name, target, note=partial(_note, render), wait=self._repeats.wait, idle=self._tell_repeats),
+                Writer(name, target, note=partial(_note, render), wait=self._repeats.wait, idle=self._report_repeats),
                 render,
             )
             for name, target, render in outputs
@@ -105,22 +105,22 @@ class Logs:
 
     @property
     def dropped(self) -> int:
-        """Lines that were lost because an output stalled or failed."""
+        """Return the number of lines that were lost because an output stalled or failed."""
         return sum(writer.dropped for writer, _ in self._writers)
 
     @property
     def left_out(self) -> int:
-        """Lines that were left out because they repeated others."""
+        """Return the number of lines that were left out because they repeated others."""
         return self._repeats.left_out
 
     def shed(self) -> int:
-        """Tell of repetitions at once and remember none; how many lines were remembered."""
+        """Report repetitions at once and forget the lines; return how many lines were remembered."""
         remembered = len(self._repeats)
-        self._tell_repeats(all_of_them=True)
+        self._report_repeats(all_of_them=True)
         return remembered
 
     def hide(self, *values: str) -> None:
-        """Never write these secrets, wherever they turn up."""
+        """Never write these secrets, wherever they occur."""
         self._scrub.hide(*values)
 
     def set_level(self, level: str) -> None:
@@ -131,7 +131,7 @@ class Logs:
         self._loguru.set_level(level)
 
     def emit(self, level: str, name: str, message: Any, fields: Mapping[str, Any], error: BaseException | None) -> None:
-        """Take one line, whoever logs it."""
+        """Write one line, whichever library logged it."""
         may_repeat = level in ("debug", "info")
         if not may_repeat and self._repeats.leaves_out(level, name, message, fields):
             return
@@ -142,7 +142,7 @@ class Logs:
             self._write(line)
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Write what is queued, for at most `timeout` seconds, and put everything back as it was.
+        """Write the queued lines, for at most `timeout` seconds, and restore the former configuration.
 
         Returns: whether everything was written in time.
         """
@@ -156,9 +156,9 @@ class Logs:
         atexit.unregister(self.close)
         self._stdlib.undo()
         self._loguru.undo()
-        self._tell_repeats(all_of_them=True)
+        self._report_repeats(all_of_them=True)
         until = time.monotonic() + timeout
-        # Every one is closed, also after one that was too late.
+        # Close every writer, also after one that was too late.
         in_time = [writer.close(max(until - time.monotonic(), 0.0)) for writer, _ in self._writers]
         return all(in_time)
 
@@ -167,7 +167,7 @@ class Logs:
         for writer, render in self._writers:
             writer.put(render(line, at))
 
-    def _tell_repeats(self, all_of_them: bool = False) -> None:
+    def _report_repeats(self, all_of_them: bool = False) -> None:
         for line, count in self._repeats.due(all_of_them=all_of_them):
             fields: dict[str, Any] = {key: line.fields[key] for key in IDENTITY if key in line.fields}
             fields |= {"of": line.message, "count": count}
@@ -182,7 +182,7 @@ def _note(render: Render, count: int) -> bytes:
 
 
 class _Loguru:
-    """Handler of loguru's lines, in the place of the one that loguru begins with, whose like is given back once."""
+    """Handler of loguru's lines. It replaces loguru's default handler, and `undo` adds one like it again."""
 
     _default = 0
 
@@ -209,7 +209,7 @@ class _Loguru:
             type(self)._default = logger.add(_to_stderr, diagnose=False)
 
     def _receive(self, message: loguru.Message) -> None:
-        """Take a line from loguru, in whatever thread, one at a time."""
+        """Pass on a line from loguru. loguru calls this in any thread, one line at a time."""
         record = message.record
         level, error = record["level"].name.lower(), record["exception"]
         level = "info" if level == "success" else level
@@ -220,7 +220,7 @@ class _Loguru:
     def _remove(handler: int | None) -> bool:
         try:
             logger.remove(-1 if handler is None else handler)
-        except ValueError:  # the program has taken it away itself
+        except ValueError:  # the program has removed it itself
             return False
         return True
 
@@ -231,7 +231,7 @@ def _to_stderr(text: str) -> None:
 
 
 class _StandardLibrary(logging.Handler):
-    """Handler of the lines of the standard library's logging and of warnings, in the place of all others."""
+    """Handler of the lines of the standard library's logging and of warnings; it replaces all other handlers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class _StandardLibrary(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except Exception:  # arguments that do not fit the message: say what there is
+        except Exception:  # arguments that do not fit the message: write both
             message = f"{record.msg} {record.args}"
         level = next((name for name in reversed(LEVELS) if LEVELS[name] <= record.levelno), "debug")
         logs.say(level, record.name, message.strip(), {}, record.exc_info[1] if record.exc_info else None)

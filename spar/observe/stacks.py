@@ -1,7 +1,7 @@
 """Stack of a waiting task, down to the innermost frame.
 
-asyncio's own `Task.print_stack` shows the outermost coroutine alone. Its chain of awaits is followed here: through
-coroutines and generators, and through objects that drive a coroutine by hand (the phase runner does).
+asyncio's own `Task.print_stack` shows only the outermost coroutine. This module follows the chain of awaits: through
+coroutines and generators, and through objects that drive a coroutine by hand, as the phase runner does.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-#: Awaits that are followed; a stack this deep is shown from its beginning.
+#: Most awaits that are followed; a deeper stack is shown from its beginning.
 DEEPEST = 100
 
 
 def stack_of_task(task: asyncio.Task[Any]) -> str:
-    """The frames in which a task waits, outermost first, as text."""
+    """Return the frames in which a task waits as text, the outermost first."""
     frames = [(frame, frame.f_lineno) for frame in _frames(task.get_coro())]
     return "".join(traceback.StackSummary.extract(iter(frames)).format()).rstrip()
 
@@ -34,4 +34,4 @@ def _frames(awaited: Any) -> Iterator[FrameType]:
 
 
 def _first(value: Any, *names: str) -> Any:
-    return next((found for name in names if (found := getattr(value, name, None)) is not None), None)
+    return next((member for name in names if (member := getattr(value, name, None)) is not None), None)

@@ -1,7 +1,7 @@
 """Statistics of cycles and their calls: counts and durations.
 
-The hot path appends floats; sums, buckets and percentiles are folded when somebody reads, or when enough has
-gathered. Reading is safe from any thread.
+The hot path appends floats; sums, buckets and percentiles are computed when somebody reads them, or when enough values
+have gathered. Reading is safe from any thread.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ FOLD_AT = 512
 RECENT = 1024
 
 
-#: A cycle that has ended: its session, outcome and duration, the duration of each phase that was reached, its faults.
+#: Ended cycle: its session, outcome and duration, the duration of each phase that was reached, its faults.
 Noted = tuple[str, Outcome, float, Sequence[float | None], Sequence[Fault]]
 
 
 class Series:
     """Durations in seconds: exact count and sum, a histogram over `BOUNDS`, the most recent `RECENT` values.
 
-    `before` is count and sum of what earlier processes measured: it counts in `mean`, and in nothing else.
+    `before` is count and sum of earlier processes: only `mean` includes it.
 
-    Series that are folded together share a `lock`. One without a `histogram` has no `buckets`: sorting its values would
-    be most of what it costs.
+    Series that are folded together share a `lock`. A series without a `histogram` has no `buckets`: sorting its values
+    would be most of its cost.
     """
 
     __slots__ = ("_has_histogram", "_lock", "before", "buckets", "count", "pending", "recent", "total")
@@ -53,7 +53,7 @@ class Series:
         self.pending.append(seconds)
 
     def fold(self) -> None:
-        """Take what is pending into the sums. Appending meanwhile is safe: nothing is lost or counted twice."""
+        """Add pending values to the sums. Appending meanwhile is safe: nothing is lost or counted twice."""
         with self._lock:
             number = len(self.pending)
             if not number:
@@ -62,12 +62,12 @@ class Series:
             del self.pending[:number]
             self.count += number
             self.total += sum(values)
-            self.recent = [*self.recent, *values][-RECENT:]  # anew: another thread may be sorting the former
+            self.recent = [*self.recent, *values][-RECENT:]  # a new list: another thread may be sorting the old one
             if not self._has_histogram:
                 return
             if self.buckets is None:
                 self.buckets = [0] * (len(BOUNDS) + 1)
-            values.sort()  # one search a bound instead of one a value
+            values.sort()  # one search for each bound and not for each value
             below = 0
             for index, bound in enumerate(BOUNDS):
                 upto = bisect_right(values, bound, below)
@@ -82,18 +82,18 @@ class Series:
 
     @property
     def sums(self) -> tuple[int, float]:
-        """Count and sum in seconds, also of earlier processes."""
+        """Return count and sum in seconds, including earlier processes."""
         self.fold()
         return self.before[0] + self.count, self.before[1] + self.total
 
     def quantile(self, share: float) -> float:
-        """The value below which `share` (0..1) of the most recent durations lie; 0 without any."""
+        """Return the value below which `share` (0..1) of the most recent durations lie; 0 without any."""
         self.fold()
         values = sorted(self.recent)
         return values[min(int(len(values) * share), len(values) - 1)] if values else 0.0
 
 
-#: Tools that are told apart; planners can make names up without end.
+#: Most tools with statistics of their own; planners can invent any number of names.
 MOST_TOOLS = 100
 OTHER_TOOLS = "other"
 LONGEST_TOOL = 100
@@ -102,10 +102,10 @@ _OUTCOME_OF: dict[str, str] = {"failed": "error", **{name: name for name in CALL
 
 
 class Calls:
-    """Statistics of single calls, by tool: the first `MOST_TOOLS` by name, the rest together as `OTHER_TOOLS`.
+    """Statistics of single calls, by tool: the first `MOST_TOOLS` by name, the others together as `OTHER_TOOLS`.
 
-    `outcomes` has a count for each of `CALL_OUTCOMES`; `durations` are of the calls that ran; `overflow` counts those
-    that are not told apart by their tool.
+    `outcomes` has a count for each of `CALL_OUTCOMES`; `durations` are of the calls that ran; `overflow` counts the
+    calls of tools without statistics of their own.
     """
 
     __slots__ = ("_lock", "_pending", "durations", "outcomes", "overflow")
@@ -118,7 +118,7 @@ class Calls:
         self.durations: dict[str, Series] = {}
 
     def add(self, results: Iterable[CallResult]) -> None:
-        """Take the results of one action; of what they brought nothing is held."""
+        """Add the results of one action; their outputs are not kept."""
         add = self._pending.append
         for result in results:
             add((result.call.tool, result.status, result.duration))
@@ -126,7 +126,7 @@ class Calls:
             self.fold()
 
     def fold(self) -> None:
-        """Take what is pending into the counts. Appending meanwhile is safe: nothing is lost or counted twice."""
+        """Add pending entries to the counts. Appending meanwhile is safe: nothing is lost or counted twice."""
         with self._lock:
             number = len(self._pending)
             entries = self._pending[:number]
@@ -147,13 +147,13 @@ class Calls:
                 series.fold()
 
     def totals(self) -> dict[str, int]:
-        """Return how many calls of all tools ended in each way; safe from any thread."""
+        """Return the number of calls of all tools by outcome; safe from any thread."""
         self.fold()
         counts = [dict(outcomes) for outcomes in list(self.outcomes.values())]
-        return {name: sum(each[name] for each in counts) for name in CALL_OUTCOMES}
+        return {name: sum(outcomes_of_tool[name] for outcomes_of_tool in counts) for name in CALL_OUTCOMES}
 
     def _name(self, tool: str) -> str:
-        """Return the name under which a tool is counted: text that every encoder takes."""
+        """Return the name under which a tool is counted: text that every encoder accepts."""
         if tool not in self.outcomes:
             tool = tool[:LONGEST_TOOL].encode("utf-8", "backslashreplace").decode()
             if tool not in self.outcomes and len(self.outcomes) >= MOST_TOOLS:
@@ -165,7 +165,7 @@ class Calls:
 
 
 class Snapshot(Struct, frozen=True):
-    """`agent.stats`: cycles so far, over all processes. Durations are seconds; `error_rate` is 0..1.
+    """Snapshot of `agent.stats`: all cycles so far, over all processes. Durations are seconds; `error_rate` is 0..1.
 
     `cycle_p99_seconds`, `last_cycle_seconds` and `consecutive_failures` are of this process.
     """
@@ -183,9 +183,9 @@ class Snapshot(Struct, frozen=True):
 
 
 class Stats:
-    """The running account of one agent, or of one of its sessions.
+    """Statistics of one agent, or of one of its sessions.
 
-    `consecutive_failures` is counted by the outcomes of cycles, and corrected by those who look at single phases.
+    `consecutive_failures` is counted by the outcomes of cycles, and corrected by callers that see single phases.
     """
 
     __slots__ = ("calls", "consecutive_failures", "cycles", "errors_by_phase", "last_seconds", "outcomes", "phases")
@@ -207,21 +207,21 @@ class Stats:
         if outcome == "failed":
             self.consecutive_failures += 1
         elif self.consecutive_failures and outcome in ("acted", "degraded"):
-            self.consecutive_failures = 0  # an idle cycle, one skipped or cut off says nothing either way
+            self.consecutive_failures = 0  # an idle, skipped or interrupted cycle proves nothing either way
         pending = self.cycles.pending
         pending.append(duration)
         if len(pending) >= FOLD_AT:
             self.fold()
 
     def count(self, ended: Iterable[Noted]) -> None:
-        """Count cycles that were noted when they ended."""
+        """Count cycles that were recorded when they ended."""
         _, outcomes, seconds_of_cycles, durations, faults = zip(*ended, strict=True)  # all at once: this is a hot path
         for outcome, number in Counter(outcomes).items():
             self.outcomes[outcome] += number
         self.cycles.pending.extend(seconds_of_cycles)
         self.last_seconds = seconds_of_cycles[-1]
-        for series, taken in zip(self.phases.values(), zip(*durations, strict=True), strict=True):
-            series.pending.extend(taken if None not in taken else [each for each in taken if each is not None])
+        for series, seconds in zip(self.phases.values(), zip(*durations, strict=True), strict=True):
+            series.pending.extend(seconds if None not in seconds else [value for value in seconds if value is not None])
         for fault in chain.from_iterable(faults):
             self.errors_by_phase[fault.phase] += 1
         if len(self.cycles.pending) >= FOLD_AT:
@@ -229,7 +229,7 @@ class Stats:
 
     @property
     def worked(self) -> int:
-        """Return how many cycles had something to do, over all processes."""
+        """Return the number of cycles that had something to do, over all processes."""
         return sum(self.outcomes.values()) - self.outcomes["idle"]
 
     def fold(self) -> None:
@@ -254,7 +254,7 @@ class Stats:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return what is kept across restarts of the process: all counts, and count and sum of each series."""
+        """Return the values that a restart keeps: all counts, and count and sum of each series."""
         return {
             "outcomes": dict(self.outcomes),
             "errors_by_phase": dict(self.errors_by_phase),
@@ -265,7 +265,7 @@ class Stats:
         return {"cycle": self.cycles, **{str(phase): series for phase, series in self.phases.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take back what `state` gave, ignoring what is not known any more."""
+        """Add the values of an earlier `state`, ignoring unknown ones."""
         for name in ("outcomes", "errors_by_phase"):
             known = getattr(self, name)
             for key, number in (state.get(name) or {}).items():
@@ -277,14 +277,14 @@ class Stats:
                     series.before = (series.before[0] + count, series.before[1] + total)
 
 
-#: Sessions whose statistics are kept; of more, those that turned longest ago are forgotten.
+#: Most sessions with statistics; one more drops the session whose last cycle is oldest.
 MOST_SESSIONS = 1_000
-#: Cycles that are noted until they are counted by session.
+#: Pending cycles at which they are counted by session.
 FOLD_SESSIONS_AT = 64
 
 
 class CycleFigures(Protocol):
-    """Port to the figures of a cycle that has ended (`spar.loop.cycle.Cycle`)."""
+    """Port to the figures of an ended cycle (`spar.loop.cycle.Cycle`)."""
 
     @property
     def outcome(self) -> Outcome: ...
@@ -295,51 +295,52 @@ class CycleFigures(Protocol):
 
 
 class SessionStats:
-    """The statistics of each session of one agent, of this process: of the `MOST_SESSIONS` that turned last.
+    """Statistics of the sessions of one agent in this process: of the `MOST_SESSIONS` with the newest cycles.
 
-    A cycle is noted and counted later, when somebody reads or enough has gathered.
+    A cycle is only recorded at first, and counted when somebody reads or enough cycles have gathered.
     """
 
     __slots__ = ("_lock", "_of", "_pending", "_worst_of")
 
     def __init__(self, worst_of: Callable[[str], int]) -> None:
-        self._of: OrderedDict[str, Stats] | None = None  # made by the first count
+        self._of: OrderedDict[str, Stats] | None = None  # created by the first count
         self._pending: list[Noted] = []
         self._lock = threading.Lock()
-        self._worst_of = worst_of  # the failures in a row of a session
+        self._worst_of = worst_of  # returns the failures in a row of a session
 
     def cycle(self, session: str, cycle: CycleFigures, duration: float) -> None:
-        """Count one cycle of a session that has ended (`duration` in seconds)."""
+        """Count one ended cycle of a session (`duration` in seconds)."""
         self._pending.append((session, cycle.outcome, duration, cycle.durations, cycle.faults))
         if len(self._pending) >= FOLD_SESSIONS_AT:
             self.fold()
 
     def fold(self) -> None:
-        """Take what is pending into the accounts; from any thread."""
+        """Count the pending cycles; from any thread."""
         with self._lock:
             number = len(self._pending)
             entries = self._pending[:number]
             del self._pending[:number]
             for session, ended in groupby(entries, itemgetter(0)):
-                self._account(session).count(ended)
+                self._stats_of(session).count(ended)
 
-    def _account(self, session: str) -> Stats:
-        """Return the account of a session, which is now the one that turned last."""
+    def _stats_of(self, session: str) -> Stats:
+        """Return the statistics of a session and mark it as the one with the newest cycle."""
         if self._of is None:
             self._of = OrderedDict()
-        account = self._of.get(session)
-        if account is None:
-            account = self._of[session] = Stats(histogram=False)
+        stats = self._of.get(session)
+        if stats is None:
+            stats = self._of[session] = Stats(histogram=False)
             if len(self._of) > MOST_SESSIONS:
                 self._of.popitem(last=False)
         elif len(self._of) > 1:
             self._of.move_to_end(session)
-        return account
+        return stats
 
     def snapshot(self, session: str) -> Snapshot:
-        """The statistics of a session; from any thread. Raises: LookupError for one that has not turned lately."""
+        """Return the statistics of a session; from any thread. Raises: LookupError for a session without recent
+        cycles."""
         self.fold()
-        if self._of is None or (account := self._of.get(session)) is None:
+        if self._of is None or (stats := self._of.get(session)) is None:
             raise LookupError(f"no cycle of a session {session!r:.100} is known to this process")
-        account.consecutive_failures = self._worst_of(session)
-        return account.snapshot()
+        stats.consecutive_failures = self._worst_of(session)
+        return stats.snapshot()

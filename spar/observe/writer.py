@@ -1,8 +1,9 @@
-"""Writes lines in a thread of its own, so that a pipe nobody reads never stops the caller.
+"""Writer of lines in a separate thread, so that a pipe that nobody reads never stops the caller.
 
-The queue is bounded in lines and bytes; what finds it full is dropped and counted, and the count is written as soon as
-there is room. loguru writes them: it has a queue, too, but that is a pipe which makes the caller wait when it is full.
-A target that fails (closed pipe, full disk) loses lines, is tried again with the next one, and never raises.
+The queue is bounded in lines and bytes; a line that does not fit is dropped and counted, and the count is written as
+soon as there is room. loguru writes the lines; its own queue is not used, because it is a pipe that makes the caller
+wait when it is full. A target that fails (closed pipe, full disk) loses lines, is tried again with the next line, and
+never raises.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_LINES = 10_000
 MAX_BYTES = 16 * 1024 * 1024
-#: A file is set aside when it has this size; five older ones are kept.
+#: Size in bytes at which a file is set aside; five older files are kept.
 FILE_BYTES = 10 * 1024 * 1024
 OLDER_FILES = 5
 _CHUNK = 64 * 1024
@@ -39,10 +40,11 @@ class Target(Protocol):
 
 
 class Writer:
-    """One target and its thread. `dropped` counts lines that found the queue full or the target failing.
+    """Writer to one target, with its thread. `dropped` counts lines that did not fit in the queue or that the target
+    lost.
 
     Args:
-        note: makes the line that tells how many were dropped.
+        note: makes the line about the number of dropped lines.
         idle: called in the thread after `wait()` seconds without a line; None from `wait` means never.
     """
 
@@ -60,8 +62,8 @@ class Writer:
         self._target, self._note, self._wait, self._idle = target, note, wait, idle
         self._max_lines, self._max_bytes = max_lines, max_bytes
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._lock = threading.RLock()  # a finalizer may log while its thread does
-        self._accepted = self._taken = 0  # bytes; one is written by those who log, the other by the thread
+        self._lock = threading.RLock()  # a finalizer may log while its thread is logging
+        self._accepted = self._taken = 0  # bytes; callers write the first, the thread writes the second
         self._refused = self._lost = self._reported = 0
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=f"log {name}", daemon=True)
@@ -72,7 +74,7 @@ class Writer:
         return self._refused + self._lost
 
     def put(self, line: bytes) -> None:
-        """Take a line, or count it as dropped. Never waits for the target, never raises."""
+        """Queue a line, or count it as dropped. Never waits for the target, never raises."""
         with self._lock:
             is_full = self._queue.qsize() >= self._max_lines or self._accepted - self._taken >= self._max_bytes
             if is_full or self._is_closed:
@@ -82,7 +84,7 @@ class Writer:
             self._queue.put(line)
 
     def close(self, timeout: float) -> bool:
-        """Write what is queued, for at most `timeout` seconds; whether all of it was written in time."""
+        """Write the queued lines, for at most `timeout` seconds; return whether all of them were written in time."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
@@ -110,7 +112,7 @@ class Writer:
             pass
 
     def _gather(self, first: bytes | None) -> list[bytes | None]:
-        """The line and those that wait behind it, as many as make one write; None stands for the end."""
+        """Return the line and those queued after it, as many as make one write; None stands for the end."""
         lines, size = [first], len(first or b"")
         while lines[-1] is not None and size < _CHUNK and not self._queue.empty():
             lines.append(following := self._queue.get())
@@ -130,11 +132,11 @@ class Writer:
 
 
 class LogOutput:
-    """A sink of loguru, which writes it, and rotates it where it is a file.
+    """Output by a sink of loguru, which writes it, and rotates it if it is a file.
 
-    Each has a logger of its own, as `copy.deepcopy(loguru.logger)` makes one where nobody has added a handler yet: the
-    handlers of a program get no line twice, and `logger.remove()` in a program, or at the end of the process, neither
-    ends the log nor waits for a pipe that nobody reads.
+    Each has a logger of its own, as `copy.deepcopy(loguru.logger)` makes one before a handler is added: so the handlers
+    of a program get no line twice, and a `logger.remove()` in a program, or at the end of the process, neither ends the
+    log nor waits for a pipe that nobody reads.
     """
 
     def __init__(self, sink: Any, **options: Any) -> None:
@@ -150,25 +152,26 @@ class LogOutput:
 
 
 def file_output(path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_FILES) -> LogOutput:
-    """Return a file that is set aside as `.1`, `.2`, … when it grows too large; readable by its owner alone.
+    """Return an output to a file that is set aside as `.1`, `.2`, … when it grows too large; readable by its owner
+    only.
 
-    loguru's own retention is not used: it deletes whatever has a name like the file's. What finds the disk full counts
-    as lost; up to 8 KiB of it wait in the file's buffer and are written once there is room.
+    loguru's own retention is not used: it deletes every file with a similar name. Lines on a full disk count as lost;
+    up to 8 KiB of them wait in the file's buffer and are written once there is room.
     """
-    fd = _owned(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)  # loguru would make folders that are missing
+    fd = _open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)  # loguru would create missing folders
     if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe or a device, as /dev/stdout is
         return LogOutput(Descriptor(fd))
     os.close(fd)
     name = str(path).replace("{", "{{").replace("}", "}}")
-    return LogOutput(name, rotation=max_bytes, compression=partial(_number, path, older), opener=_owned)
+    return LogOutput(name, rotation=max_bytes, compression=partial(_number, path, older), opener=_open_private)
 
 
-def _owned(path: str | Path, flags: int) -> int:
+def _open_private(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _number(path: Path, older: int, aside: str) -> None:
-    """Give the file that loguru has set aside the name `.1`, and those before it the next number; the last one goes."""
+    """Rename the file that loguru has set aside to `.1`, and each older one to the next number; delete the last one."""
     names = [Path(aside), *(Path(f"{path}.{number}") for number in range(1, older + 1))]
     for name, following in reversed(list(pairwise(names))):
         if name.exists():
@@ -176,7 +179,7 @@ def _number(path: Path, older: int, aside: str) -> None:
 
 
 def stream_output(stream: Any) -> LogOutput:
-    """Return a text stream, by a descriptor of our own where it has one."""
+    """Return an output to a text stream, through a duplicate of its file descriptor if it has one."""
     try:
         return LogOutput(Descriptor(os.dup(stream.fileno())))
     except (OSError, ValueError, AttributeError):  # io.UnsupportedOperation is both of the first two
@@ -184,21 +187,21 @@ def stream_output(stream: Any) -> LogOutput:
 
 
 class Descriptor:
-    """A stream on a file descriptor: Python's lock on `sys.stderr` is not held while a write blocks."""
+    """Stream on a file descriptor: Python's lock on `sys.stderr` is not held while a write blocks."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def write(self, text: str) -> None:
-        rest = memoryview(text.encode("utf-8", "replace"))
-        while rest:
+        remaining = memoryview(text.encode("utf-8", "replace"))
+        while remaining:
             try:
-                rest = rest[os.write(self._fd, rest) :]
-            except BlockingIOError:  # somebody else made the pipe non-blocking
+                remaining = remaining[os.write(self._fd, remaining) :]
+            except BlockingIOError:  # another program made the pipe non-blocking
                 waiting = select.poll()
                 waiting.register(self._fd, select.POLLOUT)
                 waiting.poll(1000)
 
     def stop(self) -> None:
-        """Close it; loguru calls this when the handler is removed."""
+        """Close the descriptor; loguru calls this when the handler is removed."""
         os.close(self._fd)

@@ -1,7 +1,7 @@
 """Sending of spans by OTLP over HTTP, with OpenTelemetry's SDK and exporter; extra `otel`.
 
-Spans are handed to the exporter as they are: nothing of the SDK's tracer runs, no context is carried, no global
-provider is set. The standard variables are honoured where a setting says nothing: `OTEL_EXPORTER_OTLP_ENDPOINT`,
+Spans go to the exporter as they are: the SDK's tracer does not run, no context is propagated, no global provider is
+set. The standard variables apply where no setting is given: `OTEL_EXPORTER_OTLP_ENDPOINT`,
 `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `…_HEADERS`, `…_TIMEOUT`, `…_COMPRESSION`, `…_CERTIFICATE`,
 `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SERVICE_NAME`.
 """
@@ -27,36 +27,36 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class OtlpSender:
-    """Sends spans to a collector; `send` blocks, and is called from one thread.
+    """Sender of spans to a collector; `send` blocks, and is called from one thread.
 
-    Args: endpoint: the full address, with its path; None: what the environment says; timeout: seconds of one request
-        with all its repetitions.
+    Args: endpoint: the full address with its path; None: that of the environment; timeout: seconds of one request with
+        all its repetitions.
     """
 
     def __init__(self, service: str, version: str, endpoint: str | None, headers: Mapping[str, str],
                  timeout: float | None) -> None:  # fmt: skip
-        own = {"service.version": version}
-        resource = Resource.create(own)  # with what the environment says
+        version_attribute = {"service.version": version}
+        resource = Resource.create(version_attribute)  # adds the attributes of the environment
         if str(resource.attributes.get("service.name", "unknown_service")).startswith("unknown_service"):
             resource = resource.merge(Resource({"service.name": service}))
         self._resource, self._scope = resource, InstrumentationScope("spar", version)
-        # It tells each failure itself; here it is counted, and told once.
+        # The exporter logs each failure itself; the tracer counts failures and logs the first one.
         for name in ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.exporter.http", "opentelemetry"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._exporter = OTLPSpanExporter(endpoint=endpoint, headers=dict(headers) or None, timeout=timeout)
 
     def send(self, spans: Sequence[Span]) -> bool:
-        """Send spans; return whether the collector has taken them. Never raises for what a collector does."""
-        done = self._exporter.export([self._readable(each) for each in spans])
+        """Send spans; return whether the collector has accepted them. Never raises for a fault of the collector."""
+        done = self._exporter.export([self._readable(span) for span in spans])
         return done is SpanExportResult.SUCCESS
 
     def encoded(self, spans: Sequence[Span]) -> bytes:
         """Return the body of the request that `send` makes."""
-        body: bytes = encode_spans([self._readable(each) for each in spans]).SerializeToString()
+        body: bytes = encode_spans([self._readable(span) for span in spans]).SerializeToString()
         return body
 
     def close(self) -> None:
-        """Give up what is being sent, and close the connections; from any thread. Idempotent."""
+        """Abort the present request and close the connections; from any thread. Idempotent."""
         end: Callable[[], object] = self._exporter.shutdown
         end()
 
@@ -68,7 +68,7 @@ class OtlpSender:
             parent,
             self._resource,
             span.attributes,
-            links=[Link(_remote(each)) for each in span.links],
+            links=[Link(_remote(link)) for link in span.links],
             kind=_KINDS[span.kind],
             status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
             start_time=span.began,

@@ -1,7 +1,7 @@
-"""Tracer: takes each cycle that is over at the price of one append, and tells the collector in a thread of its own.
+"""Tracer: takes each ended cycle at the cost of one append, and sends its spans to the collector in a separate thread.
 
-What waits is bounded: with a collector that is down or slow the oldest go, counted, and one line of the log says so
-until it answers again. Nothing here is awaited by a cycle, and nothing raises into one.
+The queue is bounded: while a collector is down or slow, the oldest entries are dropped and counted, and one line of the
+log reports this until it answers again. No cycle waits for anything here, and nothing raises into one.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from spar.observe.tracing.trace_context import (
 
 log = get_logger("spar.tracing")
 
-#: Cycles and ends of runs that wait to be told.
+#: Most cycles and ends of runs that wait to be sent.
 MOST_WAITING: Final = 2_048
-#: Seconds for which they gather, and spans of one request.
+#: Seconds of gathering entries before they are sent, and most spans of one request.
 GATHER_FOR, MOST_AT_ONCE = 1.0, 512
-#: Runs whose cycles are remembered until they end, and cycles of one of them that are linked.
+#: Most runs whose cycles are remembered until their ends, and most linked cycles of one run.
 MOST_RUNS, MOST_CYCLES = 1_000, 128
-#: Cycles whose requests to models are remembered until the cycle ends, and requests of one.
+#: Most cycles whose requests to models are remembered until their ends, and most requests of one cycle.
 MOST_ASKING, MOST_REQUESTS = 1_000, 64
 
 
 class Sender(Protocol):
-    """Takes spans to a collector. `send` blocks and returns whether they were taken."""
+    """Sender of spans to a collector. `send` blocks and returns whether they were accepted."""
 
     def send(self, spans: Sequence[Span]) -> bool: ...
     def close(self) -> None: ...
 
 
 class TraceCounts(Struct):
-    """Spans that were taken by the collector, and what was lost: `dropped` counts spans, or cycles that never became
-    some."""
+    """Counts: `exported` spans were accepted by the collector; `dropped` spans, or cycles before they became spans,
+    were lost."""
 
     exported: int = 0
     dropped: int = 0
 
 
 class _Run(Struct):
-    """Memory of a run that goes on: its cycles, when the first began, and who asked for it."""
+    """Present run: its cycles, the beginning of the first one, and the span of the request for it."""
 
     cycles: list[str]
     began: int = 0
@@ -63,10 +63,10 @@ class _Run(Struct):
 
 
 class Tracer:
-    """Tells the traces of one service. Handlers run in the agent's event loop, `run` in a thread.
+    """Sender of the traces of one service. Handlers run in the agent's event loop, `run` in a thread.
 
-    Args: make: makes the sender, in the thread: what it imports is large; ratio: the share of cycles that is told;
-        named_to: to whom requests name their span (`models`, `mcp`, `http`).
+    Args: make: makes the sender, in the thread because its imports are large; ratio: the share of cycles that is sent;
+        named_to: receivers of requests that name their span (`models`, `mcp`, `http`).
     """
 
     def __init__(self, make: Callable[[], Sender], *, ratio: float = 1.0, with_content: bool = False,
@@ -83,20 +83,21 @@ class Tracer:
 
     @property
     def waiting(self) -> int:
-        """Return how many cycles and runs wait to be told."""
+        """Return the number of cycles and runs that wait to be sent."""
         return len(self._queue)
 
     def start(self) -> None:
-        """Begin to tell what is handed over."""
+        """Start sending."""
         self._thread.start()
 
     def trace(self, cycle_id: str) -> str:
-        """Return the trace of a cycle; "" for one that is not told."""
+        """Return the trace of a cycle; "" for one that is not sent."""
         trace_id = trace_of(cycle_id)
         return trace_id if is_sampled(trace_id, self._ratio) else ""
 
     def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
-        """Return the header `traceparent` of a span of a cycle; "" for one that is not told, or not to be known there.
+        """Return the header `traceparent` of a span of a cycle; "" for one that is not sent, or that `to` must not
+        know.
 
         Args: to: `models`, `mcp` or `http`; names: those of the span, see `span_of`.
         """
@@ -105,8 +106,7 @@ class Tracer:
         return traceparent(trace_id, span_of(cycle_id, *names))
 
     def names(self, fields: Any) -> dict[str, str]:
-        """Return trace and span of a line of the log by its fields `cycle`, `phase` and `call`; none where there is no
-        cycle."""
+        """Return trace and span of a log line by its fields `cycle`, `phase` and `call`; none without a cycle."""
         cycle = fields.get("cycle")
         if not (isinstance(cycle, str) and cycle and (trace_id := self.trace(cycle))):
             return {}
@@ -114,10 +114,10 @@ class Tracer:
         inner = ("call", call) if isinstance(call, str) and call else (phase,) if isinstance(phase, str) else ()
         return {"trace_id": trace_id, "span_id": span_of(cycle, *filter(None, inner))}
 
-    # -- what happens, in the event loop
+    # -- events, in the event loop
 
     def linked(self, run_id: str, header: str) -> None:
-        """Remember who asked for a run, by the `traceparent` of the request; one that breaks the rules is ignored."""
+        """Remember the caller of a run by the `traceparent` of the request; an invalid header is ignored."""
         if (remote := parse_traceparent(header)) is not None:
             self._run_of(run_id).remote = remote
 
@@ -130,7 +130,7 @@ class Tracer:
             requests.append(event)
 
     def recorded(self, event: CycleRecorded) -> None:
-        """Take a cycle that is over."""
+        """Queue an ended cycle."""
         record, run_id = event.record, event.run_id
         requests = self._requests.pop(record.cycle_id, ()) if self._requests else ()
         links: tuple[TraceParent, ...] = ()
@@ -141,13 +141,13 @@ class Tracer:
                 run.cycles.append(record.cycle_id)
             links = (run.remote,) if run.remote is not None else ()
         if record.trace_id:
-            self._take((record, run_id, requests, links))
+            self._enqueue((record, run_id, requests, links))
 
     def run_ended(self, event: RunEnded) -> None:
-        """Take a run that has ended; of one of which no cycle is told, nothing is."""
+        """Queue an ended run, unless none of its cycles is sent."""
         run = self._runs.pop(event.run_id, None)
         if run is not None and run.cycles:
-            self._take((event, run))
+            self._enqueue((event, run))
 
     def _run_of(self, run_id: str) -> _Run:
         run = self._runs.get(run_id)
@@ -155,7 +155,7 @@ class Tracer:
             run = self._runs[run_id] = _Run([])
         return run
 
-    def _take(self, item: tuple[Any, ...]) -> None:
+    def _enqueue(self, item: tuple[Any, ...]) -> None:
         if len(self._queue) >= MOST_WAITING:
             self._queue.popleft()
             self.counts.dropped += 1
@@ -163,10 +163,10 @@ class Tracer:
         if not self._wake.is_set():
             self._wake.set()
 
-    # -- telling, in a thread
+    # -- sending, in a thread
 
     def close(self, timeout: float) -> bool:
-        """Tell what waits, for at most so many seconds; return whether all of it was told in time. Idempotent."""
+        """Send what waits, for at most so many seconds; return whether all of it was sent in time. Idempotent."""
         if not self._thread.is_alive():
             return not self._queue
         self._ending.set()
@@ -188,14 +188,14 @@ class Tracer:
             return
         while not self._ending.is_set():
             self._wake.wait()
-            self._ending.wait(GATHER_FOR)  # more comes soon
-            self._wake.clear()  # before the queue is looked at: what comes later sets it again
-            self._tell()
-        self._tell()
+            self._ending.wait(GATHER_FOR)  # more entries come soon
+            self._wake.clear()  # before the queue is read: a later entry sets it again
+            self._send_waiting()
+        self._send_waiting()
         self._sender.close()
 
-    def _tell(self) -> None:
-        """Tell all that waits now."""
+    def _send_waiting(self) -> None:
+        """Send all entries that wait now."""
         spans: list[Span] = []
         while self._queue:
             item = self._queue.popleft()
