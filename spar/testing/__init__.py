@@ -1,19 +1,19 @@
-"""The public test kit: an hour in milliseconds, modules that follow a script, parts that record, contracts.
+"""Public test kit: an hour in milliseconds, modules that follow a script, parts that record, contracts.
 
-    VirtualClock                    time of a running asyncio loop, moved only when everything waits
+    VirtualClock                    time of a running asyncio loop, which moves only when everything waits
     ScriptedSensor, ScriptedSense, ScriptedPlanner, ScriptedActor, ScriptedReflector, ScriptedModel
-    stream, Hang, Fail              what a script may hold besides values: a plan in pieces, a hung or failing module
+    stream, Hang, Fail              script items besides values: a plan in pieces, a hanging or failing module
     RecordingTool, RecordingStore, RecordingEvents, RecordingNotifier
-    MemoryChannel                   a channel without another side
+    MemoryChannel                   a channel in memory, without people
     check_sensor, check_planner, check_actor, check_reflector, check_tool, check_store, check_notifier, check_channel
-    check_journal, check_process_death, check_retention     what a store owes that keeps a journal
-    environments                    an agent as it is lives in an environment: what does learning bring?
+    check_journal, check_process_death, check_retention     the contract of a store with a journal
+    environments                    environments in which a real agent lives, to measure what learning brings
 
-By module: `clock`, `script` and `scripted` stand in for time and modules, `recording` remembers; `contracts` names the
+By module: `clock`, `script` and `scripted` replace time and modules, `recording` records; `contracts` names the
 checks, which are in `phase_contracts`, `channel_contract`, `journal_contract` (with `journal_rows` and `journal_work`)
-and `process_contract`; `duties` is what all checks share.
+and `process_contract`; `duties` is their common code.
 
-Needs no test framework: a contract that is broken is an `AssertionError`. It is no part of the running service.
+The kit needs no test framework: a broken contract is an `AssertionError`. It is not a part of the running service.
 """
 
 from __future__ import annotations

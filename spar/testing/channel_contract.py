@@ -1,7 +1,7 @@
-"""The contract of channels, and a channel in memory.
+"""Contract of channels, and a channel in memory.
 
-`await check_channel(MyChannel)` holds one to what `spar.ports.channel` says of it.
-A test says what people do on the other side: `provoke` has them write, `arrived` reads what they were sent.
+`await check_channel(MyChannel)` checks a channel against `spar.ports.channel`. The test plays the people: `provoke`
+lets them write, `arrived` reads the messages to them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Answer = Literal["keep", "fail", "hang"]
 
 
 class SentMessage(Struct):
-    """A message as people read it: its text is the last one that was put there."""
+    """Message as people read it: its text is the latest one after edits."""
 
     reference: str
     address: str
@@ -42,13 +42,13 @@ class SentMessage(Struct):
 
 
 class MemoryChannel:
-    """A channel without another side: a test writes by `say` and reads `sent`.
+    """Channel in memory: a test writes by `say` and reads `sent`.
 
-    A message that was not acknowledged is offered again when receiving begins anew. `acknowledged` are the ids of those
-    that were, `typed` the addresses that were shown that the agent writes, `edits` counts changes.
+    A message that was not acknowledged is offered again when receiving begins again. `acknowledged` are the ids of
+    acknowledged messages, `typed` the addresses that saw the sign of writing, `edits` counts changes.
 
-    Args: limits: its limits; fails: what `send` raises, one for each call, None for one that succeeds; after the list
-        all succeed.
+    Args: limits: its limits; fails: what `send` raises, one item for each call, None for a call that succeeds; after
+    the list all calls succeed.
     """
 
     def __init__(self, limits: ChannelLimits | None = None, fails: Sequence[Exception | None] = ()) -> None:
@@ -64,22 +64,22 @@ class MemoryChannel:
 
     @property
     def limits(self) -> ChannelLimits:
-        """The limits of the channel."""
+        """Return the limits of the channel."""
         return self._limits
 
     def say(self, text: str, address: str = "alice", *, id: str = "", **more: Any) -> str:
-        """Have somebody write. Returns: the id of the message."""
+        """Write a message as a person. Returns: the id of the message."""
         message = Incoming(id or new_id(), address, text, **more)
         self._waiting[message.id] = message
         self._news.set()
         return message.id
 
     def texts(self, address: str = "alice") -> list[str]:
-        """Return what somebody has been sent, as it reads now."""
-        return [each.text for each in self.sent if each.address == address]
+        """Return the present texts of the messages to an address."""
+        return [message.text for message in self.sent if message.address == address]
 
     async def receive(self, context: ChannelContext) -> None:
-        """Hand over what waits, and what comes."""
+        """Hand over the waiting messages and all later ones."""
         self.opened += 1
         context.ready()
         while True:
@@ -92,23 +92,23 @@ class MemoryChannel:
                 await self._news.wait()
 
     async def send(self, message: Outgoing) -> str:
-        """Send a message; one whose id was sent before is passed on once."""
+        """Send a message; one whose id was sent before is not sent again."""
         self.attempts += 1
         await asyncio.sleep(0)
         error = self._fails.pop(0) if self._fails else None
         if error is not None:
             raise error
-        known = next((each for each in self.sent if each.message.id == message.id), None)
+        known = next((sent for sent in self.sent if sent.message.id == message.id), None)
         if known is not None:
             return known.reference
         self.sent.append(SentMessage(f"m{len(self.sent)}", message.address, message.text, message))
         return self.sent[-1].reference
 
     async def edit(self, reference: str, message: Outgoing) -> None:
-        """Put another text in the place of one that was sent. Raises: LookupError."""
+        """Replace the text of a sent message. Raises: StopIteration for an unknown reference."""
         await asyncio.sleep(0)
         self.edits += 1
-        next(each for each in self.sent if each.reference == reference).text = message.text
+        next(sent for sent in self.sent if sent.reference == reference).text = message.text
 
     async def typing(self, address: str) -> None:
         """Show that the agent is writing."""
@@ -128,14 +128,14 @@ async def check_channel(
     limit: float = 5.0,
     grace: float = 0.5,
 ) -> None:
-    """Hold a channel to `spar.ports.channel.Channel`. The factory opens the same other side each time.
+    """Check a channel against `spar.ports.channel.Channel`. All channels of the factory talk to the same people.
 
     Args:
-        address: somebody whom it can send to.
-        provoke: has somebody write a text, given the channel; arrived: the texts that people were sent, given it.
+        address: a person whom it can send to.
+        provoke: lets a person write a text, given the channel; arrived: returns the texts that people got, given it.
         make_unreachable: makes a channel whose messages cannot arrive.
-        texts: what it must be able to send.
-        home: the folders that its context names.
+        texts: texts that it must be able to send.
+        home: the folders in its context.
     """
     harness = Harness("channel", clock, limit, grace)
     async with harness.opened(make_channel) as channel:
@@ -155,7 +155,7 @@ async def check_channel(
             await send(text)
         mark = f"mark {new_id()}"
         reference = await send(mark, mark)
-        await send(mark, mark)  # as after a crash
+        await send(mark, mark)  # a repetition, as after a crash
         await harness.cut("channel.send()", lambda: harness.run(channel.send, Outgoing(new_id(), address, "cut")))
         if limits.can_edit:
             owed(reference, "channel.send() of a channel that can edit must return a reference")
@@ -163,8 +163,8 @@ async def check_channel(
             await harness.value("channel.edit()", harness.run(channel.edit, reference, edited))
             mark = edited.text
         if arrived is not None:
-            found = [str(each) for each in await harness.value("arrived()", harness.run(arrived, channel))]
-            owed(any(mark in each for each in found), f"what is sent must arrive, but {mark!r} did not")
+            received = [str(text) for text in await harness.value("arrived()", harness.run(arrived, channel))]
+            owed(any(mark in text for text in received), f"what is sent must arrive, but {mark!r} did not")
         if limits.typing_every:
             await harness.value("channel.typing()", harness.run(channel.typing, address))
     if make_unreachable is not None:
@@ -175,7 +175,7 @@ async def check_channel(
 
 
 def _legal(channel: Any) -> ChannelLimits:
-    lacking = [each for each in METHODS if not callable(getattr(channel, each, None))]
+    lacking = [method for method in METHODS if not callable(getattr(channel, method, None))]
     owed(not lacking, f"a channel must have {', '.join(METHODS)}, but has no {', '.join(lacking)}")
     limits = channel.limits
     owed(isinstance(limits, ChannelLimits), f"channel.limits must be ChannelLimits, found {described(limits)}")
@@ -188,7 +188,8 @@ def _legal(channel: Any) -> ChannelLimits:
 
 async def _receives(harness: Harness, channel: Any, provoke: Callable[[Any, str], Any] | None,
                     home: Home | None) -> None:  # fmt: skip
-    """Receiving ends when it is cancelled; a message that was not acknowledged comes again, as the same one."""
+    """Check that receiving ends when it is cancelled, and that a message without acknowledgement comes again as the
+    same one."""
     offered: list[Incoming] = []
     how: Answer = "fail"
 
@@ -213,22 +214,22 @@ async def _receives(harness: Harness, channel: Any, provoke: Callable[[Any, str]
         offered.clear()
         async with _receiving(harness, channel, context):
             why = "a message that was written" if how == "fail" else "a message that was not acknowledged"
-            await _until(harness, lambda: any(text in each.text for each in offered), f"must offer {why}")
-        ids += [each.id for each in offered if text in each.text]
+            await _until(harness, lambda: any(text in message.text for message in offered), f"must offer {why}")
+        ids += [message.id for message in offered if text in message.text]
     owed(len(set(ids)) == 1, f"a message must have the same id each time that it is offered, found {sorted(set(ids))}")
 
 
 @asynccontextmanager
 async def _receiving(harness: Harness, channel: Any, context: ChannelContext) -> AsyncIterator[None]:
-    """Receive as a supervisor does it: begun anew when it fails, cancelled at the end."""
+    """Receive like a supervisor: begin again after a failure, cancel at the end."""
 
-    async def kept() -> None:
+    async def receive_again() -> None:
         while True:
             with suppress(Exception):
                 await channel.receive(context)
             await harness.clock.sleep(0.05)
 
-    task = asyncio.ensure_future(kept())
+    task = asyncio.ensure_future(receive_again())
     try:
         yield
     finally:

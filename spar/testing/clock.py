@@ -1,14 +1,13 @@
 """Virtual time for an asyncio loop that is already running: an hour of waiting takes milliseconds.
 
-The clock stands between the loop and its selector. When the loop would wait, real I/O is asked first; if
-nothing is ready, time jumps to the next timer. *All* time of that loop is virtual then: `clock.sleep` and
-`clock.call_at`, but also `asyncio.sleep`, `asyncio.timeout`, `anyio.fail_after` and `loop.call_later`.
+The clock is placed between the loop and its selector. When the loop would wait, real I/O is checked first; if nothing
+is ready, time jumps to the next timer. *All* time of that loop is then virtual: `clock.sleep` and `clock.call_at`, but
+also `asyncio.sleep`, `asyncio.timeout`, `anyio.fail_after` and `loop.call_later`.
 
-Threads and other processes live in real time. While `clock.working()` is held (as `spar.threads` does, and as this
-clock does for `loop.run_in_executor`) the loop waits for them really, up to `patience` seconds in which no thread of
-this process could go on (Linux tells; elsewhere up to `patience` seconds); hold it yourself around a subprocess or a
-peer in another process. It does not virtualise `time.time` or `time.monotonic`.
-
+Threads and other processes run in real time. While `clock.working()` is active (`spar.threads` uses it, and this clock
+for `loop.run_in_executor`) the loop really waits for them. It waits for up to `patience` seconds in which no thread of
+this process could run (on Linux; elsewhere up to `patience` seconds). Use it yourself around a subprocess or a peer in
+another process. The clock does not virtualise `time.time` or `time.monotonic`.
 Source of the idea: pytest-looptime, trio's MockClock with autojump.
 """
 
@@ -31,28 +30,28 @@ from typing import Any
 from spar.clock import Timer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-#: A timer further away than this (three centuries, in seconds) is no reason to jump: `sleep(inf)` waits for I/O.
+#: Seconds (three centuries) from which a timer is no reason to jump: `sleep(inf)` waits for I/O.
 NEVER = 1e10
-#: How many turns a loop that never idles makes between two looks at the real clock.
+#: Turns of a loop that never idles between two looks at the real clock.
 SPINS = 1024
-#: For how many times its patience a clock waits for threads that could go on: on a busy machine they wait themselves.
+#: Factor of the patience for threads that are ready to run, because on a busy machine they wait for a processor.
 MOST_PATIENCE = 50
-#: The states of a thread that waits for nothing but a processor or a disk, as Linux tells them.
+#: Linux's states of a thread that waits only for a processor or a disk.
 _BUSY = (b"R", b"D")
 
 
 class VirtualClock:
-    """A `spar.clock.Clock` whose time moves only when the event loop has nothing else to do.
+    """`spar.clock.Clock` whose time moves only when the event loop has nothing else to do.
 
-    `clock = VirtualClock()` in async code is all: it takes hold of the running loop, and lets go when the loop is
-    closed. Made elsewhere (in a plain fixture), it takes hold when it is first used in a running loop. As a context
-    manager, sync or async, it lets go at the end of the block; timers that are still pending then keep their
-    remaining time. One loop has one clock, and a clock one loop at a time.
+    `clock = VirtualClock()` in async code is enough: it attaches to the running loop, and detaches when the loop is
+    closed. A clock made elsewhere (in a plain fixture) attaches when it is first used in a running loop. As a context
+    manager, sync or async, it detaches at the end of the block; pending timers then keep their remaining time. One
+    loop has one clock, and a clock one loop at a time.
 
     Args:
-        start: what `now()` says at the beginning; an aware datetime.
-        autojump: with False time moves only by `advance`, and a loop that waits for a timer waits really.
-        patience: how many real seconds to wait for a working thread (from when its work began; longer while a thread
+        start: what `now()` returns at the beginning; an aware datetime.
+        autojump: with False time moves only by `advance`, and a loop that waits for a timer really waits.
+        patience: how many real seconds to wait for a working thread (from the begin of its work; longer while a thread
             only waits for a processor), and to let a loop spin that never waits, before time moves on nevertheless.
     """
 
@@ -61,7 +60,7 @@ class VirtualClock:
     def __init__(self, *, start: datetime = START, autojump: bool = True, patience: float = 0.2) -> None:
         self.autojump = autojump
         self.patience = patience
-        self._loop: Any = None  # Any: what is exchanged on a loop is not in its public type
+        self._loop: Any = None  # Any, because the replaced attributes of a loop are not in its public type
         self._is_closed = False
         self._at = self._origin = _aligned(time.monotonic())
         self._wall = _utc(start)
@@ -77,12 +76,12 @@ class VirtualClock:
     # -- the port
 
     def now(self) -> datetime:
-        """The virtual wall clock, UTC."""
+        """Return the virtual wall clock, UTC."""
         self._attach_if_running()
         return self._wall + timedelta(seconds=self._at - self._wall_from)
 
     def monotonic(self) -> float:
-        """Return the loop's own `time()`: deadlines of `asyncio` and of this clock can be mixed."""
+        """Return the loop's own `time()`; deadlines of `asyncio` and of this clock can be mixed."""
         self._attach_if_running()
         return self._at
 
@@ -97,7 +96,7 @@ class VirtualClock:
         return timer
 
     def new_id(self) -> str:
-        """As `spar.ids.new_id`, by virtual time; sorted however many one moment sees, whatever the wall clock does."""
+        """Return an id like `spar.ids.new_id`, by virtual time; later ids sort higher, whatever the wall clock does."""
         with self._id_lock:
             moment = (self._id_from + int(self.elapsed * 1e9)) << 16
             self._last_id = max(self._last_id + 1, moment)
@@ -105,7 +104,7 @@ class VirtualClock:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Hold time while something works outside the loop: really wait for it, up to `patience` seconds."""
+        """Stop time while something works outside the loop: really wait for it, up to `patience` seconds."""
         self._attach_if_running()
         token = object()
         self._workers[token] = time.monotonic() + self.patience
@@ -118,11 +117,11 @@ class VirtualClock:
 
     @property
     def elapsed(self) -> float:
-        """Virtual seconds since the clock was first used; exact for whole and half seconds."""
+        """Return the virtual seconds since the clock was first used; exact for whole and half seconds."""
         return self._at - self._origin
 
     async def advance(self, seconds: float) -> None:
-        """Let exactly that much pass: returns once everything due by then has run and the loop is idle."""
+        """Let exactly these seconds pass; return once everything due by then has run and the loop is idle."""
         if not 0 <= seconds < NEVER:
             raise ValueError(f"time can only be advanced by 0 to {NEVER:g} seconds, found {seconds!r}")
         reached: asyncio.Future[None] = self._running().create_future()
@@ -131,12 +130,12 @@ class VirtualClock:
         try:
             await reached
         finally:
-            if stop in self._stops:  # cancelled: time must not move for its sake
+            if stop in self._stops:  # cancelled: time must not move for it
                 self._stops.remove(stop)
                 heapq.heapify(self._stops)
 
     def set_wall(self, at: datetime) -> None:
-        """Set the wall clock, as an administrator or a time server does; `monotonic` does not move."""
+        """Set the wall clock, like an administrator or a time server; `monotonic` does not move."""
         self._wall, self._wall_from = _utc(at), self._at
 
     def jump_wall(self, seconds: float) -> None:
@@ -144,7 +143,7 @@ class VirtualClock:
         self.set_wall(self.now() + timedelta(seconds=seconds))
 
     def close(self) -> None:
-        """Give the loop its selector back and let its time go on really, from where it is. Idempotent.
+        """Restore the loop's selector and let its time go on as real time, from where it is. Idempotent.
 
         Afterwards `now` and `monotonic` stand still, and waiting with this clock is an error.
         """
@@ -165,7 +164,7 @@ class VirtualClock:
     async def __aexit__(self, *exc: Any) -> None:
         self.close()
 
-    # -- taking hold of a loop
+    # -- attaching to a loop
 
     def _running(self) -> Any:
         loop = asyncio.get_running_loop()
@@ -201,7 +200,7 @@ class VirtualClock:
         self._move_to(self._at)
 
     def _release(self) -> None:
-        """Let go of the loop. Its time stays continuous: pending timers keep their remaining time."""
+        """Detach from the loop. Its time stays continuous: pending timers keep their remaining time."""
         loop, self._loop = self._loop, None
         if loop is None:
             return
@@ -235,17 +234,17 @@ class VirtualClock:
 
     def _move_to(self, when: float) -> None:
         self._at = when
-        # A timer is due if it is earlier than time + resolution. The loop's fixed 1 ns is less than one step of a
-        # float after half a year, and no timer would ever be due; more than one step would be early.
+        # A timer is due if it is earlier than time + resolution. After half a year the loop's fixed 1 ns is less than
+        # one step of a float, so no timer would ever be due; more than one step would be too early.
         self._loop._clock_resolution = math.ulp(when)
 
     def _idle(self, selector: Any) -> Any:
-        """The loop has nothing to do: wait for threads, else let time jump, else wait really."""
+        """Handle an idle loop: wait for threads, else let time jump, else really wait."""
         while (left := self._left()) > 0:
             if events := selector.select(left):
                 return events
         if self._workers and (events := selector.select(0)):
-            return events  # a thread ended while it was looked at
+            return events  # a thread ended meanwhile
         if self._jump():
             return []
         if not self._workers and _is_alone(self._loop, selector):
@@ -253,7 +252,7 @@ class VirtualClock:
         return selector.select(None)
 
     def _left(self) -> float:
-        """For how many more real seconds the loop waits for threads that work; 0 when for none."""
+        """Return the real seconds for which the loop still waits for working threads; 0 for none."""
         if not self._workers:
             return 0.0
         left = max(tuple(self._workers.values())) - time.monotonic()
@@ -262,7 +261,8 @@ class VirtualClock:
         return max(left, 0.0)
 
     def _jump(self) -> bool:
-        """Go to the next timer, or to where `advance` stops if that is earlier; False if there is neither."""
+        """Move to the next timer, or to the next stop of `advance` if that is earlier; return False if there is
+        neither."""
         timers = self._loop._scheduled
         due = timers[0]._when if timers else math.inf
         stop = self._stops[0][0] if self._stops else math.inf
@@ -285,7 +285,7 @@ class VirtualClock:
 
 
 class _Selector:
-    """Stands for the loop's selector; everything but waiting goes straight through."""
+    """Replacement of the loop's selector; everything except waiting is passed on."""
 
     def __init__(self, clock: VirtualClock, real: Any) -> None:
         self._clock, self._real = clock, real
@@ -296,8 +296,8 @@ class _Selector:
         if timeout is None or timeout > 0:
             self._spins = 0
             return events or self._clock._idle(self._real)
-        # A loop that always has something ready (an agent without an interval, a cancellation that is ignored) would
-        # never let time move, where real time goes by: after `patience` seconds of that, the next timer is due.
+        # A loop that always has something ready (an agent without an interval, an ignored cancellation) would never
+        # let virtual time move, unlike real time. So after `patience` seconds the next timer is due.
         self._spins += 1
         if self._spins % SPINS == 0 and not events:
             real = time.monotonic()
@@ -317,7 +317,7 @@ class _Selector:
 
 
 def _aligned(seconds: float) -> float:
-    """Rounded up to 1/1024 s, so that whole seconds added to it are exact."""
+    """Return the seconds rounded up to 1/1024 s, so that adding whole seconds is exact."""
     return math.ceil(seconds * 1024) / 1024
 
 
@@ -328,7 +328,7 @@ def _utc(at: datetime) -> datetime:
 
 
 def _is_any_thread_busy() -> bool:
-    """Return whether another thread waits for nothing but a processor or a disk; False where nobody tells."""
+    """Return whether another thread waits only for a processor or a disk; False where the system does not tell."""
     mine = str(threading.get_native_id())
     for task in Path("/proc/self/task").glob("*/stat"):
         with suppress(OSError):  # it has ended meanwhile
@@ -338,7 +338,7 @@ def _is_any_thread_busy() -> bool:
 
 
 def _is_alone(loop: Any, selector: Any) -> bool:
-    """Return whether nothing outside can wake the loop: no thread, no signal handler, no file but its own pipe."""
+    """Return whether nothing outside can wake the loop: no thread, no signal handler, no file except its own pipe."""
     return (
         threading.active_count() == 1 and not getattr(loop, "_signal_handlers", None) and len(selector.get_map()) <= 1
     )

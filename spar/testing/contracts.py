@@ -1,12 +1,12 @@
-"""Contract suites: `await check_planner(MyPlanner)` holds a part to what `spar.protocols` says of its port.
+"""Contract suites: `await check_planner(MyPlanner)` checks a part against its port in `spar.protocols`.
 
-Each check takes a factory without arguments (a class, a function, sync or async) because it makes several parts,
-and raises an `AssertionError` whose one sentence names the duty that was broken. Parts are called as the agent
-calls them: plain methods in a thread, a `Context` to those that ask for one, `attach`ed and entered first.
+Each check takes a factory without arguments (a class, a function, sync or async), because it makes several parts. It
+raises an `AssertionError` with one sentence that names the broken duty. Parts are called like by the agent: plain
+methods in a thread, with a `Context` for those that take one, after `attach` and entering.
 
 Common arguments: `limit` seconds for each call, `grace` seconds from a cancellation to its end, and the `clock` that
-the part is given (the system's unless named; real time unless the test runs under a `VirtualClock`).
-What a check cannot know, it does not check: whether a plan is wise, whether a notice was read.
+the part gets (the system's by default; real time unless the test runs under a `VirtualClock`). A check tests only what
+it can know, not whether a plan is wise or a notice was read.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ async def check_sensor(
     limit: float = 5.0,
     grace: float = 0.5,
 ) -> None:
-    """Hold a sensor to `protocols.Sensor`.
+    """Check a sensor against `protocols.Sensor`.
 
-    Args: provoke: makes something happen that the sensor must notice within `limit`, and must not once closed.
+    Args: provoke: causes something that the sensor must notice within `limit`, and must not notice once closed.
     """
     harness = Harness("sensor", clock, limit, grace)
     pushed: list[Perception] = []
@@ -74,7 +74,7 @@ async def check_sensor(
         return product
 
     async def accept(perception: Perception) -> bool:
-        await harness.clock.sleep(0.0)  # a disk takes its time
+        await harness.clock.sleep(0.0)  # a store does not answer at once
         return perception not in pushed and push(perception)
 
     def context() -> SensorContext:
@@ -91,27 +91,27 @@ async def check_sensor(
         return False
 
     @asynccontextmanager
-    async def made() -> AsyncIterator[Any]:
+    async def new_sensor() -> AsyncIterator[Any]:
         sensor = await harness.make(make_sensor)
         try:
             yield sensor
         except BaseException:
-            with suppress(AssertionError):  # the duty that was broken first is told
+            with suppress(AssertionError):  # report only the duty that was broken first
                 await perform(sensor, "close")
             raise
 
-    async with made() as sensor:
+    async with new_sensor() as sensor:
         every = getattr(sensor, "every", 0.0)
         owed(is_duration(every), f"sensor.every must be seconds from 0, found {every!r}")
         can_notice = callable(getattr(sensor, "poll", None)) or callable(getattr(sensor, "open", None))
         owed(can_notice, "sensor must have poll(), or open() to push from")
         await perform(sensor, "close", when=" of one that never opened")
 
-    async with made() as sensor:
+    async with new_sensor() as sensor:
         await harness.cut("sensor.open()", lambda: step(sensor, "open", context()))
         await perform(sensor, "close", when=" after an opening that was cut short")
 
-    async with made() as sensor:
+    async with new_sensor() as sensor:
         await perform(sensor, "open", context())
         await perform(sensor, "poll")
         if provoke is not None:
@@ -142,21 +142,21 @@ async def check_tool(
     limit: float = 5.0,
     grace: float = 0.5,
 ) -> None:
-    """Hold a tool to `protocols.Tool`; a plain typed function (`@tool` or not) to what its schema is made from.
+    """Check a tool against `protocols.Tool`; a plain typed function (`@tool` or not) against the needs of its schema.
 
-    Args: params: parameters that it takes and with which it ends well.
+    Args: params: parameters with which the tool succeeds.
     """
     harness = Harness("tool", clock, limit, grace)
-    given = dict(params or {})
+    arguments = dict(params or {})
     async with harness.opened(make_tool) as tool:
         owed(callable(tool), f"a tool must be callable, found {described(tool)}")
         (_function_tool if inspect.isroutine(tool) else _object_tool)(tool)
         effect = getattr(tool, "effect", terms_of(tool).effect)
 
         async def called() -> Any:
-            passed = copy.deepcopy(given)
+            passed = copy.deepcopy(arguments)
             output = await harness.run(tool, **passed)
-            owed(passed == given, "a tool must leave its parameters as they are, but changed them")
+            owed(passed == arguments, "a tool must leave its parameters as they are, but changed them")
             are_json("what a tool returns", output.data if isinstance(output, Message) else output)
             return output
 
@@ -196,9 +196,9 @@ def _function_tool(tool: Any) -> None:
 async def check_store(
     make_store: Factory, *, durable: bool = False, clock: Clock | None = None, limit: float = 5.0, grace: float = 0.5
 ) -> None:
-    """Hold a store to `protocols.Store`.
+    """Check a store against `protocols.Store`.
 
-    Args: durable: the factory opens the same data each time, and what was flushed must be there again.
+    Args: durable: the factory opens the same data each time, and flushed data must be there again.
     """
     harness = Harness("store", clock, limit, grace)
     mark = f"w{new_id()}"
@@ -211,10 +211,11 @@ async def check_store(
             return await harness.value(f"store.{name}()", harness.run(getattr(store, name), *args, **named))
 
         async def recalled(query: str, k: int = 5, **filters: Any) -> list[str]:
-            found = await step("recall", query, k, **filters)
-            are("what store.recall() returns", found, Experience)
-            owed(len(found) <= k, f"store.recall() must return at most k={k} experiences, found {len(found)}")
-            return [item.id for item in found]
+            experiences = await step("recall", query, k, **filters)
+            are("what store.recall() returns", experiences, Experience)
+            count = len(experiences)
+            owed(count <= k, f"store.recall() must return at most k={k} experiences, found {count}")
+            return [item.id for item in experiences]
 
         owed(await step("load", mark) is None, "store.load() of a key that was never saved must be None")
         for value in values:
@@ -232,8 +233,8 @@ async def check_store(
         await asyncio.gather(*(step("store", item) for item in experiences))
         await step("flush")
         for number, item in enumerate(experiences):
-            found = await recalled(f"{mark}x{number}")
-            owed(item.id in found, f"store must recall what was stored and flushed, but not {item.situation!r:.60}")
+            ids = await recalled(f"{mark}x{number}")
+            owed(item.id in ids, f"store must recall what was stored and flushed, but not {item.situation!r:.60}")
         again = Experience(f"{mark}again")
         for _ in range(2):
             await step("store", again)
@@ -273,9 +274,9 @@ async def check_notifier(
     limit: float = 5.0,
     grace: float = 0.5,
 ) -> None:
-    """Hold a notifier to `protocols.Notifier`.
+    """Check a notifier against `protocols.Notifier`.
 
-    Args: make_unreachable: makes one whose messages cannot arrive.
+    Args: make_unreachable: makes a notifier whose messages cannot arrive.
     """
     harness = Harness("notifier", clock, limit, grace)
     async with harness.opened(make_notifier) as notifier:

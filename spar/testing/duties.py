@@ -1,6 +1,6 @@
-"""Checks that hold a part to its contract: call it as the agent does, cancel it, judge its products.
+"""Checks of a part against its contract: call it like the agent does, cancel it, judge its products.
 
-Everything here ends in an `AssertionError` of one sentence that names the duty that was broken, or in nothing.
+Every check ends with an `AssertionError` of one sentence that names the broken duty, or without a result.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from spar.types import (
     Reflection,
 )
 
-#: Text that has broken parts before: nothing, half a character, format strings, control and escape characters,
-#: our own reference signs, markup and queries, and a lot.
+#: Texts that have broken parts before: empty, half a character, format strings, control and escape characters,
+#: reference signs of plans, markup and queries, and a very long one.
 ODD_TEXTS = (
     "",
     "half a character \ud800",
@@ -53,13 +53,14 @@ ODD_TEXTS = (
 
 
 def owed(is_kept: object, duty: str) -> None:
-    """Raises: AssertionError with the duty, unless it is kept."""
+    """Raise an AssertionError with the duty, unless it is kept."""
     if not is_kept:
         raise AssertionError(duty)
 
 
 class Harness:
-    """Makes and calls the parts of one check. Every call has an end: `limit` seconds, `grace` once cancelled."""
+    """Makes and calls the parts of one check. Every call is bounded: `limit` seconds, and `grace` seconds after a
+    cancellation."""
 
     def __init__(self, port: str, clock: Clock | None, limit: float, grace: float) -> None:
         self.port, self.limit, self.grace = port, limit, grace
@@ -77,7 +78,7 @@ class Harness:
 
     @asynccontextmanager
     async def opened(self, factory: Callable[[], Any]) -> AsyncIterator[Any]:
-        """A new part, attached and entered as the agent does it, in this task, and left at the end."""
+        """Yield a new part, attached and entered like by the agent, in this task; it is left at the end."""
         part = await self.make(factory)
         if callable(getattr(part, "attach", None)):
             part.attach(Host("contract", self.clock, RecordingEvents("contract"), Hooks(), _nothing))
@@ -90,7 +91,7 @@ class Harness:
         try:
             yield part
         except BaseException:
-            with suppress(Exception):  # the duty that was broken first is told
+            with suppress(Exception):  # report only the duty that was broken first
                 await self._leave(part)
             raise
         await self._leave(part)
@@ -106,7 +107,7 @@ class Harness:
     # -- calling
 
     async def run(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """Call a function as the agent does: async ones here, plain ones in a thread."""
+        """Call a function like the agent does: async ones here, plain ones in a thread."""
         called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
         if inspect.iscoroutinefunction(called):
             return await function(*args, **named)
@@ -114,14 +115,14 @@ class Harness:
         return await product if inspect.isawaitable(product) else product
 
     def phase(self, phase: Phase, part: Any) -> Callable[[Any], Coroutine[Any, Any, Any]]:
-        """A phase's module as a function of its value; the context is given to one that asks for it."""
+        """Return a phase's module as a function of its value; a module that takes a context gets it."""
         module = Module(phase, part, self.clock)
         if module.wants_context:
             return lambda value: module.call(value, self.context)
         return module.call
 
     async def outcome(self, what: str, work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-        """Return what it returned, and what it raised, within the limit."""
+        """Return the result of the work and the error that it raised, within the limit."""
         task = asyncio.ensure_future(_caught(work))
         try:
             done, _ = await asyncio.wait([task], timeout=self.limit)
@@ -135,16 +136,16 @@ class Harness:
         return task.result()
 
     async def value(self, what: str, work: Awaitable[Any]) -> Any:
-        """Return what it returned; that it raised is a broken duty."""
+        """Return the result of the work; an error of it is a broken duty."""
         value, error = await self.outcome(what, work)
         if error is not None:
             raise AssertionError(f"{what} must not raise here, but raised {error!r}") from error
         return value
 
     async def cut(self, what: str, begin: Callable[[], Awaitable[Any]], *, may_return: bool = False) -> None:
-        """Cancel it early and a little later: it lets the cancellation through within the grace time.
+        """Cancel the work early and a little later; it must let the cancellation through within the grace time.
 
-        Args: may_return: a phase may still hand over what it has instead.
+        Args: may_return: a phase may return a result instead.
         """
         for pause in (0.0, 0.01):
             task = asyncio.ensure_future(_caught(begin()))
@@ -161,7 +162,7 @@ class Harness:
             owed(may_return, f"{what} must let its cancellation through, but swallowed it and returned {value!r:.80}")
 
     async def is_clean(self) -> None:
-        """No task that was begun since is still there (a grace time is given)."""
+        """Check that no task that began since is still running, after a grace time."""
         left = {task for task in asyncio.all_tasks() - self._before if task is not asyncio.current_task()}
         if left:
             await asyncio.wait(left, timeout=self.grace)
@@ -221,10 +222,10 @@ def are_different(what: str, ids: Iterable[str]) -> None:
         known.add(item)
 
 
-def legal_perceptions(what: str, found: Any) -> None:
-    are(what, found, Perception)
-    are_different(f"the perceptions of {what}", (item.id for item in found))
-    for item in found:
+def legal_perceptions(what: str, perceptions: Any) -> None:
+    are(what, perceptions, Perception)
+    are_different(f"the perceptions of {what}", (item.id for item in perceptions))
+    for item in perceptions:
         texts = (item.source, item.kind, item.id, item.session, item.intent)
         are_texts = all(isinstance(text, str) for text in texts)
         owed(are_texts, f"{what} must give text for source, kind, id, session and intent")
@@ -236,14 +237,14 @@ def legal_perceptions(what: str, found: Any) -> None:
         are_json(f"content and attributes from {what}", item.content, item.attributes)
 
 
-def legal_action(what: str, found: Any) -> None:
-    if found is None:
+def legal_action(what: str, action: Any) -> None:
+    if action is None:
         return
-    owed(isinstance(found, Action), f"{what} must return Action, a stream of calls or None, found {described(found)}")
-    are(f"the calls of {what}", found.calls, Call)
-    are_different(f"the calls of {what}", (call.id for call in found.calls))
-    ids = {call.id for call in found.calls}
-    for call in found.calls:
+    owed(isinstance(action, Action), f"{what} must return Action, a stream of calls or None, found {described(action)}")
+    are(f"the calls of {what}", action.calls, Call)
+    are_different(f"the calls of {what}", (call.id for call in action.calls))
+    ids = {call.id for call in action.calls}
+    for call in action.calls:
         owed(isinstance(call.tool, str) and call.tool, f"{what} must name a tool in each call, found {call.tool!r}")
         owed(isinstance(call.params, dict), f"{what} must give parameters as a dict, found {described(call.params)}")
         are_named = all(isinstance(key, str) for key in call.params)
@@ -253,60 +254,60 @@ def legal_action(what: str, found: Any) -> None:
         owed(not unknown, f"{what} must let calls wait for calls of the same action, found {sorted(unknown)} in after")
         known_method = call.output_method in get_args(OutputMethod)
         owed(known_method, f"{what} must use a known output method, found {call.output_method!r}")
-    is_near = found.next_look is None or is_duration(found.next_look)
-    owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {found.next_look!r}")
-    are_json(f"the output of {what}", found.output)
+    is_near = action.next_look is None or is_duration(action.next_look)
+    owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {action.next_look!r}")
+    are_json(f"the output of {what}", action.output)
 
 
-def legal_result(what: str, action: Action, found: Any) -> None:
-    owed(isinstance(found, ActionResult), f"{what} must return an ActionResult, found {described(found)}")
-    are(f"the results of {what}", found.results, CallResult)
-    ids = [item.call.id for item in found.results]
+def legal_result(what: str, action: Action, result: Any) -> None:
+    owed(isinstance(result, ActionResult), f"{what} must return an ActionResult, found {described(result)}")
+    are(f"the results of {what}", result.results, CallResult)
+    ids = [item.call.id for item in result.results]
     for call in action.calls:
         owed(call.id in ids, f"{what} owes exactly one CallResult for each call, found none for {call.tool!r}")
     are_different(f"the results of {what}", ids)
     strangers = sorted(set(ids) - {call.id for call in action.calls})
     owed(not strangers, f"{what} must answer for the calls of its action only, found {strangers}")
-    owed(found.status in get_args(ActionStatus), f"{what} must have a known status, found {found.status!r}")
-    bad = [item for item in found.results if item.status not in ("ok", "skipped") and item.reason != "handled"]
-    for item in found.results:
+    owed(result.status in get_args(ActionStatus), f"{what} must have a known status, found {result.status!r}")
+    bad = [item for item in result.results if item.status not in ("ok", "skipped") and item.reason != "handled"]
+    for item in result.results:
         owed(item.status in get_args(CallStatus), f"{what} must give calls a known status, found {item.status!r}")
         owed(is_duration(item.duration), f"{what} must measure durations in seconds from 0, found {item.duration!r}")
         are_json(f"the output of {item.call.tool!r} from {what}", item.output)
     for item in bad:
         owed(item.fault or item.reason, f"{what} must say by fault or reason why {item.call.tool!r} is {item.status}")
-    owed(not bad or found.status != "ok", f"{what} must not be ok as a whole when a call is not")
-    is_good = all(item.status == "ok" for item in found.results) and found.fault is None
-    owed(not is_good or found.status in ("ok", "interrupted"), f"{what} must be ok as a whole when all calls are")
-    are_same = found.action is None or found.action.id == action.id
+    owed(not bad or result.status != "ok", f"{what} must not be ok as a whole when a call is not")
+    is_good = all(item.status == "ok" for item in result.results) and result.fault is None
+    owed(not is_good or result.status in ("ok", "interrupted"), f"{what} must be ok as a whole when all calls are")
+    are_same = result.action is None or result.action.id == action.id
     owed(are_same, f"{what} must lead back to the action it was given, found another")
-    are_json(f"state, messages and errors of {what}", found.state, found.messages, found.errors)
+    are_json(f"state, messages and errors of {what}", result.state, result.messages, result.errors)
 
 
-def legal_reflection(what: str, result: ActionResult, found: Any) -> None:
-    owed(isinstance(found, Reflection), f"{what} must return a Reflection, found {described(found)}")
-    owed(is_share(found.score), f"{what} must give a score within 0..1, found {found.score!r}")
-    are(f"the successes of {what}", found.successes, Call)
-    are(f"the failures of {what}", found.failures, CallFailure)
-    are(f"the abilities of {what}", found.abilities, Ability)
-    are(f"the experiences of {what}", found.experiences, Experience)
+def legal_reflection(what: str, result: ActionResult, reflection: Any) -> None:
+    owed(isinstance(reflection, Reflection), f"{what} must return a Reflection, found {described(reflection)}")
+    owed(is_share(reflection.score), f"{what} must give a score within 0..1, found {reflection.score!r}")
+    are(f"the successes of {what}", reflection.successes, Call)
+    are(f"the failures of {what}", reflection.failures, CallFailure)
+    are(f"the abilities of {what}", reflection.abilities, Ability)
+    are(f"the experiences of {what}", reflection.experiences, Experience)
     known = {item.call.id for item in result.results}
-    named = {call.id for call in found.successes} | {failure.call.id for failure in found.failures}
+    named = {call.id for call in reflection.successes} | {failure.call.id for failure in reflection.failures}
     owed(named <= known, f"{what} must judge calls of its result only, found {sorted(named - known)}")
-    for item in found.abilities:
+    for item in reflection.abilities:
         is_legal = is_share(item.estimate) and is_share(item.uncertainty * 2) and item.trials >= 0
         owed(is_legal, f"{what} must estimate within 0..1 (uncertainty 0..0.5, trials from 0), found {item!r:.99}")
-    are_different(f"the experiences of {what}", (item.id for item in found.experiences))
-    for item in found.experiences:
+    are_different(f"the experiences of {what}", (item.id for item in reflection.experiences))
+    for item in reflection.experiences:
         texts = (item.situation, item.action, item.outcome, item.task, item.cause, item.lesson)
         are_texts = all(isinstance(text, str) for text in texts)
         owed(are_texts, f"{what} must write experiences in text, found {item!r:.120}")
-    is_near = found.next_look is None or is_duration(found.next_look)
-    owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {found.next_look!r}")
+    is_near = reflection.next_look is None or is_duration(reflection.next_look)
+    owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {reflection.next_look!r}")
 
 
 class Duty(ABC):
-    """One subject: `write` makes it so, `look` must find it so, any number of times."""
+    """One subject of a store's contract: `write` writes it, `look` checks it, any number of times."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness, self.mark = harness, f"w{new_id()}"
@@ -317,30 +318,31 @@ class Duty(ABC):
 
     @abstractmethod
     async def look(self, store: Any) -> None:
-        """Hold what the store has to what was written."""
+        """Check the store against what was written."""
 
     async def value(self, what: str, work: Awaitable[Any]) -> Any:
         return await self.harness.value(what, work)
 
     async def conflicts(self, what: str, work: Awaitable[Any]) -> None:
-        """It raises ConflictError."""
+        """Check that the work raises ConflictError."""
         await self.refuses(what, work, ConflictError)
 
     async def refuses(self, what: str, work: Awaitable[Any], kind: type[Exception]) -> None:
-        """It raises an error of this kind."""
+        """Check that the work raises an error of this kind."""
         _, error = await self.harness.outcome(what, work)
         owed(isinstance(error, kind), f"{what} must raise {kind.__name__}, found {error!r:.200}")
 
 
-def are_same(found: Any, expected: Any) -> bool:
-    """Return whether two values are equal to their types: True is not 1, and 1 is not 1.0."""
-    return bool(found == expected) and repr(_listed(found)) == repr(_listed(expected))
+def are_same(value: Any, expected: Any) -> bool:
+    """Return whether two values are equal including their types: True is not 1, and 1 is not 1.0."""
+    return bool(value == expected) and repr(_listed(value)) == repr(_listed(expected))
 
 
 def _listed(value: Any) -> Any:
-    """The value with lists for tuples, which JSON does not know, and the keys of objects in order."""
+    """Return the value with lists instead of tuples, which JSON does not have, and with the keys of objects in
+    order."""
     if isinstance(value, dict):
         return {key: _listed(value[key]) for key in sorted(value)}
     if isinstance(value, (list, tuple)):
-        return [_listed(each) for each in value]
+        return [_listed(item) for item in value]
     return value

@@ -1,7 +1,7 @@
-"""The contract of a store with a journal; see `spar.testing.contracts` for how it is used.
+"""Contract of a store with a journal; `spar.testing.contracts` describes its use.
 
-Each duty writes to the store, looks at what it finds at once, and looks again after the store was closed and opened:
-what it is held to must be so for the process that wrote it, and for the next one.
+Each duty writes to the store and checks the data at once, and again after the store was closed and opened. So the data
+must be right for the process that wrote it, and for the next one.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ DUTIES: tuple[type[Duty], ...] = (
 async def check_journal(
     make_store: Factory, *, large: int = 64 << 20, clock: Clock | None = None, limit: float = 10.0, grace: float = 0.5
 ) -> None:
-    """Hold a store to the guarantees of `spar.ports.store`: what it accepts, in one process after the other.
+    """Check a store against the guarantees of `spar.ports.store` for the data that it accepts, in one process after
+    the other.
 
-    Not what becomes of it when its process is killed (`check_process_death`), nor when it forgets
-    (`check_retention`).
+    `check_process_death` checks a killed process, and `check_retention` the forgetting.
 
     Args:
-        make_store: opens the same data each time; there may be something in it.
-        large: characters of a message that the store may refuse, and must not cut.
+        make_store: opens the same data each time; there may be data already.
+        large: characters of a message that the store may refuse, but must not shorten.
     """
     harness = Harness("store", clock, limit, grace)
     duties = [make(harness) for make in DUTIES]
@@ -109,7 +109,7 @@ def _claims(journal: Any) -> None:
 
 
 async def _one_writer(harness: Harness, make_store: Factory) -> None:
-    """A second opener is refused, or the first one writes no more."""
+    """Check that a second opener is refused, or that the first one writes nothing more."""
     name = f"w{new_id()}"
     async with harness.opened(make_store) as first:
         second = await harness.make(make_store)
@@ -122,22 +122,25 @@ async def _one_writer(harness: Harness, make_store: Factory) -> None:
         try:
             _, error = await harness.outcome("journal.accept()", first.journal.accept(name, item_of("lost")))
             owed(isinstance(error, FencedError), f"a store that was taken over must raise FencedError, found {error!r}")
-            found = await harness.value("journal.items()", second.journal.items(name))
-            owed(not found, "a store that was taken over must write nothing more")
+            items = await harness.value("journal.items()", second.journal.items(name))
+            owed(not items, "a store that was taken over must write nothing more")
         finally:
             await second.__aexit__(None, None, None)
 
 
 async def _refuses_large_work(harness: Harness, store: Any, large: int) -> None:
-    """Work is kept whole or not at all."""
+    """Check that work is stored completely or not at all."""
     agent, item = f"w{new_id()}", item_of("y" * large)
     answer, error = await harness.outcome("journal.accept() of a large item", store.journal.accept(agent, item))
-    found = await harness.value("journal.items()", store.journal.items(agent))
+    items = await harness.value("journal.items()", store.journal.items(agent))
     if error is None:
-        owed(answer[1] and [each.perception for each in found] == [item.perception], "accepted work must be kept whole")
+        owed(
+            answer[1] and [stored_item.perception for stored_item in items] == [item.perception],
+            "accepted work must be kept whole",
+        )
         return
     owed(isinstance(error, TooLargeError), f"work that is too large must raise TooLargeError, found {error!r}")
-    owed(not found, "of work that was refused nothing must be kept")
+    owed(not items, "of work that was refused nothing must be kept")
     _, is_new = await harness.value(
         "journal.accept()", store.journal.accept(agent, replace(item, perception=seen("s")))
     )

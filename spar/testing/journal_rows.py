@@ -1,4 +1,4 @@
-"""Duties of a store towards what it keeps beside work: state, rows, records, budgets, transcripts."""
+"""Duties of a store towards data besides work: state, rows, records, budgets, transcripts."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from spar.records.transcript import Entry
 from spar.testing.duties import ODD_TEXTS, Duty, are_same, owed
 from spar.types import CycleRecord, utcnow
 
-#: Values of JSON that have come back as something else before.
+#: JSON values that stores have changed before.
 EXACT: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.0, 2**53 + 1, 2**63 - 1, -(2**63), 0.1, -0.0, 5e-324, 1.7976931348623157e308, "",
     "null", [], {}, [[]], {"": {"": None}}, [1, [2.5, {"a": [None, False]}]], {"ключ": "†\U0001d11e"}, *ODD_TEXTS,
 )  # fmt: skip
-#: What small state is refused for.
+#: Value that is too large for small state.
 _HUGE = "x" * (2 << 20)
 
 
 class StateDuty(Duty):
-    """Small state: exact or refused, the last of what was told counts."""
+    """Small state: stored exactly or refused, and the last saved value counts."""
 
     async def write(self, store: Any) -> None:
         self.values = {f"{self.mark}{n}{how}": value for n, value in enumerate(EXACT) for how in ("told", "saved")}
@@ -33,7 +33,7 @@ class StateDuty(Duty):
                 store.journal.save(key, value)
             else:
                 await self.value("store.save()", store.save(key, value))
-        for n in range(3):  # told and saved in turns: what comes last stands
+        for n in range(3):  # journal and store in turns: the last value counts
             store.journal.save(f"{self.mark}turn", {"told": n})
             await self.value("store.save()", store.save(f"{self.mark}turn", {"saved": n}))
         self.values[f"{self.mark}turn"] = {"saved": 2}
@@ -42,20 +42,20 @@ class StateDuty(Duty):
             self.values[key] = "former"
             await self.value("store.save()", store.save(key, "former"))
             await self.refuses("store.save() of what cannot be kept", store.save(key, value), kind)
-            change = _told(store.journal.save, key, value)
+            change = _call(store.journal.save, key, value)
             await self.refuses("journal.save() of what cannot be kept", change, kind)
 
     async def look(self, store: Any) -> None:
         for key, value in self.values.items():
-            found = await self.value("store.load()", store.load(key))
+            loaded = await self.value("store.load()", store.load(key))
             owed(
-                are_same(found, value),
-                f"store must load what was saved exactly, saved {value!r:.80}, found {found!r:.80}",
+                are_same(loaded, value),
+                f"store must load what was saved exactly, saved {value!r:.80}, found {loaded!r:.80}",
             )
 
 
 class RowsDuty(Duty):
-    """Small rows: in order, all of one change or none."""
+    """Small rows: in order, all rows of one change or none."""
 
     async def write(self, store: Any) -> None:
         journal, mark = store.journal, self.mark
@@ -69,23 +69,23 @@ class RowsDuty(Duty):
         await self.value("journal.safe()", journal.safe())
         for value, kind in ((_HUGE, TooLargeError), (object(), ValueError)):
             changes = (RowChange(mark, "half", 1), RowChange(mark, "refused", value))
-            change = _told(journal.change, changes)
+            change = _call(journal.change, changes)
             await self.refuses("journal.change() of what cannot be kept", change, kind)
 
     async def look(self, store: Any) -> None:
         for what, rows in (("journal.rows()", store.journal.rows), ("store.rows()", store.rows)):
-            found = await self.value(what, rows(self.mark))
-            names = sorted(set(found) ^ set(self.rows))
+            stored = await self.value(what, rows(self.mark))
+            names = sorted(set(stored) ^ set(self.rows))
             owed(not names, f"{what} must return the rows of all changes that were accepted and no other, but: {names}")
             for key, value in self.rows.items():
                 owed(
-                    are_same(found[key], value),
-                    f"{what} must return values exactly, kept {value!r:.80}, found {found[key]!r:.80}",
+                    are_same(stored[key], value),
+                    f"{what} must return values exactly, kept {value!r:.80}, found {stored[key]!r:.80}",
                 )
 
 
 class CountsDuty(Duty):
-    """Counts of an agent: what was written of them last, and what cycles have added since."""
+    """Counts of an agent: the last written counts, and the additions of later cycles."""
 
     async def write(self, store: Any) -> None:
         journal, agent = store.journal, self.mark
@@ -100,16 +100,18 @@ class CountsDuty(Duty):
         await self.value("journal.safe()", journal.safe())
 
     async def look(self, store: Any) -> None:
-        found = await self.value("journal.counts()", store.journal.counts(self.mark))
+        counts = await self.value("journal.counts()", store.journal.counts(self.mark))
         expected = {"outcomes": {"idle": 11, "acted": 3}, "errors_by_phase": {"plan": 2},
                     "durations": {"cycle": [10, 5.0], "plan": [3, 0.75]}}  # fmt: skip
         for name, numbers in expected.items():
-            what = {key: list(each) if isinstance(each, tuple) else each for key, each in found.get(name, {}).items()}
+            what = {
+                key: list(value) if isinstance(value, tuple) else value for key, value in counts.get(name, {}).items()
+            }
             owed(what == numbers, f"journal.counts() must add up to {name} {numbers}, found {what!r:.200}")
 
 
 class RecordsDuty(Duty):
-    """Records: changed by compare-and-set, and not before what the journal was told."""
+    """Records: changed by compare-and-set, after all earlier changes of the journal."""
 
     async def write(self, store: Records) -> None:
         kind = self.mark
@@ -122,14 +124,17 @@ class RecordsDuty(Duty):
         owed(await self.value("store.drop()", store.drop(kind, "c")), "store.drop() must say that there was a row")
         owed(not await self.value("store.drop()", store.drop(kind, "c")), "store.drop() must say that there was none")
         both = await asyncio.gather(*(store.keep(kind, "d", n, expect=0) for n in range(2)), return_exceptions=True)
-        won = [n for n, each in enumerate(both) if each == 1]
+        won = [n for n, version in enumerate(both) if version == 1]
         owed(len(won) == 1, f"of two who create a row exactly one must succeed, found {both!r:.200}")
         self.won = won[0]
 
     async def look(self, store: Records) -> None:
-        found = [(each.id, each.version, each.value) for each in await self.value("records", store.records(self.mark))]
+        rows = [
+            (record.id, record.version, record.value)
+            for record in await self.value("records", store.records(self.mark))
+        ]
         expected = [("a", 2, [1]), ("b", 1, {"id": "b"}), ("d", 1, self.won)]
-        owed(found == expected, f"store.records() must be the rows by id, expected {expected}, found {found!r:.200}")
+        owed(rows == expected, f"store.records() must be the rows by id, expected {expected}, found {rows!r:.200}")
 
 
 class BudgetsDuty(Duty):
@@ -149,8 +154,8 @@ class BudgetsDuty(Duty):
         }
 
     async def look(self, store: Any) -> None:
-        found = await self.value("journal.spent()", store.journal.spent())
-        sums = {(each.window, each.quantity): each.amount for each in found if each.window.endswith(self.mark)}
+        spent = await self.value("journal.spent()", store.journal.spent())
+        sums = {(total.window, total.quantity): total.amount for total in spent if total.window.endswith(self.mark)}
         sums = {key: amount for key, amount in sums.items() if amount}
         owed(
             sums == self.spent,
@@ -179,28 +184,31 @@ class TranscriptsDuty(Duty):
         entries = [Entry("turn", {"text": "half"}), Entry("turn", {"text": "strange"}, "three")]
         more = texts.append(agent, session, "two", entries)
         await self.refuses("transcripts.append() of another run's entry", more, ValueError)
-        kept = await self.value("transcripts.tail()", texts.tail(agent, session, 1))
-        owed(len(kept) == 1, "transcripts.tail() must return as many entries as are asked for")
-        body = {"summary": "so far", "first_kept": kept[0].seq, "tokens_before": 2, "tokens_after": 1}
+        tail = await self.value("transcripts.tail()", texts.tail(agent, session, 1))
+        owed(len(tail) == 1, "transcripts.tail() must return as many entries as are asked for")
+        body = {"summary": "so far", "first_kept": tail[0].seq, "tokens_before": 2, "tokens_after": 1}
         await self.value("transcripts.append()", texts.append(agent, session, "two", [Entry("compaction", body)]))
 
     async def look(self, store: Any) -> None:
         texts, agent = store.transcripts, self.mark
-        found = await self.value("transcripts.tail()", texts.tail(agent, "s", 100))
-        said = [each.body.get("text", each.kind) for each in found]
-        owed(said == [*self.texts, "compaction"], f"entries must come back exactly and in order, found {said!r:.200}")
-        numbers = [each.seq for each in found]
+        entries = await self.value("transcripts.tail()", texts.tail(agent, "s", 100))
+        texts_now = [entry.body.get("text", entry.kind) for entry in entries]
+        owed(
+            texts_now == [*self.texts, "compaction"],
+            f"entries must come back exactly and in order, found {texts_now!r:.200}",
+        )
+        numbers = [entry.seq for entry in entries]
         owed(all(a < b for a, b in pairwise(numbers)), f"seq must grow strictly, found {numbers}")
         before = await self.value("transcripts.tail()", texts.tail(agent, "s", 2, numbers[2]))
-        owed([each.seq for each in before] == numbers[:2], "transcripts.tail(before=…) must be what came before that")
+        owed([entry.seq for entry in before] == numbers[:2], "transcripts.tail(before=…) must be what came before that")
         read = await self.value("transcripts.read()", texts.read(agent, "s"))
-        kinds = [each.body.get("text", each.kind) for each in read]
+        kinds = [entry.body.get("text", entry.kind) for entry in read]
         owed(kinds == ["compaction", "last"], f"transcripts.read() must begin with the last compaction, found {kinds}")
         held = await self.value("transcripts.sessions()", texts.sessions(agent))
-        sessions = [(each.session, each.entries) for each in held]
-        owed(sessions == [("s", len(found)), ("other", 1)],
+        sessions = [(entry.session, entry.entries) for entry in held]
+        owed(sessions == [("s", len(entries)), ("other", 1)],
              f"transcripts.sessions() must be those with entries, the newest first, found {sessions}")  # fmt: skip
 
 
-async def _told(tell: Callable[..., object], *given: Any) -> object:
-    return tell(*given)
+async def _call(function: Callable[..., object], *arguments: Any) -> object:
+    return function(*arguments)

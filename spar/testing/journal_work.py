@@ -24,7 +24,7 @@ def item_of(text: str, kind: Any = "perception") -> Item:
 
 
 class ItemsDuty(Duty):
-    """Accepted work: in order, once for each id and key, with what is known of it."""
+    """Accepted work: in order, once for each id and key, with all its fields."""
 
     async def write(self, store: Any) -> None:
         journal, now = store.journal, self.harness.clock.now()
@@ -34,13 +34,13 @@ class ItemsDuty(Duty):
             for number, text in enumerate(texts)
         ]
         for item in self.items:
-            kept, is_new = await self.value("journal.accept()", journal.accept(self.mark, item))
-            owed(is_new and kept.id == item.id, "journal.accept() must say that new work is new")
+            stored, is_new = await self.value("journal.accept()", journal.accept(self.mark, item))
+            owed(is_new and stored.id == item.id, "journal.accept() must say that new work is new")
         again = replace(self.items[0], perception=seen("changed"))
         for repetition, what in ((again, "id"), (replace(again, id=new_id()), "key")):
-            kept, is_new = await self.value("journal.accept()", journal.accept(self.mark, repetition))
-            is_known = not is_new and kept.id == self.items[0].id
-            owed(is_known, f"journal.accept() of a known {what} must return the item that has it, found {kept.id!r}")
+            stored, is_new = await self.value("journal.accept()", journal.accept(self.mark, repetition))
+            is_known = not is_new and stored.id == self.items[0].id
+            owed(is_known, f"journal.accept() of a known {what} must return the item that has it, found {stored.id!r}")
         _, is_new = await self.value(
             "journal.accept()", journal.accept(f"{self.mark}other", item_of("of another agent"))
         )
@@ -55,10 +55,10 @@ class ItemsDuty(Duty):
 
     async def look(self, store: Any) -> None:
         journal = store.journal
-        found = await self.value("journal.items()", journal.items(self.mark))
-        ids = [item.id for item in found]
+        items = await self.value("journal.items()", journal.items(self.mark))
+        ids = [item.id for item in items]
         owed(ids == [item.id for item in (*self.items, self.later)], f"journal.items() must be in order, found {ids}")
-        for item, known in zip((*self.items, self.later), found, strict=True):
+        for item, known in zip((*self.items, self.later), items, strict=True):
             owed(are_same(item, known), f"journal.items() must return items as they were kept: {item!r:.200}")
         recent = await self.value("journal.recent_ids()", journal.recent_ids(self.mark, 2))
         owed(recent == [self.later.id, self.ended.id], f"journal.recent_ids() must be the newest first, found {recent}")
@@ -70,12 +70,12 @@ class ItemsDuty(Duty):
         unknown = await self.value("journal.run()", journal.run(self.mark, "unknown"))
         owed(unknown == (None, None), "journal.run() of an unknown run must be (None, None)")
         again = replace(self.ended, perception=seen("again"))
-        kept, is_new = await self.value("journal.accept()", journal.accept(self.mark, again))
-        owed(not is_new and kept.id == again.id, "what was ever accepted must be known again, also once it has ended")
+        stored, is_new = await self.value("journal.accept()", journal.accept(self.mark, again))
+        owed(not is_new and stored.id == again.id, "what was ever accepted must be known again, also once it has ended")
 
 
 class LettersDuty(Duty):
-    """Dead letters: what was put aside, until somebody has dealt with it."""
+    """Dead letters: work that was put aside, until a person has handled it."""
 
     async def write(self, store: Any) -> None:
         journal, now = store.journal, self.harness.clock.now()
@@ -83,7 +83,7 @@ class LettersDuty(Duty):
         for item in items:
             await self.value("journal.accept()", journal.accept(self.mark, item))
         letters = [journal.bury(self.mark, item, f"reason {item.id}") for item in items]
-        owed(all(isinstance(each, DeadLetter) for each in letters), "journal.bury() must return a DeadLetter")
+        owed(all(isinstance(letter, DeadLetter) for letter in letters), "journal.bury() must return a DeadLetter")
         self.left = letters[:2]
         back = await self.value("journal.exhume()", journal.exhume(self.mark, letters[2], waits=True))
         owed(back.attempts == 0, "journal.exhume(waits=True) must return the item as if it were new")
@@ -94,22 +94,22 @@ class LettersDuty(Duty):
             await self.conflicts("journal.exhume() of a letter that was dealt with", work)
 
     async def look(self, store: Any) -> None:
-        found = await self.value("journal.dead_letters()", store.journal.dead_letters(self.mark))
-        is_same = [(each.id, each.reason) for each in found] == [(each.id, each.reason) for each in self.left]
-        owed(is_same, f"journal.dead_letters() must be what was put aside, the oldest first, found {found!r:.200}")
+        letters = await self.value("journal.dead_letters()", store.journal.dead_letters(self.mark))
+        is_same = [(row.id, row.reason) for row in letters] == [(row.id, row.reason) for row in self.left]
+        owed(is_same, f"journal.dead_letters() must be what was put aside, the oldest first, found {letters!r:.200}")
         items = await self.value("journal.items()", store.journal.items(self.mark))
-        owed([each.id for each in items] == [self.back.id], "of dead letters only a revived one must wait again")
+        owed([row.id for row in items] == [self.back.id], "of dead letters only a revived one must wait again")
 
 
 class RunAnswer(Struct, frozen=True):
-    """The end of a run as a journal keeps it; which fields it has is the core's affair."""
+    """End of a run in the journal; the core decides on its fields."""
 
     run_id: str
     status: str
 
 
 class CyclesDuty(Duty):
-    """Cycles: what is open can be gone on with, what has ended is there with all that came of it."""
+    """Cycles: open ones can be continued, closed ones are stored with all their results."""
 
     async def write(self, store: Any) -> None:
         journal, agent = store.journal, self.mark
@@ -119,7 +119,7 @@ class CyclesDuty(Duty):
         self.run, self.part = item_of("run", kind="run"), item_of("part", kind="run")
         for item in (done, failed, self.run, self.part):
             await self.value("journal.accept()", journal.accept(agent, item))
-        # One that is cut off: a call has ended, one was on its way and must not be made again, one was never begun.
+        # A cycle that is cut off: one call has ended, one had begun and must not be made again, one never began.
         calls = [Call(tool, {"n": 1}, id=f"{tool}{new_id()}") for tool in ("ended", "begun", "waits")]
         self.cut = Unfinished(new_id(), "main", (self.item.perception,), (self.item.id,))
         self.action = Action(calls, goal=ODD_TEXTS[2])
@@ -130,7 +130,7 @@ class CyclesDuty(Duty):
         self.output = {"odd": list(ODD_TEXTS), "exact": 2**53 + 1}
         journal.ended(self.cut.cycle_id, CallResult(calls[0], "ok", output=self.output, attempts=1))
         journal.change((RowChange(self.mark, "of the cut one", 1),), self.cut.cycle_id)
-        # One that ends.
+        # A cycle that ends.
         self.closed, at = new_id(), self.harness.clock.now()
         record = CycleRecord(self.closed, agent, self.mark, at, 0.5, "acted", (done.perception,))
         experience = Experience(f"{self.mark}learnt", session=self.mark, origin=self.closed)
@@ -143,7 +143,7 @@ class CyclesDuty(Duty):
             run_id=self.run.id, run=RunAnswer(self.run.id, "ok"), parts=(RunAnswer(self.part.id, "part"),),
             entries=(Entry("user", {"text": "hello"}, self.run.id),), changes=(RowChange(self.mark, "end", 3),),
         ))  # fmt: skip
-        # One that is put off to the next process.
+        # A cycle that is put off to the next process.
         self.again = Unfinished(new_id(), "main", attempts=2)
         journal.opened(agent, self.again.cycle_id, (), (), lambda: replace(self.again, attempts=1), {})
         journal.closed(agent, self.again.cycle_id, Closing("interrupted", again=self.again))
@@ -152,11 +152,11 @@ class CyclesDuty(Duty):
 
     async def look(self, store: Any) -> None:
         journal, agent = store.journal, self.mark
-        found = await self.value("journal.unfinished()", journal.unfinished(agent))
-        ids = [each.cycle_id for each in found]
+        unfinished = await self.value("journal.unfinished()", journal.unfinished(agent))
+        ids = [row.cycle_id for row in unfinished]
         expected = [self.cut.cycle_id, self.again.cycle_id]
         owed(ids == expected, f"journal.unfinished() must be the cycles that have not ended, in order, found {ids}")
-        cut, again = found
+        cut, again = unfinished
         owed(again.attempts == 2, "a cycle that is put off must be known as it was put off")
         owed(journal.is_open(cut.cycle_id) and journal.open_cycles >= 2, "a cycle that was cut off must count as open")
         owed(cut.items == self.cut.items and are_same(cut.perceptions, self.cut.perceptions),
@@ -165,7 +165,7 @@ class CyclesDuty(Duty):
         owed(same_calls, "a cycle that was cut off must be known with the calls of its action, in their order")
         assert cut.action is not None
         owed(cut.action.goal == self.action.goal, "a cycle that was cut off must be known with its action")
-        ends = [(each.call.tool, each.status) for each in cut.known]
+        ends = [(row.call.tool, row.status) for row in cut.known]
         owed(ends == [("ended", "ok"), ("begun", "in_doubt")],
              f"of a cycle that was cut off must be known which calls ended and which are in doubt: {ends}")  # fmt: skip
         owed(cut.known[0].output == self.output, "the output of a call that has ended must come back exactly")
@@ -175,16 +175,16 @@ class CyclesDuty(Duty):
         record = await self.value("store.cycle()", store.cycle(self.closed))
         owed(record is not None and record.outcome == "acted", "a closed cycle must be on the tape")
         recalled = await self.value("store.recall()", store.recall(f"{self.mark}learnt"))
-        owed([each.origin for each in recalled].count(self.closed) == 1, "what a closed cycle taught must be recalled")
+        owed([row.origin for row in recalled].count(self.closed) == 1, "what a closed cycle taught must be recalled")
         items = await self.value("journal.items()", journal.items(agent))
-        is_same = [each.id for each in items] == [self.item.id, self.failed.id] and items[1].attempts == 2
+        is_same = [row.id for row in items] == [self.item.id, self.failed.id] and items[1].attempts == 2
         owed(is_same, "closing a cycle must end the items that are done and keep those that failed")
         rows = await self.value("journal.rows()", journal.rows(self.mark))
         owed(rows == {"sensor": 1, "of the module": 2, "end": 3},
              f"rows must change with the beginning or the end of their cycle, and only then, found {rows}")  # fmt: skip
         owed(await self.value("store.load()", store.load(f"{self.mark}cursor")) == 7, "opening must keep the cursors")
         entries = await self.value("transcripts.read()", store.transcripts.read(agent, self.mark))
-        owed([each.body.get("text") for each in entries] == ["hello"], "closing must add the entries of the transcript")
+        owed([row.body.get("text") for row in entries] == ["hello"], "closing must add the entries of the transcript")
 
 
 class DoubtsDuty(Duty):
@@ -214,19 +214,19 @@ class DoubtsDuty(Duty):
 
     async def look(self, store: Any) -> None:
         journal = store.journal
-        found = await self.value("journal.doubts()", journal.doubts(self.mark))
-        owed([each.id for each in found] == [self.doubts[0].id], "journal.doubts() must be those nobody has answered")
-        every = await self.value("journal.doubts()", journal.doubts(self.mark, is_open=False))
-        ids = [each.id for each in every]
+        open_doubts = await self.value("journal.doubts()", journal.doubts(self.mark))
         owed(
-            ids == [each.id for each in self.doubts], f"journal.doubts(is_open=False) must be all in order, found {ids}"
+            [row.id for row in open_doubts] == [self.doubts[0].id], "journal.doubts() must be those nobody has answered"
         )
-        owed([each.answer for each in every[1:]] == ["done", "again"], "the first answer of a doubt must stand")
+        every = await self.value("journal.doubts()", journal.doubts(self.mark, is_open=False))
+        ids = [row.id for row in every]
+        owed(ids == [row.id for row in self.doubts], f"journal.doubts(is_open=False) must be all in order, found {ids}")
+        owed([row.answer for row in every[1:]] == ["done", "again"], "the first answer of a doubt must stand")
         owed(every[1].output == {"n": 1}, "an answer must be kept with its output")
-        call = await self.value("journal.call()", journal.call(found[0]))
+        call = await self.value("journal.call()", journal.call(open_doubts[0]))
         owed(call.params == {"amount": 2**53 + 1}, "journal.call() must return the values that a call was started with")
         doubts, _ = await self.value("store.left()", store.left(self.mark))
-        owed([each.id for each in doubts] == ids, "store.left() must return the doubts, answered or not")
+        owed([row.id for row in doubts] == ids, "store.left() must return the doubts, answered or not")
         going = await self.value("journal.unfinished()", journal.unfinished(self.mark))
-        is_begun = [each.cycle_id for each in going] == [self.again.cycle_id] and going[0].action is not None
+        is_begun = [row.cycle_id for row in going] == [self.again.cycle_id] and going[0].action is not None
         owed(is_begun, "an answer must begin the cycle that makes the call again")

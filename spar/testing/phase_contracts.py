@@ -1,4 +1,4 @@
-"""The contracts of the phases: planner, actor, reflector. See `spar.testing.contracts` for how they are used."""
+"""Contracts of the phases: planner, actor, reflector. `spar.testing.contracts` describes their use."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ async def check_planner(
     limit: float = 5.0,
     grace: float = 0.5,
 ) -> None:
-    """Hold a planner to `protocols.Planner`: an object with `plan`, or a bare function.
+    """Check a planner against `protocols.Planner`: an object with `plan`, or a bare function.
 
-    Args: perceptions: something that it plans for, besides odd texts.
+    Args: perceptions: perceptions that it plans for, besides odd texts.
     """
     harness = Harness("planner", clock, limit, grace)
     odd = [Perception(text, source="contract", kind="message") for text in ODD_TEXTS]
@@ -35,16 +35,16 @@ async def check_planner(
     async with harness.opened(make_planner) as planner:
         plan = harness.phase("plan", planner)
 
-        async def planned(given: list[Perception]) -> None:
-            before = copy.deepcopy(given)
-            product = await plan(given)
+        async def planned(batch: list[Perception]) -> None:
+            before = copy.deepcopy(batch)
+            product = await plan(batch)
             if hasattr(product, "__aiter__"):
                 product = await _written(product)
-            owed(given == before, "plan() must leave the perceptions as they are, but changed them")
+            owed(batch == before, "plan() must leave the perceptions as they are, but changed them")
             legal_action("plan()", product)
 
-        for given in ([], sensible, sensible, odd, [], sensible):
-            await harness.value("plan()", planned(list(given)))
+        for batch in ([], sensible, sensible, odd, [], sensible):
+            await harness.value("plan()", planned(list(batch)))
         product = await harness.value("plan()", plan(list(sensible)))
         if hasattr(product, "aclose"):
             await harness.value("closing a plan that is still being written", _first_only(product))
@@ -85,9 +85,9 @@ async def check_actor(
     limit: float = 5.0,
     grace: float = 0.5,
 ) -> None:
-    """Hold an actor to `protocols.Actor`, and to `StreamingActor` if it has `act_stream`.
+    """Check an actor against `protocols.Actor`, and against `StreamingActor` if it has `act_stream`.
 
-    Args: calls: calls that it can execute and that end well, with whatever they depend on.
+    Args: calls: calls that it can execute successfully, with the calls that they depend on.
     """
     harness = Harness("actor", clock, limit, grace)
     unknown = Call("no_tool_has_this_name", {"text": ODD_TEXTS[1]})
@@ -115,18 +115,18 @@ async def check_actor(
         await acted(*_again(both))
         if isinstance(actor, StreamingActor):
             for error in (None, ValueError("the plan broke off")):
-                given = _again(both)
-                work = harness.run(actor.act_stream, Action(), _streamed(given, error))
+                new_calls = _again(both)
+                work = harness.run(actor.act_stream, Action(), _streamed(new_calls, error))
                 result = await harness.value("act_stream()", work)
                 is_result = isinstance(result, ActionResult)
                 owed(is_result, f"act_stream() must return an ActionResult, found {described(result)}")
-                legal_result("act_stream()", Action(calls=given), replace(result, action=None))
+                legal_result("act_stream()", Action(calls=new_calls), replace(result, action=None))
                 owed(error is None or result.fault, "act_stream() must set the fault when its stream breaks off")
     await harness.is_clean()
 
 
 def _again(calls: Sequence[Call]) -> tuple[Call, ...]:
-    """Return the calls with new ids, still waiting for one another."""
+    """Return the calls with new ids; they still wait for one another."""
     ids = {call.id: new_id() for call in calls}
     return tuple(replace(call, id=ids[call.id], after=tuple(ids[item] for item in call.after)) for call in calls)
 
@@ -147,24 +147,24 @@ async def check_reflector(
     limit: float = 5.0,
     grace: float = 0.5,
 ) -> None:
-    """Hold a reflector to `protocols.Reflector`; `results` are reflected on besides good, bad and odd ones."""
+    """Check a reflector against `protocols.Reflector`, with `results` and with good, bad and odd ones."""
     harness = Harness("reflector", clock, limit, grace)
-    given = [*results, *_all_sorts_of_results()]
+    all_results = [*results, *_various_results()]
     async with harness.opened(make_reflector) as reflector:
         reflect = harness.phase("reflect", reflector)
-        for result in (*given, given[-1]):
+        for result in (*all_results, all_results[-1]):
             before = copy.deepcopy(result)
-            found = await harness.value("reflect()", reflect(result))
+            reflection = await harness.value("reflect()", reflect(result))
             owed(result == before, "reflect() must leave the result as it is, but changed it")
-            legal_reflection("reflect()", result, found)
-        await harness.cut("reflect()", lambda: reflect(given[-1]), may_return=True)
-        found = await harness.value("reflect() after one that was cancelled", reflect(given[-1]))
-        legal_reflection("reflect()", given[-1], found)
+            legal_reflection("reflect()", result, reflection)
+        await harness.cut("reflect()", lambda: reflect(all_results[-1]), may_return=True)
+        reflection = await harness.value("reflect() after one that was cancelled", reflect(all_results[-1]))
+        legal_reflection("reflect()", all_results[-1], reflection)
     await harness.is_clean()
 
 
-def _all_sorts_of_results() -> list[ActionResult]:
-    seen = tuple(Perception(text, source="contract") for text in ODD_TEXTS[:-1])
+def _various_results() -> list[ActionResult]:
+    perceptions = tuple(Perception(text, source="contract") for text in ODD_TEXTS[:-1])
     good = [CallResult(Call("probe", {"text": text}), "ok", output=text, attempts=1) for text in ODD_TEXTS]
     fault = Fault("timeout", ODD_TEXTS[1], part="probe", phase="act")
     bad = [
@@ -176,10 +176,10 @@ def _all_sorts_of_results() -> list[ActionResult]:
         CallResult(Call("probe"), "cancelled", "steered"),
     ]
 
-    def made(results: list[CallResult], status: Any) -> ActionResult:
-        action = Action(calls=tuple(item.call for item in results), perceptions=seen, goal=ODD_TEXTS[2])
+    def result_of(results: list[CallResult], status: Any) -> ActionResult:
+        action = Action(calls=tuple(item.call for item in results), perceptions=perceptions, goal=ODD_TEXTS[2])
         return ActionResult(action=action, status=status, results=tuple(results))
 
     broken = ActionResult(status="failed", fault=fault)
-    mixed = made([*good, *bad], "partial")
-    return [ActionResult(), broken, made([], "ok"), made(bad, "failed"), made(good, "ok"), mixed]
+    mixed = result_of([*good, *bad], "partial")
+    return [ActionResult(), broken, result_of([], "ok"), result_of(bad, "failed"), result_of(good, "ok"), mixed]

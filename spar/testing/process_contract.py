@@ -1,6 +1,6 @@
-"""The contracts of a store that need more than one process or a long time: what is there after `kill -9`, what goes.
+"""Contracts of a store that need several processes or a long time: the data after `kill -9`, and the forgetting.
 
-See `spar.testing.contracts` for how checks are used.
+`spar.testing.contracts` describes the use of checks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spar.types import Action, Call, CycleRecord, Experience, Perception
 
 Factory = Callable[[], Any]
 
-#: Units that the process that is killed writes at most, and how many of them become durable together at most.
+#: Bounds of the units that the killed process writes, in all and in one transaction.
 MOST_UNITS, AT_ONCE = 5_000, 5
 _CHILD = "from spar.testing.process_contract import run_child; run_child()"
 
@@ -32,17 +32,17 @@ _CHILD = "from spar.testing.process_contract import run_child; run_child()"
 async def check_process_death(
     make_store: Factory, *, kills: int = 3, clock: Clock | None = None, limit: float = 30.0, grace: float = 0.5
 ) -> None:
-    """Hold a store to one transaction for each unit: kill a process that writes to it, and look at what is there.
+    """Check that a store writes each unit in one transaction: kill a process that writes to it, and check the data.
 
     Each unit is a cycle with a record, an experience, an entry, rows, an amount of a budget, a value and a piece of
-    accepted work. After each kill all units up to one are there whole, the acknowledged ones among them, and of later
-    ones nothing is. What a process had in hand when it was killed is known by `Journal.hand`.
+    accepted work. After each kill all units up to one must be stored completely, including the acknowledged ones, and
+    nothing of later ones. `Journal.hand` must know the work that a killed process had begun.
 
     Args:
         make_store: opens the same data each time. Another process calls it as well: a function or class of a module
             that can be imported there, or `functools.partial` of one, with arguments that can be pickled.
         kills: how many processes are killed, the later ones after more units.
-        limit: seconds for each process and each look.
+        limit: seconds for each process and each check.
     """
     harness = Harness("store", clock, limit, grace)
     for number in range(kills):
@@ -62,12 +62,12 @@ async def check_process_death(
 async def _kill_one(
     make_store: Factory, mark: str, after: int, limit: float, *, is_holding: bool = False
 ) -> tuple[int, list[str]]:
-    """Have a process write units until so many acknowledgements have come, and kill it.
+    """Let a process write units until so many acknowledgements have come, and kill it.
 
-    Returns: the last unit that was acknowledged, and the work whose acceptance was.
+    Returns: the last acknowledged unit, and the acknowledged accepted work.
     """
     try:
-        made = base64.b64encode(pickle.dumps(make_store)).decode()
+        pickled = base64.b64encode(pickle.dumps(make_store)).decode()
     except Exception as error:
         raise AssertionError(f"make_store must be one that another process can call: {error}") from error
     child = await asyncio.create_subprocess_exec(
@@ -78,25 +78,25 @@ async def _kill_one(
     assert child.stdout is not None
     last, accepted = 0, []
     try:
-        child.stdin.write(json.dumps({"store": made, "mark": mark, "is_holding": is_holding}).encode() + b"\n")
+        child.stdin.write(json.dumps({"store": pickled, "mark": mark, "is_holding": is_holding}).encode() + b"\n")
         async with asyncio.timeout(limit):
             while after:
                 line = await child.stdout.readline()
                 owed(line, "a process that writes to the store must not end by itself; see what it wrote to stderr")
-                told = json.loads(line)
-                if "safe" in told:
-                    last, after = told["safe"], after - 1
+                message = json.loads(line)
+                if "safe" in message:
+                    last, after = message["safe"], after - 1
                 else:
-                    accepted.append(told["accepted"])
+                    accepted.append(message["accepted"])
     finally:
         if child.returncode is None:
             child.kill()
-        rest, _ = await child.communicate()
-    for line in rest.splitlines():  # what it said before it died counts, but for a line that was cut off
+        remaining_output, _ = await child.communicate()
+    for line in remaining_output.splitlines():  # complete lines from before its death count
         if line.endswith(b"}"):
-            told = json.loads(line)
-            last = told.get("safe", last)
-            accepted += [told["accepted"]] if "accepted" in told else []
+            message = json.loads(line)
+            last = message.get("safe", last)
+            accepted += [message["accepted"]] if "accepted" in message else []
     return last, accepted
 
 
@@ -109,33 +109,33 @@ async def _look(store: Any, mark: str, acknowledged: tuple[int, list[str]]) -> N
     whole = [str(n) for n in range(1, last + 1)]
     cycles = await store.cycles(limit=MOST_UNITS, session=mark)
     entries = await store.transcripts.tail(mark, mark, MOST_UNITS)
-    spent = {each.quantity: each.amount for each in await journal.spent() if each.window == f"hour:{mark}"}
+    spent = {row.quantity: row.amount for row in await journal.spent() if row.window == f"hour:{mark}"}
     recalled = await store.recall("", MOST_UNITS, session=mark)
-    for what, found in (
+    for what, names in (
         ("rows", sorted(rows, key=int)),
-        ("records of cycles", sorted((each["cycle_id"].removeprefix(mark) for each in cycles), key=int)),
-        ("entries of the transcript", [each.body["text"] for each in entries]),
-        ("experiences", sorted((each.origin.removeprefix(mark) for each in recalled), key=int)),
+        ("records of cycles", sorted((row["cycle_id"].removeprefix(mark) for row in cycles), key=int)),
+        ("entries of the transcript", [row.body["text"] for row in entries]),
+        ("experiences", sorted((row.origin.removeprefix(mark) for row in recalled), key=int)),
     ):
-        wrong = sorted(set(found) ^ set(whole), key=int) or ("their order" if found != whole else "")
+        wrong = sorted(set(names) ^ set(whole), key=int) or ("their order" if names != whole else "")
         owed(not wrong, f"after a kill a unit is there whole or not at all: of {last} units {what} differ in {wrong}")
     owed(spent.get("calls", 0) == last, f"after a kill budgets must hold each unit once: {last}, found {spent}")
     waiting = {item.id for item in await journal.items(mark)}
-    ended = {each for each in accepted if int(each.removeprefix(f"{mark}i")) <= last}
+    ended = {work_id for work_id in accepted if int(work_id.removeprefix(f"{mark}i")) <= last}
     owed(not waiting & ended, "work whose unit is there must have ended with it")
     lost = set(accepted) - ended - waiting
     owed(not lost, f"accepted work must be there after a kill, but these are lost: {sorted(lost)}")
-    open_ones = {each.cycle_id for each in await journal.unfinished(mark)}
+    open_ones = {row.cycle_id for row in await journal.unfinished(mark)}
     closed = {f"{mark}{n}" for n in whole}
     owed(not open_ones & closed, "a cycle that has ended must not be open after a kill")
 
 
 async def _look_in_hand(store: Any, mark: str) -> None:
-    """Check that work taken in hand right before a kill is known, and counts as seen once that is said."""
-    journal, seen = store.journal, _in_hand(mark)
+    """Check that work which was begun right before a kill is known, and no longer once `forget` was called."""
+    journal, polled = store.journal, _in_hand(mark)
     [item] = await journal.items(mark)
     owed(item.attempts == 0, "accepted work must be kept as it was until somebody has counted the attempt")
-    expected = {item.id, journal.trait(seen)}
+    expected = {item.id, journal.trait(polled)}
     left = journal.hand.left
     owed(expected <= left, f"what was in hand at a kill must be known, expected {expected}, found {sorted(left)}")
     owed(journal.hand.left_by, "the process that had it in hand must be known by a number")
@@ -143,14 +143,14 @@ async def _look_in_hand(store: Any, mark: str) -> None:
 
 
 def run_child() -> None:
-    """Write to the store that standard input names, until somebody kills this process."""
-    given = json.loads(sys.stdin.readline())
-    write = _hold if given["is_holding"] else _write_units
-    asyncio.run(write(pickle.loads(base64.b64decode(given["store"])), given["mark"]))
+    """Write to the store that standard input names, until this process is killed."""
+    task = json.loads(sys.stdin.readline())
+    write = _hold if task["is_holding"] else _write_units
+    asyncio.run(write(pickle.loads(base64.b64decode(task["store"])), task["mark"]))
 
 
 async def _hold(make_store: Factory, mark: str) -> None:
-    """Take accepted work and a perception in hand, and die with both before anything of that is written."""
+    """Accept work and take it and a perception into a cycle, and wait to be killed before any of that is written."""
     async with make_store() as store:
         store.journal.hand.forget()
         item = Item(f"{mark}i", Perception("accepted", id=f"{mark}i", session=mark), session=mark)
@@ -159,7 +159,7 @@ async def _hold(make_store: Factory, mark: str) -> None:
         cycle = f"{mark}cycle"
         store.journal.opened(mark, cycle, seen, (item.id,), partial(Unfinished, cycle, mark, seen), {})
         _say(safe=1)
-        sys.stdin.read()  # the event loop goes no step further
+        sys.stdin.read()  # block the event loop
 
 
 def _in_hand(mark: str) -> Perception:
@@ -181,12 +181,12 @@ async def _write_units(make_store: Factory, mark: str) -> None:
                 await journal.safe()
                 _say(safe=n)
             elif n % AT_ONCE == 2:
-                await asyncio.sleep(0.003)  # the units so far may be handed over by themselves
+                await asyncio.sleep(0.003)  # give the store time to write the units so far
         raise AssertionError("nobody killed this process")
 
 
 def _unit(journal: Any, mark: str, n: int, item: Item) -> None:
-    """All that one cycle tells, in one step of the event loop."""
+    """Write everything of one cycle, in one step of the event loop."""
     cycle, call = f"{mark}{n}", Call("tool", id=f"c{n}")
     seen = (item.perception,)
     make = partial(Unfinished, cycle, mark, seen)
@@ -212,13 +212,12 @@ def _say(**fields: Any) -> None:
 async def check_retention(
     make_store: Factory, *, keeps: int, clock: Clock | None = None, limit: float = 30.0, grace: float = 0.5
 ) -> None:
-    """Hold a store that keeps little to what it must not forget, and to what goes first.
+    """Check what a store with small bounds must never forget, and what it forgets first.
 
     Args:
-        make_store: makes one that is empty and keeps `keeps` cycles, experiences, entries and facts, without regard to
-            their age.
-        keeps: how many; at least 5.
-        limit: seconds until the store has given up what is too much, by itself.
+        make_store: makes an empty store that keeps `keeps` cycles, experiences, entries and facts, whatever their age.
+        keeps: this number; at least 5.
+        limit: seconds until the store has forgotten what exceeds its bounds, by itself.
     """
     harness = Harness("store", clock, limit, grace)
     mark, number = f"w{new_id()}", keeps * 3
@@ -240,28 +239,28 @@ async def check_retention(
             await harness.value("journal.safe()", journal.safe())
         newest = [f"{mark}{n}" for n in range(number, number - keeps, -1)]
 
-        async def kept() -> dict[str, list[str]]:
+        async def stored_ids() -> dict[str, list[str]]:
             return {
-                "cycles": [each["cycle_id"] for each in await store.cycles(limit=number, session=mark)],
-                "experiences": [each.origin for each in await store.recall("", number, session=mark)],
-                "entries": [f"{mark}{each.body['text']}" for each in await store.transcripts.tail(mark, mark, number)],
+                "cycles": [row["cycle_id"] for row in await store.cycles(limit=number, session=mark)],
+                "experiences": [row.origin for row in await store.recall("", number, session=mark)],
+                "entries": [f"{mark}{row.body['text']}" for row in await store.transcripts.tail(mark, mark, number)],
             }
 
         until = harness.clock.monotonic() + limit
-        left = await kept()
-        while late := {what: len(found) for what, found in left.items() if len(found) > keeps}:
+        left = await stored_ids()
+        while late := {what: len(ids) for what, ids in left.items() if len(ids) > keeps}:
             owed(harness.clock.monotonic() < until, f"a store must give up what is too much in time, but keeps {late}")
             await harness.clock.sleep(0.1)
-            left = await kept()
-        for what, found in left.items():
-            lost = sorted(set(newest) ^ set(found))
+            left = await stored_ids()
+        for what, ids in left.items():
+            lost = sorted(set(newest) ^ set(ids))
             owed(not lost, f"of {what} the oldest must go first and no more than must, but these differ: {lost}")
-        items = [each.id for each in await journal.items(mark)]
+        items = [row.id for row in await journal.items(mark)]
         owed(items == [waits.id], f"work that waits must never go, found {items}")
-        owed([each.id for each in await journal.dead_letters(mark)] == [letter.id], "a dead letter must never go")
-        owed([each.id for each in await journal.doubts(mark)] == [doubt.id], "an open doubt must never go")
+        owed([row.id for row in await journal.dead_letters(mark)] == [letter.id], "a dead letter must never go")
+        owed([row.id for row in await journal.doubts(mark)] == [doubt.id], "an open doubt must never go")
         going = await journal.unfinished(mark)
-        is_known = [(each.cycle_id, [end.status for end in each.known]) for each in going] == [
+        is_known = [(row.cycle_id, [end.status for end in row.known]) for row in going] == [
             (cut.cycle_id, ["in_doubt"])
         ]
         owed(is_known, f"an open cycle must never go, nor what is known of its calls, found {going!r:.200}")

@@ -1,4 +1,4 @@
-"""Parts that do nothing but remember: a tool, a store, an event bus, a notifier.
+"""Recording parts that do nothing else: a tool, a store, an event bus, a notifier.
 
 Their times are the running loop's, so under a `VirtualClock` they are those of `clock.monotonic()`.
 """
@@ -24,7 +24,8 @@ Urgency = Literal["low", "normal", "critical"]
 
 
 class RecordedCall(Struct):
-    """One invocation. `ended_at` is None while it runs; `error` is what it raised, its cancellation included.
+    """One call of a tool. `ended_at` is None while it runs; `error` is the exception that it raised, also a
+    cancellation.
 
     `started_at` and `ended_at` are seconds of the loop's time.
     """
@@ -37,10 +38,10 @@ class RecordedCall(Struct):
 
 
 class RecordingTool:
-    """A tool that records how it was called and answers `result`.
+    """Tool that records its calls and returns `result`.
 
     Args:
-        name: what calls name it by.
+        name: its name in calls.
         result: the output, or a function of the parameters (async, too) that returns it.
         effect, timeout: its terms; further `terms` (`retries`, `approval`, `detach`, `concurrency`) as in `@tool`.
         delay: seconds that each call takes.
@@ -48,8 +49,8 @@ class RecordingTool:
             after the list all succeed. Raised after the delay.
         params: the JSON schemas of its parameters by name, all of them required; None: takes anything.
 
-    `calls` holds the invocations in the order of their start, `running` how many run now, `most_at_once` the most
-    that ever did.
+    `calls` holds the calls in the order of their start, `running` the number of calls that run now, `most_at_once` the
+    largest such number so far.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class RecordingTool:
         self.calls: list[RecordedCall] = []
         self.running = self.most_at_once = 0
         self._result = result
-        self._failures = _each_time(fails)
+        self._failures = _failures_of(fails)
 
     async def __call__(self, **params: Any) -> Any:
         call = RecordedCall(copy.deepcopy(params), anyio.current_time())
@@ -110,7 +111,7 @@ def _tool_schema(name: str, description: str, params: Mapping[str, Any] | None) 
     }
 
 
-def _each_time(fails: Any) -> Iterator[Any]:
+def _failures_of(fails: Any) -> Iterator[Any]:
     if fails is None or isinstance(fails, (BaseException, type)):
         while True:
             yield fails
@@ -118,10 +119,10 @@ def _each_time(fails: Any) -> Iterator[Any]:
 
 
 class RecordingStore:
-    """A store in memory: `experiences` by id, `cycles` in order, `values` by key; `is_open`, `flushes`.
+    """Store in memory: `experiences` by id, `cycles` in order, `values` by key; `is_open`, `flushes`.
 
-    `recall` ranks by how many words of the query an experience has, the newer first; filters are fields of
-    `Experience` that must be equal. An empty query recalls the newest.
+    `recall` ranks experiences by the number of words that they share with the query, newer ones first; filters are
+    fields of `Experience` that must be equal. An empty query recalls the newest.
     """
 
     def __init__(self) -> None:
@@ -146,12 +147,12 @@ class RecordingStore:
 
     async def recall(self, query: str, k: int = 5, **filters: Any) -> Sequence[Experience]:
         wanted = _words(query)
-        found = [
+        matches = [
             (len(wanted & _words(_text_of(item))), item)
             for item in reversed(self.experiences.values())
             if all(getattr(item, name, None) == value for name, value in filters.items())
         ]
-        ranked = sorted((pair for pair in found if pair[0] or not wanted), key=lambda pair: -pair[0])
+        ranked = sorted((pair for pair in matches if pair[0] or not wanted), key=lambda pair: -pair[0])
         return [item for _, item in ranked[: max(k, 0)]]
 
     async def load(self, key: str) -> Any:
@@ -175,7 +176,7 @@ def _words(text: str) -> set[str]:
 
 
 class RecordingEvents:
-    """Takes events as an agent's `events` does; `seen` holds them in order, `of(Class)` those of a class."""
+    """Event bus that records: `seen` holds the events in order, `of(Class)` returns those of a class."""
 
     def __init__(self, agent: str = "") -> None:
         self.agent = agent
@@ -200,11 +201,11 @@ class SentNotice(Struct, frozen=True):
 
 
 class RecordingNotifier:
-    """A notifier that keeps what it was asked to tell in `sent`; `fails` as in `RecordingTool`."""
+    """Notifier that records its messages in `sent`; `fails` as in `RecordingTool`."""
 
     def __init__(self, *, fails: Any = None) -> None:
         self.sent: list[SentNotice] = []
-        self._failures = _each_time(fails)
+        self._failures = _failures_of(fails)
 
     async def notify(self, title: str, text: str, *, urgency: Urgency = "normal") -> None:
         failure = next(self._failures, None)

@@ -1,14 +1,14 @@
-"""Parts of a script: its items, how they are played, how a module hangs.
+"""Scripts: their items, their execution, and hanging modules.
 
-A script is an iterable of items, taken one for each call. For every scripted module an item may be
+A script is an iterable of items, one for each call. For every scripted module an item may be
 
     a number            wait so many seconds, then take the next item
     an exception        raised (an instance, a class, or `Fail(exception)`)
     Hang(…)             the module hangs; once released it returns nothing
-    a function          called with what the module was given, awaited if need be; its value is taken
-    anything else       the value, in the shorthand of the module; what it does not know is returned as it is
+    a function          called with the module's arguments, awaited if needed; its value counts
+    anything else       the value, in the shorthand of the module; an unknown value is returned unchanged
 
-When the script is over, `then` is done each time; without `then`, the last item that is no delay. Time is the
+After the end of the script, `then` is used each time; without `then`, the last item that is not a delay. Time is the
 running loop's, so it is virtual under a `VirtualClock`.
 """
 
@@ -24,29 +24,29 @@ from typing import Any
 
 import anyio
 
-#: A blocking hang that nobody releases ends after so many real seconds: a thread cannot be killed.
+#: Real seconds after which a blocking hang ends by itself, because a thread cannot be killed.
 LONGEST_BLOCK = 30.0
 LAST: Any = object()
 NOTHING: Any = object()
 
 
 class Fail:
-    """A script item that raises. The same exception object is raised each time."""
+    """Script item that raises the same exception object each time."""
 
     def __init__(self, error: BaseException | type[BaseException]) -> None:
         self.error = error
 
 
 class Hang:
-    """A script item that does not come back; `await hang.wait()` and `hang.block()` do the same in one's own code.
+    """Script item that does not return; `await hang.wait()` and `hang.block()` do the same in other code.
 
     Args:
         seconds: until it ends by itself (None: not before `release`).
         ignore_cancel: swallow cancellation. Release it, or the loop cannot be closed.
         blocking: block the event loop's thread, in real time, for at most `LONGEST_BLOCK` seconds.
 
-    As a context manager it is released at the end of the block. `cancelled` counts the cancellations it met,
-    `waiting` those who hang in it now.
+    As a context manager it is released at the end of the block. `cancelled` counts the cancellations that it received,
+    `waiting` the calls that hang in it now.
     """
 
     def __init__(self, seconds: float | None = None, *, ignore_cancel: bool = False, blocking: bool = False) -> None:
@@ -56,7 +56,7 @@ class Hang:
         self._sleepers: set[asyncio.Future[None]] = set()
 
     def release(self) -> None:
-        """Let everybody go who hangs in it, now and later. From any thread; idempotent."""
+        """Release all calls that hang in it, now and later. It may be called from any thread; idempotent."""
         self._released.set()
         for sleeper in tuple(self._sleepers):
             loop = sleeper.get_loop()
@@ -79,7 +79,7 @@ class Hang:
                 sleeper = loop.create_future()
                 self._sleepers.add(sleeper)
                 try:
-                    if self._released.is_set():  # meanwhile, by another thread that could not see this sleeper
+                    if self._released.is_set():  # another thread released it before it could see this sleeper
                         return
                     await asyncio.wait([sleeper], timeout=left)
                 except asyncio.CancelledError:
@@ -110,7 +110,7 @@ class Hang:
 
 
 class Script:
-    """Plays items one by one; what all scripted modules share. Infinite iterables are fine."""
+    """Script that is executed item by item, for all scripted modules. Infinite iterables are fine."""
 
     def __init__(self, items: Iterable[Any], then: Any = LAST) -> None:
         if isinstance(items, (str, bytes, Mapping)):
@@ -120,8 +120,8 @@ class Script:
         self._last: Any = NOTHING
         self.is_over = False
 
-    async def play(self, *given: Any) -> Any:
-        """The value of the next item; `NOTHING` for none."""
+    async def play(self, *args: Any) -> Any:
+        """Return the value of the next item; `NOTHING` for none."""
         while not self.is_over:
             item = next(self._items, NOTHING)
             if item is NOTHING:
@@ -130,19 +130,19 @@ class Script:
                 await anyio.sleep(item)
             else:
                 self._last = item
-                return await perform(item, given)
+                return await perform(item, args)
         item = self._last if self._then is LAST else self._then
         if is_delay(item):
             await anyio.sleep(item)
             return NOTHING
-        return await perform(item, given)
+        return await perform(item, args)
 
 
 def is_delay(item: Any) -> bool:
     return isinstance(item, (int, float)) and not isinstance(item, bool)
 
 
-async def perform(item: Any, given: tuple[Any, ...]) -> Any:
+async def perform(item: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(item, Fail):
         item = item.error
     if isinstance(item, BaseException) or (isinstance(item, type) and issubclass(item, BaseException)):
@@ -151,7 +151,7 @@ async def perform(item: Any, given: tuple[Any, ...]) -> Any:
         await item.wait()
         return NOTHING
     if callable(item) and item is not NOTHING:
-        value = item(*given)
+        value = item(*args)
         return await value if inspect.isawaitable(value) else value
     return item
 
@@ -161,8 +161,9 @@ def _finish(sleeper: asyncio.Future[None]) -> None:
         sleeper.set_result(None)
 
 
-class stream:  # a class that reads as a function: `[stream([Call("a"), 0.5, Call("b")])]`
-    """A script item of a planner or model: handed out piece by piece; delays, failures and hangs may stand between."""
+class stream:  # a lower-case class, because it is used like a function: `[stream([Call("a"), 0.5, Call("b")])]`
+    """Script item of a planner or model that is returned piece by piece; delays, failures and hangs may stand
+    between."""
 
     def __init__(self, pieces: Iterable[Any]) -> None:
         self.pieces = pieces if isinstance(pieces, Iterator) else list(pieces)

@@ -1,7 +1,7 @@
-"""Modules that follow a script and remember what they were given: a test says what happens instead of mocking it.
+"""Modules that follow a script and record their arguments, so that a test needs no mocks.
 
-What a script may hold stands in `spar.testing.script`; each class says which shorthand it knows besides. Without a
-`then`, planner, actor, reflector and model repeat the last item of their script, sense and sensors notice nothing.
+`spar.testing.script` describes scripts; each class describes its additional shorthand. Without `then`, planner, actor,
+reflector and model repeat the last item of their script, while sense and sensors return nothing.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class ScriptedSense:
 
 
 class ScriptedSensor:
-    """A sensor by script; the shorthand of `ScriptedSense`.
+    """Sensor by script; the shorthand of `ScriptedSense`.
 
     Args:
-        script: what the polls return.
+        script: the results of the polls.
         pushed: what it pushes once it is open, e.g. `[1.0, "first", 0.5, "second"]`; a failure in it is raised by
             the next poll.
         opening, closing: what happens at each opening and closing, e.g. `[OSError("no device"), None]`.
 
-    `polls opened closed` count, `is_open` says, `context` is what it was last opened with, `refused` holds what the
-    agent's buffer did not take. `push(perception)` pushes by hand.
+    `polls`, `opened` and `closed` count, `is_open` is its state, `context` is that of the last opening, and `refused`
+    holds the perceptions that the agent's buffer refused. `push(perception)` pushes by hand.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class ScriptedSensor:
             pusher.cancel()
             await asyncio.wait([pusher], timeout=1.0)
             if pusher.done() and not pusher.cancelled():
-                pusher.exception()  # it was for a poll that will not come
+                pusher.exception()  # read it, because no poll will raise it any more
         await self._closing.play()
 
     def push(self, perception: Perception | str) -> bool:
-        """Push now; False if it was refused. Raises: RuntimeError before the first opening."""
+        """Push now; return False if it was refused. Raises: RuntimeError before the first opening."""
         if self.context is None:
             raise RuntimeError("a scripted sensor can push only after it was opened")
         pushed = perception if isinstance(perception, Perception) else Perception(perception)
@@ -108,8 +108,8 @@ class ScriptedSensor:
 class ScriptedPlanner:
     """PLAN by script. Shorthand: None, an action, a call or a list of calls (an action with just them), `stream([…])`.
 
-    An action that is planned again gets a new id; its calls keep theirs (use a function where they should not).
-    `seen` holds the perceptions it was given, `contexts` the contexts, one entry for each call.
+    An action that is planned again gets a new id; its calls keep theirs (use a function where they should not). `seen`
+    holds the perceptions of each call, `contexts` the contexts.
     """
 
     def __init__(self, script: Iterable[Any] = (), *, then: Any = LAST) -> None:
@@ -131,17 +131,17 @@ class ScriptedPlanner:
         if isinstance(planned, (list, tuple)) and all(isinstance(item, Call) for item in planned):
             return Action(calls=tuple(planned))
         if isinstance(planned, Action):
-            if planned.id in self._ids:  # planned again: another action, whatever else it shares
+            if planned.id in self._ids:  # each plan is another action
                 planned = replace(planned, id=new_id())
             self._ids.add(planned.id)
         return planned
 
 
 class ScriptedActor:
-    """ACT by script. Shorthand: None for all calls ok, a status for all of them, a mapping of tool to output
-    (an exception there: that call failed), a result.
+    """ACT by script. Shorthand: None for all calls ok, a status for all of them, a mapping of tool to output (with an
+    exception there the call fails), a result.
 
-    `seen` holds the actions it was given.
+    `seen` holds the actions of all calls.
     """
 
     def __init__(self, script: Iterable[Any] = (), *, then: Any = LAST) -> None:
@@ -165,7 +165,7 @@ class ScriptedActor:
 class ScriptedReflector:
     """REFLECT by script. Shorthand: None for a reflection whose score is 1 if the result is ok, else 0.
 
-    `seen` holds the results it was given.
+    `seen` holds the results of all calls.
     """
 
     def __init__(self, script: Iterable[Any] = (), *, then: Any = LAST) -> None:
@@ -183,10 +183,10 @@ class ScriptedReflector:
 
 
 class ScriptedModel:
-    """A model by script: `await model(request)` returns the next solution, or an async iterator for a `stream([…])`.
+    """Model by script: `await model(request)` returns the next solution, or an async iterator for a `stream([…])`.
 
-    `requests` holds copies of what it was asked (`context`, `schema`, `kind` and whatever else a request has).
-    Solutions are copied: the asker may change what it got.
+    `requests` holds copies of the requests (`context`, `schema`, `kind` and any other fields). Solutions are copied,
+    because the caller may change its copy.
     """
 
     def __init__(self, script: Iterable[Any] = (), *, then: Any = LAST) -> None:

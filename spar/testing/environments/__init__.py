@@ -1,19 +1,19 @@
-"""Environments: an agent as it is senses and acts in one, and what it makes of it is counted.
+"""Environments in which a real agent senses and acts, to measure the results of its decisions.
 
     outcomes = await live(AlertsAndRemedies(), 600, learning="on", seed=1, memory="sqlite:///memory.db")
 
-An `Environment` says what can be noticed and which tools there are. `live` makes an agent of the ordinary
-configuration, with a sensor and tools that belong to the environment, lets it live there in virtual time, and returns
-an `LivedEpisode` for each episode. What the agent learns it learns as everywhere else; the switch `learning` is that of
-`[memory]`. Each perception carries the attributes `episode`, `step`, `reward` and `done`.
+An `Environment` defines observations and tools. `live` makes an agent of the ordinary configuration, with a sensor and
+tools that belong to the environment, lets it run there in virtual time, and returns a `LivedEpisode` for each episode.
+The agent learns in the ordinary way; the switch `learning` is that of `[memory]`. Each perception has the attributes
+`episode`, `step`, `reward` and `done`.
 
-environment    the protocol `Environment`, and the values that pass between it and the agent
+environment    the protocol `Environment`, and the values between it and the agent
 adapter        a sensor and tools that belong to an environment
 living         `live`: an agent, its memory and an environment in virtual time
 bandits        tools whose reliability drifts
 texts          texts that belong to one tool each
 remedies       alerts with one remedy each
-hosts          a host with troubles that come again, each with its own remedy
+hosts          a host with recurring troubles, each with its own remedies
 lake           FrozenLake, the deterministic version
 gymnasium_env  environments of Gymnasium with discrete actions (extra `gymnasium`)
 textworld_env  games of TextWorld, each command a tool (extra `textworld`)

@@ -1,10 +1,9 @@
-"""A sensor and tools that belong to an environment: the agent notices by the one and acts by the others.
+"""Adapter of an environment: a sensor through which the agent observes it, and tools through which it acts.
 
-Turns are taken: an observation is handed over, the agent has one cycle for it, the calls of this cycle move the
-environment on, and what is to be noticed then is handed over when the cycle has ended. A cycle without such a call
-lets the observation pass. An observation is about its subject (`entities`). All that is noticed of an episode has the
-attributes `episode`, `step`, `reward` and `done`, the last observation of it too, so that the agent notices how it
-ended; one that was cut short has `cut` besides.
+Agent and environment take turns. The adapter pushes an observation, the agent has one cycle for it, the calls of this
+cycle change the environment, and after the cycle the next observation is pushed. A cycle without such a call skips the
+observation. An observation has its subject in `entities`. All perceptions of an episode have the attributes `episode`,
+`step`, `reward` and `done`, also the last one, so that the agent perceives the end; a cut episode also has `cut`.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from spar.protocols import SensorContext
 from spar.testing.environments.environment import Change, Environment, LivedEpisode, Observation, Offer, TakenStep
 from spar.types import Perception
 
-#: Seconds after which an observation that no cycle has got is taken as let pass.
+#: Seconds after which an observation that reached no cycle counts as skipped.
 OVERDUE = 120.0
 
 
 class EnvironmentAdapter:
-    """Takes turns between an agent and an environment.
+    """Adapter that lets an agent and an environment take turns.
 
-    It is the sensor itself, `tools` are the tools, and `register(agent)` has it hear of cycles, as a plug-in
-    does. `begin` hands the first observation over; `wait` returns the outcomes of all episodes.
+    It is the sensor itself, `tools` are the tools, and `register(agent)` subscribes it to the cycles, as for a
+    plug-in. `begin` pushes the first observation; `wait` returns the outcomes of all episodes.
 
-    Args: episodes: how many are lived; seed: what the environment draws from; life: a name for these episodes, which
-    no other ones in the same memory have; at_once: begin when the sensor is opened first.
+    Args: episodes: number of episodes; seed: seed of the environment; life: a name for these episodes that is unique
+    in the memory; at_once: begin at the first opening of the sensor.
     """
 
     def __init__(
@@ -46,10 +45,10 @@ class EnvironmentAdapter:
         self._next: Change | None = None
         self._steps: list[TakenStep] = []
         self._reward, self._is_over, self._is_cut = 0.0, False, False
-        self._key, self._is_sensed = "", False  # of what was handed over; whether a cycle has it
+        self._key, self._is_sensed = "", False  # of the last observation; whether a cycle has it
         self._ended = asyncio.Event()
         self._resting: asyncio.Task[None] | None = None
-        #: Awaited between two episodes, where the agent has nothing to do.
+        #: Awaited between two episodes, while the agent is idle.
         self.rest: Callable[[], Awaitable[None]] | None = None
 
     async def open(self, context: SensorContext) -> None:
@@ -59,7 +58,7 @@ class EnvironmentAdapter:
             self.begin()
 
     def register(self, agent: Any) -> None:
-        """Hear of what a cycle has sensed, and when it ends."""
+        """Subscribe to the sensing and the end of cycles."""
         agent.on(PhaseCompleted)(self._has_sensed)
         agent.on(LoopCompleted)(self._cycle_ended)
 
@@ -68,7 +67,7 @@ class EnvironmentAdapter:
         self._begin(self.seed)
 
     async def wait(self) -> list[LivedEpisode]:
-        """Return the outcomes when all episodes have ended."""
+        """Wait until all episodes have ended, and return their outcomes."""
         await self._ended.wait()
         return self.outcomes
 
@@ -81,7 +80,7 @@ class EnvironmentAdapter:
         self._begin()
 
     def _show(self, observation: Observation) -> None:
-        """Hand an observation over, after the seconds that pass between two."""
+        """Push an observation, after the seconds between two observations."""
         self._observed, self._next = observation, None
         context = self._context
         assert context is not None, "an environment begins once its sensor is open"
@@ -116,7 +115,7 @@ class EnvironmentAdapter:
         clock.call_at(clock.monotonic() + self.environment.seconds, push)
 
     def _call(self, tool: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out a call. Raises: TransientError, PermanentError where the environment says that it failed."""
+        """Carry out a call. Raises: TransientError, PermanentError where the environment reports a failure."""
         if self._is_over or self._observed is None:
             raise PermanentError(f"the episode is over: {tool!r} cannot be done any more")
         step = self._take(tool, params)
@@ -137,23 +136,25 @@ class EnvironmentAdapter:
 
     def _has_sensed(self, event: PhaseCompleted) -> None:
         if event.phase == "sense" and self._key:
-            self._is_sensed = self._is_sensed or any(self._key in _keys(each) for each in event.output or ())
+            self._is_sensed = self._is_sensed or any(
+                self._key in _keys(perception) for perception in event.output or ()
+            )
 
     def _cycle_ended(self, _: LoopCompleted) -> None:
         if self._is_sensed:
             self._go_on()
 
     def _let_pass(self, key: str) -> None:
-        """Go on where an observation came to no cycle: the pipeline has left it out."""
+        """Go on after an observation that reached no cycle because the pipeline dropped it."""
         if self._key == key and not self._is_sensed:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Hand over what is to be noticed next."""
+        """Push the next observation, or end the episode."""
         self._key, self._is_sensed = "", False
         if self._observed is None:
             return
-        if self._is_over and self._next is None:  # how it ended has been noticed
+        if self._is_over and self._next is None:  # the agent has perceived the end
             self._end()
             return
         step = self._next or self._take("", {})
@@ -178,12 +179,12 @@ class EnvironmentAdapter:
 
 
 def _keys(perception: Perception) -> set[str | None]:
-    """Return the keys of a perception and of the parts that it was made of."""
+    """Return the keys of a perception and of the parts that it was fused from."""
     return {perception.key, *(part.key for part in perception.evidence)}
 
 
 class EnvironmentTool:
-    """A tool of an environment. Calls of one environment never overlap."""
+    """Tool of an environment. Calls of one environment never overlap."""
 
     timeout = 60.0
     safe_with_untrusted = True

@@ -1,7 +1,7 @@
-"""Tools whose reliability drifts: one kind of task, three tools, each works so often, and at times that changes.
+"""Tools whose reliability drifts: one kind of task, and several tools that each work with a probability that changes.
 
-In each regime a reliability is drawn for each tool. What the most reliable tool would have brought is known, and so is
-the regret of each choice.
+For each regime a reliability is drawn for each tool. The reliability of the best tool is known, so the regret of each
+choice is too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from spar.testing.environments.environment import Change, Observation, Offer
 
 
 class DriftingTools:
-    """An environment of one task and several tools that work with some probability.
+    """Environment of one task and several tools that work with some probability.
 
-    Args: length: tasks in all; regimes: parts of equal length, each with other reliabilities; tools: how many;
-    reliabilities: those of each regime, tool by tool; None: they are drawn.
+    Args: length: number of tasks; regimes: parts of equal length, each with other reliabilities; tools: number of
+    tools; reliabilities: those of each regime, tool by tool; None: they are drawn.
     """
 
     name = "tasks"
@@ -32,22 +32,22 @@ class DriftingTools:
         reliabilities: Sequence[Sequence[float]] | None = None,
     ) -> None:
         self.offers = [Offer(f"way_{number}", "One way to do the task.") for number in range(1, tools + 1)]
-        self._length, self._regimes, self._given = length, regimes, reliabilities
-        self._random, self._seen = random.Random(0), -1
+        self._length, self._regimes, self._reliabilities = length, regimes, reliabilities
+        self._random, self._index = random.Random(0), -1
         self._drawn: Sequence[Sequence[float]] = ()
 
     @property
     def reliabilities(self) -> Mapping[str, float]:
-        """Return how often each tool works now."""
-        regime = min(self._regimes - 1, max(0, self._seen) * self._regimes // self._length)
+        """Return the present probability of success of each tool."""
+        regime = min(self._regimes - 1, max(0, self._index) * self._regimes // self._length)
         return dict(zip((offer.name for offer in self.offers), self._drawn[regime], strict=True))
 
     def reset(self, seed: int | None = None) -> Observation:
         if seed is not None or not self._drawn:
-            self._random, self._seen = random.Random(seed), -1
+            self._random, self._index = random.Random(seed), -1
             draw = self._random.random
-            self._drawn = self._given or [[draw() for _ in self.offers] for _ in range(self._regimes)]
-        self._seen += 1
+            self._drawn = self._reliabilities or [[draw() for _ in self.offers] for _ in range(self._regimes)]
+        self._index += 1
         return Observation("a task is to be done", kind="task")
 
     def step(self, tool: str, params: Mapping[str, Any]) -> Change:

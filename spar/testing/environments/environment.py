@@ -1,4 +1,4 @@
-"""The protocol of an environment, and the values that pass between it and the agent."""
+"""Protocol of an environment, and the values between it and the agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spar.types import Trust
 
 
 class Observation(Struct, frozen=True):
-    """State of an environment as the agent perceives it: `kind` and `subject` say which state it is."""
+    """State of an environment as the agent perceives it; `kind` and `subject` identify the state."""
 
     content: Any
     kind: str
@@ -22,7 +22,7 @@ class Observation(Struct, frozen=True):
 
 
 class Offer(Struct, frozen=True):
-    """A tool that an environment offers; `parameters` holds the JSON schema of each."""
+    """Tool that an environment offers; `parameters` holds the JSON schema of each."""
 
     name: str
     description: str
@@ -33,10 +33,10 @@ class Offer(Struct, frozen=True):
 class Change(Struct, frozen=True):
     """Change of an environment by one call.
 
-    `observation` is what is to be noticed next, None where the call itself has told all. `error` is what the tool
-    complains of: the call then fails, and may work another time with `may_pass`. `regret` is what the best call would
-    have brought more, where that is known. `is_cut` beside `is_done`: the episode was cut short, as by a limit of
-    steps, and nobody knows how it would have ended.
+    `observation` is the next observation, None where the result of the call is enough. With an `error` the call fails;
+    `may_pass` tells that it may work another time. `regret` is the additional reward of the best call, where that is
+    known. `is_cut` beside `is_done`: the episode was cut short, for example by a limit of steps, so its outcome is
+    unknown.
     """
 
     observation: Observation | None = None
@@ -49,11 +49,11 @@ class Change(Struct, frozen=True):
 
 
 class Environment(Protocol):
-    """Something to live in, episode after episode.
+    """Environment of an agent, with one episode after the other.
 
     `name` is that of the sensor, `offers` are the tools, `seconds` pass between two observations. `reset(seed)` begins
-    an episode and returns what is noticed first; a seed is given with the first one only, and everything follows from
-    it. `step(tool, params)` carries out a call; `tool` is "" where the agent let the observation pass.
+    an episode and returns the first observation; only the first episode gets a seed, and everything follows from it.
+    `step(tool, params)` carries out a call; `tool` is "" where the agent skipped the observation.
     """
 
     @property
@@ -67,7 +67,7 @@ class Environment(Protocol):
 
 
 class TakenStep(Struct, frozen=True):
-    """A step of an episode: in which situation (kind and subject), by which tool ("": none), and its effect."""
+    """Step of an episode: the situation (kind and subject), the tool ("": none), and the effect."""
 
     situation: str
     tool: str
@@ -78,19 +78,19 @@ class TakenStep(Struct, frozen=True):
 
 
 class LivedEpisode(Struct, frozen=True):
-    """An episode as it went; `is_success` says whether its last step was rewarded."""
+    """Episode after its end; `is_success` tells whether its last step was rewarded."""
 
     episode: int
     steps: tuple[TakenStep, ...]
 
     @property
     def reward(self) -> float:
-        """The sum of the rewards."""
+        """Return the sum of the rewards."""
         return sum(step.reward for step in self.steps)
 
     @property
     def regret(self) -> float:
-        """The sum of the regrets."""
+        """Return the sum of the regrets."""
         return sum(step.regret for step in self.steps)
 
     @property

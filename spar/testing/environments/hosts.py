@@ -1,7 +1,7 @@
-"""A host with troubles that come again. Each shows itself in the same way, and each needs remedies of its own.
+"""Host with recurring troubles: each has the same appearance, and each needs its own remedies.
 
-A service that is down may have crashed, may find the disk full, or may find its port taken by what is left of a former
-process: the log says which, and the remedies differ. Restarting helps at once only where it crashed.
+A service that is down may have crashed, may have a full disk, or may find its port taken by an old process: the log
+tells which, and the remedies differ. A restart alone helps only after a crash.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from spar.testing.environments.environment import Change, Observation, Offer
 
-#: By trouble, the last line of its service's log, and the calls that end it, in this order.
+#: For each trouble, the last line of the service's log, and the calls that end it, in this order.
 TROUBLES = {
     "crashed": ("worker ended with signal 11", ("restart",)),
     "disk full": ("cannot write: no space left on device", ("clean_disk", "restart")),
@@ -21,7 +21,7 @@ TROUBLES = {
 
 
 class SimulatedHost:
-    """An environment of a service that goes down for one of several reasons.
+    """Environment of a service that goes down for one of several reasons.
 
     An episode is one trouble; it ends when the service is up again, or after `most_steps` calls.
     """
@@ -41,7 +41,7 @@ class SimulatedHost:
 
     @property
     def trouble(self) -> str:
-        """The trouble of this episode."""
+        """Return the trouble of this episode."""
         return self._trouble
 
     def reset(self, seed: int | None = None) -> Observation:
@@ -50,7 +50,7 @@ class SimulatedHost:
         if not self._waiting:
             self._waiting = self._random.sample(list(TROUBLES), len(TROUBLES))
         self._trouble, self._done, self._steps = self._waiting.pop(), 0, 0
-        return self._seen()
+        return self._observation()
 
     def step(self, tool: str, params: Mapping[str, Any]) -> Change:
         self._steps += 1
@@ -61,9 +61,9 @@ class SimulatedHost:
             return Change(self._up(), 1.0, is_done=True)
         is_over = self._steps >= self._most
         error = "" if is_next else f"{tool or 'nothing'} did not help"
-        return Change(self._seen(), 0.0, is_done=is_over, error=error, regret=float(not is_next))
+        return Change(self._observation(), 0.0, is_done=is_over, error=error, regret=float(not is_next))
 
-    def _seen(self) -> Observation:
+    def _observation(self) -> Observation:
         line = TROUBLES[self._trouble][0]
         state = self._trouble if not self._done else f"{self._trouble}, {' and '.join(self._carried_out())} done"
         text = f"the service shop is down: {line}" if not self._done else f"the service shop is still down: {state}"

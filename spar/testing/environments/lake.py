@@ -1,6 +1,6 @@
-"""FrozenLake on four by four fields, the deterministic version: find the way over the ice, and fall into no hole.
+"""FrozenLake on four by four fields, the deterministic version: find the way over the ice without falling into a hole.
 
-As in Gymnasium's `FrozenLake-v1` with `is_slippery=False`: four moves, no reward but that of the goal.
+As in Gymnasium's `FrozenLake-v1` with `is_slippery=False`: four moves, and only the goal gives a reward.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MOVES = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 
 
 class FrozenLake:
-    """An environment of sixteen fields. An episode ends on the goal, in a hole, or after `most_steps` moves.
+    """Environment of sixteen fields. An episode ends on the goal, in a hole, or after `most_steps` moves.
 
-    Args: order: shuffles the moves that are offered, None leaves them in Gymnasium's order.
+    Args: order: seed that shuffles the offered moves, None leaves them in Gymnasium's order.
     """
 
     name = "lake"
@@ -32,7 +32,7 @@ class FrozenLake:
 
     def reset(self, seed: int | None = None) -> Observation:
         self._field, self._steps = 0, 0
-        return self._seen()
+        return self._observation()
 
     def step(self, tool: str, params: Mapping[str, Any]) -> Change:
         self._steps += 1
@@ -43,9 +43,9 @@ class FrozenLake:
         there = FIELDS[self._field]
         is_cut = there not in "GH" and self._steps >= self._most
         error = "there was a hole in the ice" if there == "H" else ""
-        return Change(self._seen(), float(there == "G"), is_cut or there in "GH", error, is_cut=is_cut)
+        return Change(self._observation(), float(there == "G"), is_cut or there in "GH", error, is_cut=is_cut)
 
-    def _seen(self) -> Observation:
+    def _observation(self) -> Observation:
         row, column = divmod(self._field, WIDTH)
         return Observation(
             f"on the ice, row {row + 1}, column {column + 1}",

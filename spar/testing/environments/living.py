@@ -1,4 +1,4 @@
-"""Lives: an agent of the ordinary configuration lives in an environment, in virtual time."""
+"""Agents in environments: an agent of the ordinary configuration runs in an environment, in virtual time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from spar.testing.environments.adapter import EnvironmentAdapter
 from spar.testing.environments.environment import Environment, LivedEpisode
 from spar.types import Learning, replace
 
-#: Virtual seconds without the end of an episode after which something is wrong with the agent or the environment.
+#: Virtual seconds for one episode; a longer one shows an error of the agent or the environment.
 PATIENCE = 3600.0
-#: Real seconds that time stands still for the memory's threads: on a busy machine a decision must not go without it.
+#: Real seconds for which time stops for the memory's threads, so that also on a busy machine each decision has it.
 THREADS = 30.0
 
 
@@ -39,12 +39,13 @@ async def live(
     start: datetime = START,
     life: str = "",
 ) -> list[LivedEpisode]:
-    """Let an agent live through so many episodes; return how each one went.
+    """Let an agent live through so many episodes; return the course of each.
 
-    Args: learning: what `[memory] learning` is; seed: what the environment draws from; memory: the url of its memory,
-    on disk another life goes on with it; settings: tables as in `config.toml`, in the place of those of `settings_for`
-    table by table; clock: the one that the running loop has already; start: when it begins, where there is none;
-    life: a name for these episodes, which no other ones in the same memory have.
+    Args: learning: the value of `[memory] learning`; seed: seed of the environment; memory: the url of its memory,
+    which several lives can share on disk; settings: tables as in `config.toml`, which replace those of `settings_for`
+    table by table; clock: the one that the running loop has already; start: the start time, where there is no clock;
+    life: a name for these episodes that is unique in the memory.
+
     Raises: ConfigError; TimeoutError when an episode does not end.
     """
     async with VirtualClock(start=start, patience=THREADS) if clock is None else nullcontext(clock) as virtual:
@@ -60,31 +61,31 @@ async def live(
 
 
 async def _embedded(embedding: Any) -> None:
-    """Embed what waits for idle time, which virtual time has none of."""
+    """Embed the waiting texts, which otherwise waits for idle time that virtual time does not have."""
     while await embedding.step():
         pass
 
 
 def agent_in(adapter: EnvironmentAdapter, tables: Mapping[str, Any], clock: Clock) -> Any:
-    """Return an agent of these settings, not yet started, that lives in the environment of an adapter.
+    """Return an agent of these settings, not yet started, in the environment of an adapter.
 
-    There are no budgets unless the settings give them. Raises: ConfigError.
+    There are no budgets unless the settings define them. Raises: ConfigError.
     """
     settings = from_mapping(tables)
     if "budgets" not in tables:
         settings = replace(settings, budgets=BudgetSettings.off())
-    agent = build_agent(Loaded(settings, Sources()), clock=clock, registry=_Given(adapter))
+    agent = build_agent(Loaded(settings, Sources()), clock=clock, registry=_EnvironmentRegistry(adapter))
     adapter.register(agent)
     return agent
 
 
 def settings_for(environment: Environment, learning: Learning, memory: str, folder: str) -> dict[str, Any]:
-    """Return the configuration of an agent in an environment: one rule, which may take any of its tools.
+    """Return the configuration of an agent in an environment: one rule, which may choose any of its tools.
 
-    Observations come as they are: what looks alike is neither left out nor joined to an incident.
+    Observations are passed on unchanged: similar ones are neither dropped nor joined to an incident.
     """
     tools = [offer.name for offer in environment.offers]
-    kept = {"url": memory, "durability": "off", "ballast": 0}
+    memory_table = {"url": memory, "durability": "off", "ballast": 0}
     return {
         "agent": {"name": environment.name, "loop_interval": "off"},
         "sensors": [{"use": environment.name, "name": environment.name}],
@@ -97,19 +98,19 @@ def settings_for(environment: Environment, learning: Learning, memory: str, fold
                 "calls": [{"tool": tools}],
             }
         ],
-        "memory": kept if learning == "on" else {**kept, "learning": learning},
+        "memory": memory_table if learning == "on" else {**memory_table, "learning": learning},
         "service": {"state_dir": f"{folder}/state", "workspace": f"{folder}/workspace"},
     }
 
 
-class _Given(Registry):
-    """The parts in the box, and those of an environment by their names."""
+class _EnvironmentRegistry(Registry):
+    """Registry of the built-in parts, and of the parts of an environment by their names."""
 
     def __init__(self, adapter: EnvironmentAdapter) -> None:
         super().__init__(allow_plugins=False)
-        self._given: dict[tuple[str, str], Any] = {("spar.tools", tool.name): tool for tool in adapter.tools}
-        self._given["spar.sensors", adapter.environment.name] = adapter
+        self._parts: dict[tuple[str, str], Any] = {("spar.tools", tool.name): tool for tool in adapter.tools}
+        self._parts["spar.sensors", adapter.environment.name] = adapter
 
     def resolve(self, group: str, use: Any, path: Any = ()) -> Any:
-        given = self._given.get((group, use))
-        return super().resolve(group, use, path) if given is None else given
+        part = self._parts.get((group, use))
+        return super().resolve(group, use, path) if part is None else part

@@ -1,4 +1,4 @@
-"""Alerts with one remedy each: they come in any order, and a wrong remedy fails."""
+"""Alerts with one remedy each: they come in random order, and a wrong remedy fails."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ALERTS = {
 
 
 class AlertsAndRemedies:
-    """An environment of alerts of one kind that differ in their name, and of remedies.
+    """Environment of alerts of one kind with different names, and of remedies.
 
-    Args: alerts: by the name of each, its text and the tool that is right.
+    Args: alerts: by the name of each, its text and the right tool.
     """
 
     name = "alerts"
@@ -34,7 +34,7 @@ class AlertsAndRemedies:
     def reset(self, seed: int | None = None) -> Observation:
         if seed is not None:
             self._random, self._waiting = random.Random(seed), []
-        if not self._waiting:  # of each alert the same number, in any order
+        if not self._waiting:  # the same number of each alert, in random order
             self._waiting = self._random.sample(
                 [name for name in self._alerts for _ in range(10)], 10 * len(self._alerts)
             )

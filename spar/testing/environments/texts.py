@@ -1,4 +1,4 @@
-"""Texts that belong to one tool each: which tool does a text good has to be found out by trying.
+"""Texts that belong to one tool each: the agent has to find the right tool by trying.
 
 The texts are those of CLINC150 (clinc/oos-eval): each intent belongs to one of ten domains, and each domain is a tool.
 """
@@ -15,7 +15,7 @@ from spar.testing.environments.environment import Change, Observation, Offer
 
 
 class TextsToTools:
-    """An environment of texts, each with the one tool that is right; any other one fails.
+    """Environment of texts, each with one right tool; any other tool fails.
 
     Args: texts: `(text, tool)` to draw from, in an order that the seed decides; each comes once until all have come.
     """
@@ -25,7 +25,9 @@ class TextsToTools:
 
     def __init__(self, texts: Iterable[tuple[str, str]]) -> None:
         self._texts = list(texts)
-        self.offers = [Offer(tool, f"Do what is asked about {tool}.") for tool in sorted({it[1] for it in self._texts})]
+        self.offers = [
+            Offer(tool, f"Do what is asked about {tool}.") for tool in sorted({tool for _, tool in self._texts})
+        ]
         self._waiting: list[tuple[str, str]] = []
         self._random, self._right = random.Random(0), ""
 

@@ -2,9 +2,9 @@
 
 outcomes = await live(TextWorldEnvironment.start("game.z8"), 100)
 
-A state of a game is its room, what stands there and what the player carries, as `look` and `inventory` tell it.
-Games: Côté et al., "TextWorld: A Learning Environment for Text-Based Games", 2018; the coin collector is that of Yuan
-et al., "Counting to Explore and Generalize in Text-based Games", 2018.
+A state of a game is its room with its objects and the player's inventory, as `look` and `inventory` show them. Games:
+Côté et al., "TextWorld: A Learning Environment for Text-Based Games", 2018; the coin collector is that of Yuan et al.,
+"Counting to Explore and Generalize in Text-based Games", 2018.
 """
 
 from __future__ import annotations
@@ -19,26 +19,28 @@ from typing import Any
 
 from spar.testing.environments.environment import Change, Observation, Offer
 
-#: Commands that a game may have as tools; the rule that may take any of them looks at each.
+#: Bound of a game's commands, because the rule that chooses among them evaluates each.
 MOST_COMMANDS = 500
-#: What `start` asks a game to tell with each of its states.
+#: Fields that `start` requests with each state of a game.
 ASKED = ("description", "inventory", "admissible_commands", "possible_admissible_commands", "won", "lost", "score",
          "objective")  # fmt: skip
 
 
 class TextWorldEnvironment:
-    """A game of TextWorld as an `Environment`.
+    """Game of TextWorld as an `Environment`.
 
-    What a step adds to the score is its reward. An episode ends when the game is won or lost, or after `most_steps`
-    commands; observations let pass count. A command that is not admissible in the state fails, and has done nothing.
+    The reward of a step is its change of the score. An episode ends when the game is won or lost, or after
+    `most_steps` commands; skipped observations count. A command that is not admissible in the state fails and has no
+    effect.
 
     Args:
-        game: what `textworld.start` returns; it tells its description and its inventory.
+        game: the result of `textworld.start`; its states have a description and an inventory.
         name: that of the sensor.
-        commands: those that are tools; None: all that the game ever admits, which those made by TextWorld tell.
+        commands: those that are tools; None: all that the game ever admits, which games made by TextWorld list.
         most_steps: of one episode.
         seconds: between two observations.
-    Raises: ValueError where the game does not tell what is needed, or has more than 500 commands.
+
+    Raises: ValueError where the game lacks needed information, or has more than 500 commands.
     """
 
     def __init__(
@@ -52,17 +54,19 @@ class TextWorldEnvironment:
     ) -> None:
         self.name, self.seconds = name, seconds
         self._game, self._most, self._state = game, most_steps, game.reset()
-        if not _told(self._state, "description"):
+        if not _state_value(self._state, "description"):
             raise ValueError(
                 "the game tells no description of its states: open it with TextWorldEnvironment.start, "
                 "and compiled (.z8), not as .json"
             )
-        known = list(commands if commands is not None else _told(self._state, "possible_admissible_commands") or ())
+        known = list(
+            commands if commands is not None else _state_value(self._state, "possible_admissible_commands") or ()
+        )
         if not known:
             raise ValueError("the game does not tell its commands: name them, commands=['go north', 'take coin']")
         if len(known) > MOST_COMMANDS:
             raise ValueError(f"the game has {len(known)} commands, at most {MOST_COMMANDS}: name some by commands=[…]")
-        self._commands = {_tool_name(each): each for each in known}
+        self._commands = {_tool_name(command): command for command in known}
         if len(self._commands) < len(known):
             raise ValueError(f"commands must differ in letters and digits, found {known!r:.200}")
         self.offers = [Offer(tool, f"Say {command!r}.") for tool, command in self._commands.items()]
@@ -81,17 +85,18 @@ class TextWorldEnvironment:
         """Make a game, without a network, and open it: a coin lies so many rooms away.
 
         Args: folder: for the file of the game; level: 1 to 100 rooms in a row, 101 to 150 with as many dead ends;
-        seed: which game it is; options: those of the constructor.
-        Raises: ImportError without the extra; ValueError for a level that is none.
+        seed: chooses the game; options: those of the constructor.
+
+        Raises: ImportError without the extra; ValueError for an unknown level.
         """
         from textworld import GameOptions
         from textworld.challenges import coin_collector
         from textworld.generator import compile_game
 
-        made = GameOptions()
-        made.seeds, made.path = seed, str(folder / f"coin-{level}-{seed}.z8")
+        game_options = GameOptions()
+        game_options.seeds, game_options.path = seed, str(folder / f"coin-{level}-{seed}.z8")
         with _known_warnings():
-            path = compile_game(coin_collector.make({"level": level}, made), made)
+            path = compile_game(coin_collector.make({"level": level}, game_options), game_options)
         return cls.start(path, **options)
 
     def close(self) -> None:
@@ -108,31 +113,31 @@ class TextWorldEnvironment:
     def step(self, tool: str, params: Mapping[str, Any]) -> Change:
         self._steps += 1
         is_last = self._steps >= self._most
-        if tool not in self._commands:  # nothing is said, and the state is what it was
+        if tool not in self._commands:  # no command: the state is unchanged
             return Change(self._observation(""), is_done=is_last, is_cut=is_last)
         command = self._commands[tool]
-        admissible = _told(self._state, "admissible_commands")
+        admissible = _state_value(self._state, "admissible_commands")
         self._state, score, is_over = self._game.step(command)
-        said = _plain(_told(self._state, "feedback"))
+        feedback = _plain(_state_value(self._state, "feedback"))
         reward, self._score = float(score) - self._score, float(score)
         error = ""
         if admissible is not None and command not in admissible:
-            error = f"{command!r} cannot be done here: {said}"
-        elif _told(self._state, "lost"):
-            error = f"the game is lost: {said}"
+            error = f"{command!r} cannot be done here: {feedback}"
+        elif _state_value(self._state, "lost"):
+            error = f"the game is lost: {feedback}"
         is_cut = is_last and not is_over
-        return Change(self._observation(said), reward, bool(is_over) or is_cut, error[:1_000], is_cut=is_cut)
+        return Change(self._observation(feedback), reward, bool(is_over) or is_cut, error[:1_000], is_cut=is_cut)
 
-    def _observation(self, said: str) -> Observation:
-        description = _plain(_told(self._state, "description"))
-        inventory = _plain(_told(self._state, "inventory"))
+    def _observation(self, feedback: str) -> Observation:
+        description = _plain(_state_value(self._state, "description"))
+        inventory = _plain(_state_value(self._state, "inventory"))
         state = f"{description}\n{inventory}".strip()
-        room = found[1].strip().casefold() if (found := re.match(r"-= ([^\n]{1,40}?) =-", description)) else "state"
+        room = match[1].strip().casefold() if (match := re.match(r"-= ([^\n]{1,40}?) =-", description)) else "state"
         attributes = {
             "room": room,
-            "said": said,
-            "objective": _plain(_told(self._state, "objective")),
-            "admissible_commands": list(_told(self._state, "admissible_commands") or ()),
+            "said": feedback,
+            "objective": _plain(_state_value(self._state, "objective")),
+            "admissible_commands": list(_state_value(self._state, "admissible_commands") or ()),
         }
         subject = f"{room} {blake2b(state.encode(), digest_size=4).hexdigest()}"
         return Observation(state, kind=self.name, subject=subject, attributes=attributes)
@@ -140,19 +145,19 @@ class TextWorldEnvironment:
 
 @contextmanager
 def _known_warnings() -> Iterator[None]:
-    """Leave out that the interpreter knows no score of a game that it has not heard of: TextWorld tells it."""
+    """Hide the warning that the interpreter does not know the score of an unknown game: TextWorld knows it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Game .* is not fully supported")
         yield
 
 
-def _told(state: Any, name: str) -> Any:
-    """Return what a state of a game tells under a name, None where it does not."""
+def _state_value(state: Any, name: str) -> Any:
+    """Return a value of a game's state, None where there is none."""
     return state.get(name)
 
 
 def _plain(text: str | None) -> str:
-    """Return a text of a game without its prompt, the line of the room and the score behind it, and empty lines."""
+    """Return a text of a game without its prompt, the line with room and score behind it, and empty lines."""
     lines = (text or "").partition("\n>")[0].splitlines()
     return "\n".join(line.strip() for line in lines if line.strip())
 
