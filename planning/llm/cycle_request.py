@@ -112,9 +112,7 @@ class CycleRequest:
     async def _shape(self, reason: str) -> None:
         """Let the hooks at `before_request` change instructions, tools, messages and the model of the request."""
         planner = self._planner
-        planner.models.order(
-            self._options.model
-        )  # raises for a model that is not allowed any more, before hooks are asked
+        planner.models.order(self._options.model)  # raises for a model that is not allowed, before hooks are asked
         draft = RequestDraft(self._prompt.instructions, tools=tuple(self._offered()), trust=self._prompt.trust,
                              model=self._options.model or "", models=planner.models.allowed)  # fmt: skip
         self._shaped = await shaped(self._host, self._context, draft, reason=reason)

@@ -94,9 +94,7 @@ class PlanningTurn(CycleRequest):
                 planner.record.end(sent, response.usage)
                 planner.record.keep_settings(request.cycle_id, sent, response.asked)
             if response.asked is None or response.asked.model == self._in_turn:
-                planner.models.learn(
-                    self._in_turn, self._room, self._options.thinking
-                )  # the model did read so many tokens
+                planner.models.learn(self._in_turn, self._room, self._options.thinking)  # it did read so many tokens
             if self._run is not None:
                 self._faults.heard = len(self._run.said)
             if (action := self._decided(response)) is not None:
@@ -234,9 +232,7 @@ class PlanningTurn(CycleRequest):
             context = self._run.messages if self._run is not None else ()
             output, problem = self._planner.judged(output, self._output, context)
         if not problem and response.remark and output is not None and self._run is not None:
-            problem = (
-                "" if self._faults.misfits else response.remark
-            )  # the model is told once; the next answer is taken as it is
+            problem = "" if self._faults.misfits else response.remark  # the next answer is taken as it is
         if problem:
             self._deltas.take_back()
             return self._misfit(problem, response)

@@ -52,9 +52,7 @@ def native_functions(schema: Mapping[str, Any], answer: Mapping[str, Any] | None
     if answer is not None:
         answer = closed(answer)
         output: dict[str, Any] = {"type": "object", "properties": {"output": answer}, "required": ["output"]}
-        if isinstance(
-            answer.get("$defs"), Mapping
-        ):  # its references name places in the document, so its definitions stay at the top
+        if isinstance(answer.get("$defs"), Mapping):  # references expect the definitions at the top of the document
             output["properties"] = {"output": {key: value for key, value in answer.items() if key != "$defs"}}
             output["$defs"] = answer["$defs"]
         made.append(NativeFunction(ANSWER, None, "Gives the answer and ends the work.", output))
@@ -116,9 +114,7 @@ def _names(tools: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
     """Return a name that every provider accepts for each tool: its own where possible; no two are the same."""
     used = set(taken)
     names: dict[str, str] = {}
-    for tool in sorted(
-        tools, key=lambda name: _NAME.fullmatch(name) is None
-    ):  # tools that can keep their name come first
+    for tool in sorted(tools, key=lambda name: _NAME.fullmatch(name) is None):  # first those that keep their name
         name = _FOREIGN.sub("_", tool)
         name = name if _NAME.match(name) else f"_{name}"
         if name in used or len(name) > 64:
@@ -216,9 +212,7 @@ class Calls:
             if not (call.is_complete or is_over):
                 return
             del self._open[index]
-            tool = self._tools.get(
-                call.name, call.name
-            )  # a name that was not offered: the executor names the tools that exist
+            tool = self._tools.get(call.name, call.name)  # the executor refuses a name that was not offered
             self._done[index] = tool or ANSWER
             if call.has_more:
                 self._doubled.add(tool or ANSWER)
