@@ -1,15 +1,20 @@
-"""Planning by declarative rules.
+"""Planning by declarative rules, which stand in the configuration as tables `[[rules]]`.
 
-planner      the rules planner: the same decision for the same perceptions
-draft        what the rules of one plan decided, which becomes one action; pure
-firing       the decision of one rule on one perception; pure
-cooldowns    when each rule was last used for a subject
-remembered   what the memory says of a situation, and the sequence of calls that is followed in an episode
-verification looks later whether what a rule did lasted
-parse        makes rules of the tables; pure
-tables       the tables of the configuration as they are written, and what is wrong with them; pure
-rule         a rule that is ready to be asked, as a value; pure
+Words of this folder. A rule *matches* a perception that meets its conditions; then it *fires*: its calls are filled
+with values of the perception and join the plan. What is *learnt* from earlier calls (experiences, and abilities: how
+often a tool works at a kind of task) may choose among the tools of a call, or leave a call out. Untrusted text comes
+from strangers; a call that holds some is *tainted*.
+
+planner      the planner: finds the rules that match, and lets them fire
+draft        joins the decisions of the rules into one action; pure
+firing       decides by one rule on one perception: its calls and their taint; pure
+cooldowns    keeps when each rule last fired for a subject
+remembered   recalls a situation, and follows a known sequence of calls in an episode
+verification looks later whether the effect of a rule has lasted
+parse        makes rules from the tables; pure
+tables       reads the tables of the configuration, and reports mistakes in them; pure
+rule         a rule that is ready to be matched; pure
 conditions   matches a perception against a rule's conditions; pure
 templates    fills templates: `{content:.80}`; pure
-tool_choice  chooses among tools by their learnt ability; pure
+tool_choice  chooses among tools by what was learnt; pure
 """

@@ -1,6 +1,6 @@
-"""Conditions of rules: whether a perception is one that a rule is about; pure.
+"""Conditions of rules: they decide whether a rule matches a perception; pure.
 
-Conditions are read once into a few tests, cheapest first. Text conditions are globs that are case sensitive
+Conditions are compiled once into a few tests, cheapest first. Text conditions are globs that are case sensitive
 (`file.*`, `a?c`, `[ab]*`) or lists of them; `pattern` is a regular expression (`spar.data.patterns`) searched in the
 text's first 10,000 characters, and its named groups become slots.
 """
@@ -18,8 +18,8 @@ from spar.errors import ConfigError
 from spar.types import Perception, Trust
 
 TEXT_LIMIT = 10_000
-MESSAGE = "message"  # the kind of what people say
-NOTICES = "incident."  # how the kinds of notices of incidents begin
+MESSAGE = "message"  # the kind of messages of people
+NOTICES = "incident."  # the beginning of the kinds of notices about incidents
 Globs = str | tuple[str, ...] | None
 Share = Annotated[float, Meta(ge=0, le=1)]
 Path = tuple[str | int, ...]
@@ -75,6 +75,7 @@ class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
     at_most: float | None = None
 
     def hold(self, value: object) -> bool:
+        """Return whether a value is a number that keeps all limits."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
         return (
@@ -86,7 +87,7 @@ class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MatchInput:
-    """A perception with its text, which is made at most once however many rules look at it."""
+    """A perception with its text, which is made once for all rules that match it."""
 
     __slots__ = ("_text", "perception")
 
@@ -102,25 +103,25 @@ class MatchInput:
 
 
 def sights(perception: Perception) -> list[MatchInput]:
-    """Return what rules look at: the perception, then the parts that it was fused from and that speak for nothing else.
+    """Return the inputs that rules are matched against: the perception, then the parts that it was fused from.
 
-    Left out are the part that gave it its content, states that a newer one has replaced (`attributes["superseded"]`),
-    evidence of an incident that was told before (`attributes["told"]`), and the parts of what people say, whose text
-    holds them. A notice of an incident has the content of the perception that it stands for, and another kind.
+    These parts are left out: the one that gave the perception its content (it has the same id and kind), a state that a
+    newer one has replaced (`attributes["superseded"]`), evidence of an incident that an earlier notice held
+    (`attributes["told"]`), and the parts of a message, whose text holds them already.
     """
     parts = () if perception.kind == MESSAGE else perception.evidence
-    heard = (
+    independent = (
         part
         for part in parts
         if (part.id != perception.id or part.kind != perception.kind)
         and "superseded" not in part.attributes
         and "told" not in part.attributes
     )
-    return [MatchInput(perception), *map(MatchInput, heard)]
+    return [MatchInput(perception), *map(MatchInput, independent)]
 
 
 class Matcher(Struct, frozen=True):
-    """Conditions ready to be asked. `kinds` and `sources` are the only ones that can match, None for any."""
+    """Compiled conditions. Only perceptions of these `kinds` and `sources` can match; None means any."""
 
     tests: tuple[Test, ...] = ()
     pattern: Pattern | None = None
@@ -133,11 +134,11 @@ class Matcher(Struct, frozen=True):
 
     @property
     def groups(self) -> frozenset[str]:
-        """The slots that the pattern itself may fill."""
+        """Return the names of the slots that the pattern may fill."""
         return self.pattern.groups if self.pattern else frozenset()
 
     def match(self, match_input: MatchInput) -> Mapping[str, str] | None:
-        """The slots that the pattern captured (perhaps none) if every condition holds, else None."""
+        """Return the slots that the pattern captured (perhaps none) if every condition holds, else None."""
         perception = match_input.perception
         for test in self.tests:
             if not test(perception):
@@ -148,7 +149,7 @@ class Matcher(Struct, frozen=True):
 
 
 def compile_conditions(conditions: Conditions, path: Path) -> Matcher:
-    """Read conditions. Raises: ConfigError with the `path` of what cannot be read."""
+    """Compile conditions. Raises: ConfigError with the `path` of the one that cannot be read."""
     tests: list[Test] = []
     if conditions.trust is not None:
         tests.append(_equals("trust", conditions.trust))
@@ -196,7 +197,7 @@ def _pattern(text: str | None, path: Path) -> Pattern | None:
 
 
 def _glob(globs: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return one test for all globs: whether one of them matches."""
+    """Return one test whether any of the globs matches."""
     if len(globs) == 1:
         return glob(globs[0])
     words = frozenset(text for text in globs if not is_open(text))
@@ -230,7 +231,7 @@ def _count_test(wanted: int | dict[str, Any], path: Path) -> Test:
 
 
 def _incident_tests(conditions: IncidentConditions, path: Path) -> list[Test]:
-    """Return the tests of a notice of an incident, the first of which says that it is one."""
+    """Return the tests of a notice about an incident; the first one tests whether a perception is such a notice."""
     tests: list[Test] = [lambda perception: perception.kind.startswith(NOTICES)]
     if conditions.severity is not None:
         tests.append(_attribute_test("severity", _several(conditions.severity), (*path, "severity")))
@@ -259,7 +260,7 @@ def _several(globs: Globs) -> Any:
 
 
 def _any_test(name: str, wanted: Any, path: Path) -> Test:
-    """Return the test whether any of a list in the attributes is what is wanted."""
+    """Return the test whether an attribute is a list with a wanted item."""
     holds = _value_test(wanted, path)
 
     def test(perception: Perception) -> bool:
@@ -277,7 +278,8 @@ def _attribute_test(name: str, wanted: Any, path: Path) -> Test:
 
 
 def _value_test(wanted: Any, path: Path) -> Callable[[Any], bool]:
-    """A text is a glob, a number or a boolean must be equal, a table holds bounds, a list is any of its items."""
+    """Return the test of a value: a text is a glob, numbers and booleans are equal, a table holds bounds, a list any of
+    these."""
     if isinstance(wanted, str):
         matches = _glob((wanted,))
         return lambda value: isinstance(value, (str, int, float)) and matches(as_text(value))

@@ -34,7 +34,7 @@ class Cooldowns:
         self._rows, self.has_loaded = rows, rows is None
 
     async def load(self, clock: Clock) -> None:
-        """Take over the cooldowns of earlier processes; a rule is known by its name. Those that are over are dropped.
+        """Take over the cooldowns of earlier processes, by the names of the rules; those that are over are dropped.
 
         Raises: what the memory raises.
         """
@@ -67,7 +67,7 @@ class Cooldowns:
         if not rule.cooldown:
             return
         key = (rule.number, _subject(perception))
-        self._fired.pop(key, None)  # so that the order of the dictionary is the order of firing
+        self._fired.pop(key, None)  # the key moves to the end, so that the dictionary stays in the order of firing
         self._fired[key] = clock.monotonic()
         if self._rows is not None:
             self._rows.keep(self._row_of(key), clock.now().timestamp(), cycle_id=cycle_id)

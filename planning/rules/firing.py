@@ -1,7 +1,7 @@
 """Decision of one rule on one perception: its calls, their taint, and the calls that are left out; pure.
 
-By what was learnt a call may get another of its tools, or be left out; how, the action says (`Learnt`). Where it is
-only observed, the call is the one that would be made without memory, and what memory would have done is said.
+Memory may give a call another one of its tools, or leave the call out; a `Learnt` in the action says so. Where learning
+is "observe", the calls are those without memory, and `Learnt` says what memory would have changed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ from spar.data.paths import Path
 from spar.protocols import Context
 from spar.types import Answer, Call, Learnt, replace
 
-#: Tools that are looked at where a call may be any of them.
+#: Tools that are considered for a call with `any_of_tools`.
 MOST_TOOLS: Final = 64
 _NO_TOOL: Final = "no tool of such a name can be called with these parameters"
-#: Effects of a call that may be repeated, and so tried out.
+#: Effects of tools that may be called twice without harm, and so may be tried out.
 _HARMLESS: Final = ("read", "idempotent")
 
 
 class Firing(Struct, frozen=True):
-    """Decision of one rule on one perception. `look`: after how many seconds what is left out may be tried again."""
+    """Decision of one rule on one perception.
+
+    `writes` are the places in the state that its calls write; `left_out` are sentences about the calls that are left
+    out, and `look` is the number of seconds after which they may be tried again.
+    """
 
     rule: Rule
     calls: tuple[Call, ...] = ()
@@ -52,8 +56,8 @@ def fire(
 ) -> Firing:
     """Return the decision of a rule on one perception.
 
-    Args: task: the name of the situation; tools: those that can be called, by name; remembered: None where there is
-    nothing to recall.
+    Args: task: the name of the situation; tools: the tools that exist, by name, where a call may take any of several;
+    remembered: the memory of the situation, None where it was not asked.
     Raises: AbsentError when a template cannot be filled.
     """
     decided: list[tuple[Decision, Decision]] = []
@@ -108,7 +112,7 @@ def _decided(
     tools: Mapping[str, Any],
     remembered: Remembered | None,
 ) -> tuple[Decision, Decision]:
-    """Return what is called without memory, and what is called by it."""
+    """Return the decision about a call without memory, and the decision with it."""
     params = fill(call.params, facts)
     if remembered is None and len(call.tools) == 1 and call.min_ability is None:
         fixed = Decision(call.tools[0], params)
@@ -131,9 +135,9 @@ def _decided(
 
 
 def _replayed(call: CallRule, plain: Decision, tools: Mapping[str, Any], remembered: Remembered) -> Decision | None:
-    """Return the next call of a sequence that worked, if this may be it, in the place of the plain decision.
+    """Return the next call of a sequence that worked before; None where the rule's call cannot be this one.
 
-    The rule's own parameters stand; those that it leaves open are given as they were.
+    The parameters of the rule stay; those that it does not set are taken from the sequence.
     """
     step, params = remembered.replay, plain.params
     if step is None:
@@ -152,16 +156,17 @@ def _replayed(call: CallRule, plain: Decision, tools: Mapping[str, Any], remembe
 
 
 def _has(tool: Any, name: str) -> bool:
-    """Return whether a tool has a parameter, as far as is known."""
+    """Return whether a tool has a parameter; True for an unknown tool."""
     schema = getattr(tool, "schema", None)
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     return tool is None or (isinstance(properties, Mapping) and name in properties and not name.startswith("_"))
 
 
 def _any_of(call: CallRule, params: Mapping[str, Any], tools: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the tools that a call may be of now: those written out, then the others in the order of letters.
+    """Return the tools that match the globs of a call: those that a glob names exactly, then the others by name.
 
-    First stands one that may be tried out, unless it is written out: without memory it is the one that is called.
+    The first one is called where there is no memory. So it has to be one that is named, or that may be tried out;
+    without such a tool the result is empty.
     """
     found = [name for name in tools if any(test(name) for test in call.globs) and _takes(tools[name], params)]
     found.sort(key=lambda name: (name not in call.written, not _may_try(tools[name]), name))
@@ -171,13 +176,13 @@ def _any_of(call: CallRule, params: Mapping[str, Any], tools: Mapping[str, Any])
 
 
 def _takes(tool: Any, params: Mapping[str, Any]) -> bool:
-    """Return whether a tool needs no parameter but those that are given."""
+    """Return whether the given parameters are all that a tool requires."""
     needed = tool.schema.get("required", ()) if isinstance(getattr(tool, "schema", None), Mapping) else ()
     return all(name in params or str(name).startswith("_") for name in needed)
 
 
 def _may_try(tool: Any) -> bool:
-    """Return whether a tool may be called to find out how well it does: it does no harm twice, or a person is asked."""
+    """Return whether a tool may be called as a trial: repetition does no harm, or a person is asked before."""
     terms = getattr(tool, "terms", None)
     return terms is None or terms.effect in _HARMLESS or terms.approval == "ask"
 
@@ -193,7 +198,7 @@ def _learnt(
 
 
 def _answer(rule: Rule, facts: Facts, calls: Iterable[Call]) -> Answer | None:
-    """Return a rule's texts for success and for failure. A rule with a text for failure alone says nothing else."""
+    """Return a rule's texts for success and for failure; None for a rule that has neither."""
     if rule.answer is None and rule.on_failure is None:
         return None
     on_failure = render(rule.on_failure, facts) if rule.on_failure is not None else None
@@ -202,7 +207,7 @@ def _answer(rule: Rule, facts: Facts, calls: Iterable[Call]) -> Answer | None:
 
 
 def _tainted(calls: Sequence[CallRule], facts: Facts, lent: set[int]) -> set[int]:
-    """Which calls are given untrusted text: by a template, by memory, or by reading what another one of them writes."""
+    """Return the numbers of the calls that get untrusted text: by a template, from memory, or from such a call."""
     found = {number for number, call in enumerate(calls) if any(brings_untrusted(each, facts) for each in call.foreign)}
     found |= lent
     fresh = set(found)
@@ -218,7 +223,7 @@ def _tainted(calls: Sequence[CallRule], facts: Facts, lent: set[int]) -> set[int
 
 
 def _leave_out_dependants(calls: Sequence[CallRule], left_out: dict[int, str]) -> None:
-    """Add every call that cannot end well without one that is left out."""
+    """Add every call that needs the end or the output of a call that is left out."""
     grew = True
     while grew:
         grew = False
@@ -240,6 +245,7 @@ def _left_out_sentence(rule: Rule, number: int, why: str, task: str) -> str:
 
 
 def facts_of(match_input: MatchInput, slots: Mapping[str, str], context: Context, clock: Clock) -> Facts:
+    """Return the values that the templates of a rule may name; `slots` are those of its pattern."""
     perception = match_input.perception
     given = perception.attributes.get("slots")
     known = {**given, **slots} if isinstance(given, Mapping) else slots

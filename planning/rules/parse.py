@@ -1,4 +1,4 @@
-"""Rules as they are written become rules that can be asked; pure.
+"""Parser of rules: tables of the configuration become rules that can be matched; pure.
 
     [[rules]]
     name = "restart what is down"
@@ -7,15 +7,15 @@
     answer = "I restart {slots.unit}"
     [[rules.calls]]
     name = "restart"
-    tool = ["systemd", "shell_restart"]  # the one that did best in situations like this one so far
+    tool = ["systemd", "shell_restart"]  # the one that worked best in situations like this one
     params = { unit = "{slots.unit}" }
     output = "†state.restarted"
     [[rules.calls]]
     tool = "note"
     params = { text = "{content:.200}", result = "†state.restarted" }
 
-Everything that can be known to be wrong is found here, at start: each error is a `ConfigError` whose `path`
-(`("rules", 2, "calls", 0, "params", "text")`) says where the value stands.
+Every mistake that can be found without a perception is found here, at the start of the agent. Each is a `ConfigError`
+whose `path` (`("rules", 2, "calls", 0, "params", "text")`) is the place of the value in the configuration.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ from spar.errors import ConfigError
 
 
 def read_rules(tables: Sequence[Mapping[str, Any]], tools: Collection[str] | None = None) -> tuple[Rule, ...]:
-    """All rules, in order. Raises: ConfigError for the first one that cannot be read."""
+    """Return all rules, in order. Raises: ConfigError for the first one that cannot be read.
+
+    Args: tools: the names of the tools that exist, None when not known.
+    """
     rules = tuple(_rule(number, table, tools) for number, table in enumerate(tables))
     counts = Counter(rule.name for rule in rules)
     for rule in rules:
@@ -103,7 +106,7 @@ def _text(text: str | None, path: Path) -> Template | None:
             f"{text!r} is said before the calls run, so it cannot be a reference to what they give", path=path
         )
     try:
-        return parse(text.removeprefix(MARK))  # `††` is one dagger; answers are escaped as a whole
+        return parse(text.removeprefix(MARK))  # `††` stands for one dagger; answers are escaped later, as a whole
     except ValueError as error:
         raise ConfigError(str(error), path=path) from error
 
@@ -138,7 +141,7 @@ def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Ite
 
 
 def _tools(table: CallTable, path: Path, rule: RuleTable, known: Collection[str] | None) -> tuple[str, ...]:
-    """The tools that a call names; none where it says `any_of_tools`."""
+    """Return the tools that a call names; none where it has `any_of_tools`."""
     if (table.tool is None) == (table.any_of_tools is None):
         wanted = (
             "must have 'tool' or 'any_of_tools'" if table.tool is None else "has 'tool' and 'any_of_tools': take one"
@@ -166,7 +169,7 @@ def _named(name: str, names: Mapping[str, int], path: Path) -> int:
 
 
 def _param(value: Any, path: Path) -> Any:
-    """A parameter with its templates read. The path of an error is followed down to the string that is wrong."""
+    """Return a parameter with its templates parsed. Raises: ConfigError with the path of the string that is wrong."""
     if isinstance(value, Mapping):
         return {key: _param(item, (*path, key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -178,6 +181,7 @@ def _param(value: Any, path: Path) -> Any:
 
 
 def _places(output: str, path: Path) -> tuple[Place, ...]:
+    """Return the places in the state that a call with this `output` may write."""
     try:
         return tuple(paths_of(parse_write(output)))
     except ValueError as error:
@@ -185,7 +189,7 @@ def _places(output: str, path: Path) -> tuple[Place, ...]:
 
 
 def _references(param: Any, path: Path) -> tuple[Expression, ...]:
-    """The references in a compiled parameter."""
+    """Return the references in a parsed parameter."""
     try:
         return references({"": param}).get("", ())
     except ValueError as error:
@@ -193,7 +197,10 @@ def _references(param: Any, path: Path) -> tuple[Expression, ...]:
 
 
 def _check_references(rule: Rule, path: Path) -> None:
-    """Every place in state that a call reads is written by another call, and no call waits for itself."""
+    """Check that each place in the state that a call reads is written by another call, and no call waits for itself.
+
+    Raises: ConfigError.
+    """
     waits: dict[int, set[int]] = {}
     for number, call in enumerate(rule.calls):
         waits[number] = set(call.after)
@@ -209,7 +216,10 @@ def _check_references(rule: Rule, path: Path) -> None:
 
 
 def _writers(rule: Rule, reader: int, place: Place, path: Path) -> set[int]:
-    """The calls that a reader waits for: earlier writers, else later ones (the protocol's order)."""
+    """Return the calls that write a place that another call reads: the earlier ones, else the later ones.
+
+    The executor waits for them in the same way. Raises: ConfigError when no call writes the place.
+    """
     found = {
         number
         for number, call in enumerate(rule.calls)
@@ -222,7 +232,10 @@ def _writers(rule: Rule, reader: int, place: Place, path: Path) -> set[int]:
 
 
 def _check_slots(rule: Rule, written: RuleTable, path: Path) -> None:
-    """A slot can come from the rule's pattern or from an intent; one that neither can fill is a slip of the pen."""
+    """Check that the pattern of a rule fills each slot that its templates name without a default.
+
+    A rule without a pattern or with an intent is not checked: intents have slots of their own. Raises: ConfigError.
+    """
     if not rule.when.groups or written.when.intent is not None:
         return
     compiled: list[tuple[Path, Any]] = [

@@ -1,18 +1,17 @@
-"""Declarative rules make the plan: no model, no network, the same decision for the same perceptions.
+"""Planner by declarative rules: no model, no network, the same decision for the same perceptions.
 
-Every rule that matches adds its calls to one action, most urgent perception first. What a perception was fused from is
-looked at as well, each rule used once for all of it. A rule that cannot be used for one perception (a template names
-what that perception lacks) is left out for it alone, the next rules are asked, and `Action.reason` and `snapshot()` say
-so: one odd perception never keeps the others waiting. When that is all there is to say, the action has no calls. Only
-the cooldowns are kept from one plan to the next. Rules are read by `planning.rules.parse`, asked by
-`planning.rules.conditions`, and each decides by `planning.rules.firing`.
+Every rule that matches adds its calls to one action, for the most urgent perception first. A perception may be fused
+from others: these are matched as well, and each rule fires once for all of them. A rule may fail for a perception, for
+example where its template names a value that is not there. Then only this rule is left out for this perception, and
+`Action.reason` and `snapshot()` say so; an action may consist of this reason alone.
 
-The operator wrote the rules, so the action is trusted, whoever was noticed. A call that is given text of an untrusted
-perception, by a template or by reading what such a call wrote, says so: `meta["_trust"] = "untrusted"`.
+The operator wrote the rules, so the action is trusted, even where the perceptions are not. A call that is given text of
+an untrusted perception, by a template or by reading the output of such a call, is marked:
+`meta["_trust"] = "untrusted"`.
 
-What was learnt changes decisions where a rule leaves one: which of several tools is called, and that a call is not made
-which failed before in the same situation. The memory is asked only then, a bounded number of times in a plan. The rule
-decides that something is called, and the terms of its tools, taint and approval hold for each call as for any other.
+Learning changes two things only: which of several tools a call takes, and whether a call is made that failed before in
+the same situation. The memory is asked only where one of these may change, and a bounded number of times in a plan.
+Approval and limits hold for these calls as for any other.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ from spar.records.abilities import of_strangers, situation_of
 from spar.threads import OTHERS_TURN
 from spar.types import Ability, Action, Perception
 
-#: Perceptions in a row, before others get their turn.
+#: Perceptions in a row that are handled before other tasks of the event loop run.
 INLINE_LIMIT = 64
 
 
 class RulesPlanner:
     """PLAN by `[[rules]]`.
 
-    Args: rules: the tables as they stand in the configuration; tools: the names that exist, None when not known.
+    Args: rules: the tables of the configuration; tools: the names of the tools, None when not known.
     Raises: ConfigError, with the `path` of the value, when a rule cannot be read.
     """
 
@@ -62,13 +61,13 @@ class RulesPlanner:
         self._episodes = Episodes()
 
     def attach(self, host: Host) -> None:
-        """Remember cooldowns in the agent's memory; before the first plan."""
+        """Use the clock, the tools and the memory of an agent from now on; to be called before the first plan."""
         self._clock, self._tools = host.clock, host.tools
         self._cooldowns.attach(host.rows("cooldown"))
         self._verifications.attach(host)
 
     async def __aenter__(self) -> RulesPlanner:
-        """Take up what earlier processes have to look at. Raises nothing: the first plan tries again."""
+        """Load the verifications of earlier processes. Raises nothing: the first plan tries again."""
         with suppress(Exception):
             await self._verifications.load()
         return self
@@ -77,7 +76,7 @@ class RulesPlanner:
         self._verifications.close()
 
     async def plan(self, perceptions: Sequence[Perception], context: Context | None = None) -> Action | None:
-        """One action of all rules that match, or None when there is nothing to do. Never raises for a perception."""
+        """Return one action of all rules that match; None when there is nothing to do. No perception makes it raise."""
         context = context or Context(agent="", cycle_id="")
         clock = context.clock or self._clock
         draft = Draft(context.run.number if context.run else 1)
@@ -98,14 +97,14 @@ class RulesPlanner:
         return rule_schema()
 
     def written_calls(self) -> Iterator[WrittenCall]:
-        """Return each call that a rule writes out, so that its tool can judge it before anything runs."""
+        """Yield the calls of all rules as they are written, so that their tools can check them at the start."""
         for rule in self.rules:
             for number, call in enumerate(rule.calls):
                 path = ("rules", rule.number, "calls", number, "params")
                 yield WrittenCall(path, call.tools, call.literals, frozenset(call.params.keys() - call.literals.keys()))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how often each rule matched, was cooling down, failed, or left a call out, since construction."""
+        """Return how often each rule matched, was in its cooldown, failed or left out a call, since the start."""
         names = ("matched", "cooled_down", "failed", "left_out")
         return {
             "rules": {rule: {name: counts[name] for name in names} for rule, counts in self._counts.items()},
@@ -116,13 +115,13 @@ class RulesPlanner:
         }
 
     async def _use_rules(self, perception: Perception, plan: _Plan) -> None:
-        """Use the rules that match a perception or what it was fused from."""
+        """Let the rules fire that match a perception or a part that it was fused from."""
         used: set[int] = set()
         for match_input in sights(perception):
             await self._look_at(match_input, plan, used)
 
     async def _look_at(self, match_input: MatchInput, plan: _Plan, used: set[int]) -> None:
-        """Use the rules that match, but for those that were `used` for another part of the same perception."""
+        """Let the rules fire that match one input, without those in `used`, which fired for another part of it."""
         perception, context = match_input.perception, plan.context
         for rule in self._index.candidates(perception):
             try:
@@ -145,7 +144,7 @@ class RulesPlanner:
                         self._verifications.add(rule, perception, context.cycle_id)
                     self._cooldowns.begin(rule, perception, plan.clock, context.cycle_id)
                 used.add(rule.number)
-            except Exception as error:  # whatever is odd about this perception must not block the others
+            except Exception as error:  # one odd perception must not block the others
                 self._counts[rule.name]["failed"] += 1
                 plan.draft.troubles.append(f"rule {rule.name!r} not used for {perception.id}: {sentence_of(error)}")
                 continue
@@ -153,7 +152,7 @@ class RulesPlanner:
                 return
 
     async def _fire(self, rule: Rule, facts: Facts, plan: _Plan) -> Firing:
-        """Return the decision of a rule, by what is remembered where that may change it."""
+        """Return the decision of a rule; the memory is asked only where it may change the decision."""
         perception, context = facts.perception, plan.context
         key = situation_of(perception, rule.name)
         task = of_strangers(key) if perception.trust == "untrusted" else key
@@ -176,7 +175,7 @@ class RulesPlanner:
             draft.tell(f"cooldowns of earlier processes cannot be read: {sentence_of(error)}")
 
     async def _verify(self, perceptions: Sequence[Perception], draft: Draft) -> None:
-        """Look whether what is perceived says how earlier firings went."""
+        """Let the perceptions confirm or refute the effects of rules that fired earlier."""
         try:
             await self._verifications.load()
         except Exception as error:
@@ -197,7 +196,7 @@ class _Plan(NamedTuple):
 
 
 class _Index:
-    """Which rules can concern a perception at all: by literal kind, else by literal source, else every time."""
+    """Index of rules by the literal kinds of their conditions, else by the literal sources, else under no key."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._by_kind: defaultdict[str, list[Rule]] = defaultdict(list)
@@ -214,22 +213,24 @@ class _Index:
                 self._others.append(rule)
 
     def candidates(self, perception: Perception) -> Sequence[Rule]:
-        """Rules in the order of the configuration."""
+        """Return the rules that may match a perception, in the order of the configuration."""
         lists = (self._by_kind.get(perception.kind), self._by_source.get(perception.source), self._others)
-        found = [rules for rules in lists if rules]
-        if len(found) < 2:
-            return found[0] if found else ()
-        return sorted((rule for rules in found for rule in rules), key=lambda rule: rule.number)
+        filled = [rules for rules in lists if rules]
+        if len(filled) < 2:
+            return filled[0] if filled else ()
+        return sorted((rule for rules in filled for rule in rules), key=lambda rule: rule.number)
 
 
 def _any_has_failed(rule: Rule, task: str, abilities: Mapping[str, Ability]) -> bool:
-    for call in rule.calls:  # noqa: SIM110 - a generator costs more than the question
+    """Return whether the first tool of any call of a rule has failed at this task."""
+    for call in rule.calls:  # noqa: SIM110 - a generator costs more than this loop
         if has_failed(call.tools[0], task, abilities):
             return True
     return False
 
 
 def _urgency(perception: Perception) -> float:
+    """Return the key for sorting, the most important perception first; one without a number counts as 0."""
     importance = perception.importance
     is_number = isinstance(importance, (int, float)) and importance == importance
     return -importance if is_number else 0.0

@@ -1,7 +1,8 @@
 """Memory for rules: what is remembered of the situation in which a rule decides.
 
-Where a source is acted in step by step (an environment with episodes), the memory of a situation may hold the next call
-of a sequence that worked before. A sequence is looked for once, at the first step of an episode that is planned.
+A source may be an environment with episodes, in which each perception is one step and each action leads to the next.
+There the memory may hold a sequence of calls that worked before; each step then gets the next call of it. A sequence is
+looked for once, at the first step of an episode that is planned.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Episodes:
         self._sequences: SharedDict[str, tuple[int, KnownSequence | None]] = SharedDict(EPISODE_LIMIT)
 
     def has_steps(self, perception: Perception, experiences: Sequence[Experience]) -> bool:
-        """Return whether a source is acted in step by step, as far as is known; in others one call is all."""
+        """Return whether a source is known to go step by step; in other sources one call ends the work."""
         session, source = perception.session, perception.source
         if _step_of(perception) > 0:
             self._stepwise.put(session, source, True)

@@ -1,4 +1,4 @@
-"""Rules that are ready to be asked: their conditions, templates and calls; pure."""
+"""Rules that are ready to be matched: their conditions, templates and calls; pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from spar.data.paths import Path as Place
 
 
 class CallRule(Struct, frozen=True):
-    """One call that a rule makes. `after` holds the places of other calls in the rule, `reads` its references,
-    `foreign` the placeholders that may bring in a stranger's text. Instead of `tools` it may have `globs`: tests for
-    the names of those that exist when it is made, `written` as they stand there."""
+    """One call of a rule.
+
+    `after` holds the numbers of other calls in the rule, `writes` the places in the state that it writes, `reads` its
+    references, `foreign` the placeholders that may bring in a stranger's text. Instead of `tools` it may have `globs`:
+    tests for the names of the tools that exist when the rule fires. `written` are the texts of these globs.
+    """
 
     name: str
     tools: tuple[str, ...]
@@ -41,7 +44,7 @@ class CallRule(Struct, frozen=True):
 
 
 class Verify(Struct, frozen=True):
-    """A later look at what a rule did, ready to be asked."""
+    """Verification of a rule, ready to be matched: see `verify` in the table of a rule."""
 
     within: float
     when: Matcher
@@ -49,7 +52,7 @@ class Verify(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """A rule ready to be asked; `number` is its place in the configuration."""
+    """A rule that is ready to be matched; `number` is its place in the configuration."""
 
     number: int
     name: str
@@ -67,5 +70,5 @@ class Rule(Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Return whether one of its calls may be of several tools."""
+        """Return whether one of its calls may take one of several tools."""
         return any(len(call.tools) != 1 for call in self.calls)

@@ -1,4 +1,4 @@
-"""Tables of rules as they are written in the configuration: their keys, their schema, what is wrong with them; pure."""
+"""Tables of rules as they are written in the configuration: their keys, their schema, and errors about them; pure."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class CallTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class VerifyTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`verify` of a rule as it is written: a look for what comes `within` so many seconds of the same thing.
+    """`verify` of a rule as it is written: the rule waits `within` so many seconds for a perception of the same thing.
 
-    `when`: what is looked for; left out: what the rule is about. `is_good`: whether its coming is good.
+    `when`: conditions of that perception; None: those of the rule. `is_good`: whether the perception is a good sign.
     """
 
     within: Annotated[float, Meta(gt=0, lt=1e9)]
@@ -108,13 +108,14 @@ def _misread(table: Mapping[str, Any], wrong: Misfit, path: Path) -> ConfigError
     return ConfigError(f"{where!r} of {rule}: {wanted}, found {_found(table, steps)!r}", path=(*path, *steps))
 
 
-#: How the keys are written that no rule and no call can do without.
+#: Examples of the keys that every rule or call must have.
 EXAMPLES = {"name": 'name = "file what was dropped"', "when": 'when = { kind = "message" }', "tool": 'tool = "note"'}
 _PLAIN_WORDS = {"`": "", "str": "text", "array": "list", "object": "table", "bool": "true or false", "float": "number",
                 "int": "whole number", " | null": "", "|": "or"}  # fmt: skip
 
 
 def _found(value: Any, steps: Path) -> Any:
+    """Return the value at a path of a table, as far down as the path exists."""
     for step in steps:
         try:
             value = value[step]

@@ -1,9 +1,9 @@
 """Templates of rules: `{content:.80}`, `{attributes.host.load|unknown}`; pure.
 
 A placeholder is `{name}`, `{name|default}`, `{name:.80}` or `{name|default:.80}`; `{{` and `}}` are braces. The names
-are a closed table and their parts are looked up in mappings and lists only. `str.format` is not used, because on
-foreign values it reaches Python attributes. What a placeholder brings in never becomes a reference of the call
-protocol: a leading dagger is doubled.
+are those in `NAMES`, and paths behind them lead into mappings and lists only. `str.format` is not used, because it
+reads Python attributes of values. A value that is filled in never becomes a reference to the state: where it begins
+with a dagger (†), the dagger is doubled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"\{\{|\}\}|\{(?P<inside>[^{}]*)\}|[{}]")
 
 
 class Facts(Struct, frozen=True):
-    """Values that a template may name. `slots` is the intent's and the pattern's together, `now` is aware UTC."""
+    """Values that a template may name. `slots` are those of the intent and of the pattern; `now` is aware UTC."""
 
     perception: Perception
     slots: Mapping[str, Any] = field(default_factory=dict)
@@ -36,11 +36,11 @@ class Facts(Struct, frozen=True):
 
 
 class AbsentError(LookupError):
-    """A placeholder without a default names what this perception does not have."""
+    """A placeholder without a default names a value that this perception does not have."""
 
 
 class Placeholder(Struct, frozen=True):
-    """One `{name.path|default:.cut}`; `source` is how it was written."""
+    """One `{name.path|default:.cut}`; `source` is its text in the template."""
 
     name: str
     path: str
@@ -50,7 +50,7 @@ class Placeholder(Struct, frozen=True):
 
 
 class Template(Struct, frozen=True):
-    """Text and placeholders in turn."""
+    """Template in its parts: texts and placeholders in turn; `is_escaped` if its text begins with two daggers."""
 
     parts: tuple[str | Placeholder, ...]
     is_escaped: bool = False
@@ -69,7 +69,7 @@ def count_of(perception: Perception) -> int:
 
 
 def incident_of(perception: Perception) -> dict[str, Any]:
-    """Return what a perception says of its incident: of each kind of entity the first; nothing where it has none."""
+    """Return the facts about a perception's incident, with the first entity of each kind; {} without an incident."""
     attributes = perception.attributes
     if not isinstance(attributes.get("incident"), str):
         return {}
@@ -82,11 +82,11 @@ def incident_of(perception: Perception) -> dict[str, Any]:
     return {**facts, "id": attributes["incident"], "subject": perception.subject, "entities": first}
 
 
-#: Attributes that say something of the incident.
+#: Attributes of a perception that are facts about its incident.
 _OF_INCIDENT = ("severity", "count", "things", "reason", "state", "ordinal", "opened_at", "sources")
 
 
-#: Every name that a template knows, and how it is found.
+#: Every name that a template may use, and the function that returns its value.
 NAMES: dict[str, Callable[[Facts], Any]] = {
     "content": lambda facts: facts.perception.content,
     "text": lambda facts: facts.perception.text,
@@ -109,12 +109,12 @@ NAMES: dict[str, Callable[[Facts], Any]] = {
     "now": lambda facts: facts.now,
 }
 _WITH_PARTS = ("attributes", "content", "incident", "run", "slots")
-#: What the agent says itself: ids, times, numbers, and who noticed. Everything else may be a stranger's text.
+#: Names whose values the agent makes itself: ids, times, numbers, sources. Every other value may be a stranger's text.
 _OWN = frozenset({"at", "confidence", "count", "id", "now", "priority", "source", "trust"})
 
 
 def parse(text: str) -> Template:
-    """Read a template. Raises: ValueError with a sentence that says what cannot be read."""
+    """Parse a template. Raises: ValueError with a sentence about the part that cannot be read."""
     parts: list[str | Placeholder] = []
     literal, position = "", 0
     for token in _TOKEN.finditer(text):
@@ -159,7 +159,7 @@ def _placeholder(inside: str) -> Placeholder:
 
 
 def compile_value(value: Any) -> Any:
-    """A nested value with its templates read: strings that need filling become `Template`s, references stay.
+    """Return a nested value with its templates parsed: strings with placeholders become `Template`s, references stay.
 
     Raises: ValueError for a template that cannot be read, or placeholders in a reference.
     """
@@ -178,7 +178,7 @@ def compile_value(value: Any) -> Any:
 
 
 def placeholders_in(compiled: Any) -> Iterator[Placeholder]:
-    """Every placeholder of a compiled value."""
+    """Yield every placeholder of a compiled value."""
     if isinstance(compiled, Template):
         yield from compiled.placeholders
     elif isinstance(compiled, dict):
@@ -190,15 +190,15 @@ def placeholders_in(compiled: Any) -> Iterator[Placeholder]:
 
 
 def foreign_in(compiled: Any) -> tuple[Placeholder, ...]:
-    """The placeholders of a compiled value that bring in what somebody else may have written."""
+    """Return the placeholders of a compiled value whose values a stranger may have written."""
     return tuple(each for each in placeholders_in(compiled) if each.name not in _OWN)
 
 
 def brings_untrusted(placeholder: Placeholder, facts: Facts) -> bool:
-    """Return whether a foreign placeholder, filled with these facts, brings in text that is not trusted.
+    """Return whether a foreign placeholder brings in untrusted text when it is filled with these facts.
 
-    A default that steps in is the rule's own. The goal is the text of the message that began the run, and who sent
-    that one is only known while it is the perception in hand.
+    A default is trusted: it stands in the rule. The goal of a run (`run.goal`) is the text of its first message. It is
+    trusted only where this perception is that message, because the trust of earlier messages is not known here.
     """
     perception = facts.perception
     if perception.trust == "trusted" and (placeholder.name != "run" or facts.goal == perception.text):
@@ -208,10 +208,10 @@ def brings_untrusted(placeholder: Placeholder, facts: Facts) -> bool:
 
 
 def fill(compiled: Any, facts: Facts) -> Any:
-    """A fresh copy of a compiled value with every placeholder filled.
+    """Return a copy of a compiled value with every placeholder filled.
 
-    A string that is exactly one placeholder keeps the value's type (times become ISO text).
-    Raises: AbsentError when something without a default is absent.
+    A string that is exactly one placeholder becomes the value with its type (times become ISO text).
+    Raises: AbsentError when a value without a default is absent.
     """
     if isinstance(compiled, Template):
         if len(compiled.parts) == 1:
@@ -228,7 +228,7 @@ def fill(compiled: Any, facts: Facts) -> Any:
 
 
 def render(template: Template, facts: Facts) -> str:
-    """The template as text. Raises: AbsentError when something without a default is absent."""
+    """Return the filled template as text. Raises: AbsentError when a value without a default is absent."""
     return "".join(
         part if isinstance(part, str) else as_text(_value(part, facts))[: part.cut] for part in template.parts
     )
@@ -267,7 +267,7 @@ def lookup(value: Any, path: str) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A value as it reads in a sentence: text as it is, `true`, `3`, ISO times, JSON for what is nested."""
+    """Return a value as text for a sentence: text as it is, `true`, `3`, ISO times, JSON for nested values."""
     value = _plain(value)
     if isinstance(value, str):
         return value

@@ -1,17 +1,20 @@
-"""Which of several tools to take, by what was learnt of their ability at a kind of task and by cases; pure.
+"""Choice among several tools by their learnt ability at a kind of task, and by cases; pure.
 
-Optimism under uncertainty: the tool with the highest plausible ability wins, so one that was hardly tried gets its
-chance and one that keeps failing loses it. Equal ones go in the order in which they were written.
+An *ability* is the share of calls of a tool that succeed at a kind of task, with its uncertainty. A *case* is a call
+that the memory holds, with the situation in which it was made and how it went.
+
+Optimism under uncertainty: the tool with the highest plausible ability wins. So a tool with few trials gets its chance,
+and one that keeps failing loses it. Of equal tools the first one in the rule wins.
 Source: upper credible bounds of a posterior as an index, Kaufmann, Cappé, Garivier, "On Bayesian Upper Confidence
 Bounds for Bandit Problems", AISTATS 2012; mean plus `WIDTH` standard deviations stands for the Beta quantile here.
-What is known of a tool at a task that is new is borrowed from tasks like it (`spar.records.abilities`).
+For a new task the ability at similar tasks is taken (`spar.records.abilities`).
 
-Where situations like this one are remembered (`planning.cases`), what worked there decides, and ability only between
-equals: one kind of task may hold situations that want different tools. Where this very situation is all that the kind
-of task ever was, its ability says the same, and says it better.
+Where there are cases of situations like this one (`planning.cases`), they decide, and ability decides only between
+equals: situations of one kind of task may need different tools. But where nearly all trials of the kind of task were
+made in this very situation, ability decides: it then says the same with more trials.
 
-A tool whose effect must not be repeated is no tool to try out: it is taken where it is written first, where it has
-worked, where a person is asked before it runs, or where all that is left has failed more often than not.
+A tool whose effect must not be repeated is not tried out. It is taken only where it is the first one of the rule, where
+it has worked before, where a person is asked before it runs, or where all other tools fail more often than not.
 """
 
 from __future__ import annotations
@@ -37,23 +40,23 @@ from spar.records.abilities import (
 )
 from spar.types import Ability, Learnt
 
-#: Ability beside cases: enough to choose between tools of which these say the same.
+#: Weight of ability beside cases: just enough to choose between tools with equal cases.
 _BESIDE_CASES: Final = 0.0005
-#: Of the trials that a kind of task ever had, the share in this very situation from which its ability says it all.
+#: Share of the trials of a kind of task that were made in this very situation; from there on ability decides.
 _SAME_SHARE: Final = 0.8
-#: Of evidence that a tool failed, in trials: with less of it nothing has to be looked up.
+#: Trials that have failed; with less evidence of failure the memory is not asked.
 _FAILED: Final = 0.5
-#: Cases that a decision names.
+#: Cases that a decision names at most.
 _NAMED: Final = 5
 
-#: Standard deviations above the mean that are still plausible; with evidence that fades by 0.975 a trial, so many
-#: lose least.
+#: Standard deviations above the mean that are still plausible; this number lost least where evidence fades by 0.975 a
+#: trial.
 WIDTH = 1.2
 _UNKNOWN = 0.5 + WIDTH * math.sqrt(1 / 12)  # mean and deviation of Beta(1, 1): nothing known
 
 
 def optimistic(ability: Ability | None) -> float:
-    """The ability that is still plausible: mean plus `WIDTH` deviations; of an unknown tool the flat prior's."""
+    """Return the plausible ability: mean plus `WIDTH` deviations; for an unknown tool those of the flat prior."""
     if ability is None:
         return _UNKNOWN
     bound = ability.estimate + WIDTH * ability.uncertainty
@@ -61,17 +64,15 @@ def optimistic(ability: Ability | None) -> float:
 
 
 def is_below(ability: Ability | None, least: float) -> bool:
-    """Return whether enough trials say that the tool does worse than `least` (0..1)."""
+    """Return whether enough trials show that the ability is less than `least` (0..1)."""
     return ability is not None and is_known(ability) and ability.estimate < least
 
 
 def choose(tools: Sequence[str], task: str, abilities: Mapping[str, Ability], least: float | None = None) -> str | None:
-    """The tool to take for this kind of task, or None when all of them are known to do worse than `least`."""
+    """Return the tool for this kind of task; None when the ability of all tools is known to be less than `least`."""
     known = {tool: known_of(tool, task, abilities) for tool in tools} if abilities else dict.fromkeys(tools)
     names = looked_up(task)
-    own = names[
-        : names.index(kind_of_task(whoever(task))) + 1
-    ]  # of other intents one must not conclude that it need not be tried
+    own = names[: names.index(kind_of_task(whoever(task))) + 1]  # failures with other intents must not rule a tool out
     able = [
         tool
         for tool, of in known.items()
@@ -81,10 +82,11 @@ def choose(tools: Sequence[str], task: str, abilities: Mapping[str, Ability], le
 
 
 class Decision(Struct, frozen=True):
-    """Choice of a call: `tool` with `params`, or nothing, and `left_out` says why.
+    """Decision about a call: `tool` with `params`; or no tool, then `left_out` says why.
 
-    `learnt` says how memory changed this, None where it did not. `look` is after how many seconds a call that is left
-    out may be made. `is_asked`: a person has to agree. `is_lent`: a parameter is one of a case that is untrusted.
+    `learnt` says how memory changed the decision, None where it did not. `look` is the number of seconds after which a
+    call that is left out may be made. `is_asked`: a person has to approve it. `is_lent`: a parameter comes from an
+    untrusted case.
     """
 
     tool: str | None
@@ -99,8 +101,8 @@ class Decision(Struct, frozen=True):
 class Question(Struct, frozen=True):
     """Question to be decided: which of `tools` to call with `params` at a `task`; `first` is taken without memory.
 
-    `may_try` says of a tool whether it may be taken only to find out how well it does. `is_wanted`: a person has asked
-    for it, so that a call which only failed so far is made all the same rather than none.
+    `least` is the ability that a tool needs, None for any. `may_try` tells whether a tool may be called as a trial.
+    `is_wanted`: a person has asked for the work, so a call is made even where all of them have failed before.
     """
 
     tools: Sequence[str]
@@ -116,8 +118,7 @@ class Question(Struct, frozen=True):
 
 
 def has_failed(tool: str, task: str, abilities: Mapping[str, Ability]) -> bool:
-    """Return whether a tool is known to have failed at this very task not long ago, so that memory may have something
-    on it."""
+    """Return whether a tool has failed at this very task not long ago, so that the memory may hold cases of it."""
     names = (task, whoever(task)) if is_of_strangers(task) else (task,)
     return any(_has_failed(abilities.get(ability_key(tool, name))) for name in names)
 
@@ -132,9 +133,10 @@ def _has_failed(known: Ability | None) -> bool:
 def decide(
     question: Question, abilities: Mapping[str, Ability], cases: Sequence[Case] = (), at: Situation | None = None
 ) -> Decision:
-    """Return what to call by all that was learnt. Without cases it is what ability says.
+    """Return the decision by cases and abilities; without cases by abilities alone.
 
-    A call that would only fail again is not made: its remedy is carried out, or the next tool is taken.
+    A call that would only fail again is not made: its remedy is applied, or the next tool is taken.
+    Args: cases: empty where the memory was not asked; at: the situation, where there are cases.
     """
     task, params = question.task, question.params
     able = _able(question.tools, task, abilities, question.least)
@@ -152,8 +154,10 @@ def decide(
 
 
 def explore(question: Question, cases: Sequence[Case], chance: str) -> Decision:
-    """Return the next step in an environment: one that has worked in this state, else the one that was tried least of
-    those that have not failed here. Args: chance: decides between equals, the same for the same text.
+    """Return the next step in an environment: a tool that has worked in this state, else the one with the fewest trials
+    of those that have not failed here.
+
+    Args: chance: a text that decides between equal tools, in the same way each time.
     """
     evidence = evidence_of([case for case in cases if case.is_same])
 
@@ -188,7 +192,7 @@ def _best(
     abilities: Mapping[str, Ability],
     proposed: str,
 ) -> str:
-    """Return the most promising of the tools that may be taken."""
+    """Return the best of the tools that may be taken; `proposed` is one that the remedy of a failure names."""
     trials = [known_of(tool, question.task, abilities) for tool in question.tools] if abilities else []
     same = sum(each.same for each in evidence.values())
     is_known_better = same > 0 and same >= _SAME_SHARE * sum(each.trials for each in trials if each is not None)
@@ -216,7 +220,7 @@ def _best(
 
 
 def _mended(question: Question, failures: Mapping[str, KnownFailure], cases: Sequence[Case]) -> Decision:
-    """Return what is left where each tool would only fail again: another parameter, a person's word, or nothing."""
+    """Return the decision where each tool would fail again: another parameter, a question to a person, or no call."""
     named = tuple(dict.fromkeys(each.case.experience.id for each in failures.values()))[:_NAMED]
     why = "; ".join(each.sentence for each in failures.values())
     for tool, failure in failures.items():
@@ -253,7 +257,7 @@ def _learnt(
     abilities: Mapping[str, Ability],
     otherwise: str = "is still to be tried",
 ) -> Learnt | None:
-    """Return how memory changed a decision, None when it did not."""
+    """Return how memory changed a decision, None when it did not; `otherwise` explains a tool without trials."""
     first = question.first
     if tool == first:
         return None
@@ -265,7 +269,7 @@ def _learnt(
 
 
 def _told(tool: str, found: Evidence, task: str, abilities: Mapping[str, Ability]) -> str:
-    """Say how well a tool did, in like situations or, without any, at its kind of task; empty for one never tried."""
+    """Return a sentence on how well a tool worked in like situations, else at its kind of task; "" without trials."""
     if total := found.worked + found.failed:
         cause = max(found.causes, key=lambda each: found.causes[each], default="")
         why = f" ({cause})" if cause and not found.worked else ""

@@ -1,13 +1,13 @@
-"""Verification of what rules did: a rule with `verify` looks later whether it lasted; pure but for rows and a timer.
+"""Verification of rules: a rule with `verify` looks later whether its effect has lasted; pure but for rows and a timer.
 
     verify = { within = 600 }                                    # the same must not come again
     verify = { within = 60, when = { kind = "service.up" }, is_good = true }
 
 A firing of such a rule is pending until a perception of the same thing (its incident, else its subject) matches `when`,
-or the time is over; then one word (`Feedback`) goes to the agent, about the cycle in which the rule fired. Its calls
-count for nothing before. A stranger has no say in what a trusted perception led to. Pending ones are rows of the
-planner's own and survive a restart; those whose time ran out while no process looked are dropped without a word, as
-nobody knows.
+or until the time is over. Then the agent gets one `Feedback` about the cycle in which the rule fired; before that the
+calls of this cycle count neither as success nor as failure. An untrusted perception decides nothing about a firing that
+a trusted one caused. Pending firings are kept in rows and survive a restart. A firing whose time ended while no process
+was running is dropped without feedback, because nobody knows how it went.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from spar.data.bounded import SharedDict
 from spar.protocols import Host, ModuleRows
 from spar.types import Feedback, Perception, Trust
 
-#: Firings that are pending; beyond it the oldest of the session with most is forgotten without a word, and counted.
+#: Pending firings; beyond it the oldest one of the session with the most is dropped without feedback, and counted.
 MOST_PENDING = 1_000
-#: Characters of a subject that things are told apart by.
+#: Characters of a subject or incident that are compared.
 _LONGEST = 300
 
 
 class Pending(Struct):
-    """Firing of a rule that is looked at later; times in seconds since 1970. `at` is when its perception was."""
+    """Firing of a rule that is to be verified; `at` is the time of its perception, `due` the end of the wait, both in
+    seconds since 1970."""
 
     rule: str
     cycle_id: str
@@ -49,7 +50,7 @@ class Pending(Struct):
 
     @property
     def about(self) -> tuple[str, str]:
-        """Return the thing that it is about: its incident, its subject, or anything."""
+        """Return the thing that the firing is about: its incident, else its subject, which may be ""."""
         return ("incident", self.incident) if self.incident else ("subject", self.subject)
 
 
@@ -79,12 +80,12 @@ class Verifications:
         return len(self._pending)
 
     def attach(self, host: Host) -> None:
-        """Keep them in the agent's memory, and tell the agent."""
+        """Use the clock, the rows and the feedback of an agent from now on."""
         self._clock, self._judge = host.clock, host.judge
         self._rows, self._has_loaded = host.rows("verify"), False
 
     async def load(self) -> None:
-        """Take up those of earlier processes, once. Raises: what the memory raises."""
+        """Load the pending firings of earlier processes, once. Raises: what the memory raises."""
         if self._rows is None or self._has_loaded:
             return
         found = await self._rows.list()
@@ -105,13 +106,13 @@ class Verifications:
         self._set_timer(min((each.due for each in self._pending.values()), default=float("inf")))
 
     def close(self) -> None:
-        """Look no more; what is pending stays in its rows."""
+        """Stop the timer; pending firings stay in their rows."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timed = None, float("inf")
 
     def add(self, rule: Rule, perception: Perception, cycle_id: str) -> None:
-        """A rule has fired, and its effects are to be looked at."""
+        """Add a firing of a rule as pending, if the rule has `verify`."""
         verify = self._of.get(rule.name)
         if verify is None or not cycle_id:
             return
@@ -133,7 +134,7 @@ class Verifications:
         self._set_timer(pending.due)
 
     def see(self, inputs: Iterable[MatchInput]) -> None:
-        """Look whether something that is perceived says how a firing went."""
+        """Give feedback about the pending firings that these inputs match."""
         if not self._pending:
             return
         for match_input in inputs:
@@ -147,6 +148,7 @@ class Verifications:
                     self._match(pending, match_input)
 
     def _match(self, pending: Pending, match_input: MatchInput) -> None:
+        """Give feedback about a pending firing, if an input matches it."""
         perception, verify = match_input.perception, self._of[pending.rule]
         if perception.id == pending.perception_id or perception.at.timestamp() < pending.at:
             return
@@ -157,6 +159,7 @@ class Verifications:
             self._say(pending, verify.is_good, f"rule {pending.rule!r}: {what}")
 
     def _expire(self) -> None:
+        """Give feedback about the pending firings whose time is over."""
         self._timer, self._timed = None, float("inf")
         now = self._clock.now().timestamp()
         for pending in [each for each in self._pending.values() if each.due <= now]:
@@ -166,7 +169,7 @@ class Verifications:
         self._set_timer(min((each.due for each in self._pending.values()), default=float("inf")))
 
     def _say(self, pending: Pending, success: bool, why: str) -> None:
-        """Tell the agent; the row goes when the word is kept."""
+        """Give the agent the feedback about a firing; its row is dropped once the agent has kept that."""
         self._take_out(pending)
         dropped = partial(self._drop_row, pending)
         self._judge(Feedback(pending.cycle_id, success, "verify", why), dropped)
@@ -191,7 +194,7 @@ class Verifications:
             self._rows.drop(pending.key)
 
     def _set_timer(self, first: float) -> None:
-        """Have the timer go off at a time, unless it does so earlier."""
+        """Set the timer to a time in seconds since 1970, unless it goes off earlier."""
         if first >= self._timed:
             return
         self.close()
@@ -201,5 +204,5 @@ class Verifications:
 
 
 def _unheard(word: Feedback, done: Callable[[], None]) -> None:
-    """Take a word of a planner without an agent."""
+    """Drop the feedback of a planner without an agent."""
     done()
