@@ -1,9 +1,9 @@
-"""The commands that show what is kept, whether the service runs or not.
+"""The commands that show stored records, whether the service runs or not.
 
-incidents    lists incidents, tells the story of one, closes one
-perceive     sends lines through the pipeline, for a look
+incidents    lists incidents, shows the history of one, closes one
+perceive     shows the result of the sense pipeline for lines
 cycles       lists past cycles and shows one as a tree
-cycle_tree   one cycle as a tree, its times as bars
-experiences  recalls and exports experiences
-audit        shows the audit log
+cycle_tree   builds the tree of one cycle, with bars for its times
+experiences  searches, shows, counts, exports, imports and forgets experiences
+audit        lists and verifies the audit log
 """

@@ -1,4 +1,4 @@
-"""Commands for the audit log; read from the store, whether the service runs or not."""
+"""Commands for the audit log, which is read from the store, whether the service runs or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spar.cli.context import Options, Time, fail, from_store, show
 from spar.cli.tables import local, short, zoned
 from spar.service import exit_codes as exits
 
-_CHOICE = (
+_FILTERS = (
     click.option("--since", type=Time(), help="Only from this time on; local, if it names no zone."),
     click.option("--until", type=Time(), help="Only from before this time."),
     click.option("--actor", default="", help="Only by this user, sender or part."),
@@ -23,15 +23,15 @@ _CHOICE = (
 )  # fmt: skip
 
 
-def _chooses(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that choose entries."""
-    for option in reversed(_CHOICE):
+def _add_filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that filter entries to a command."""
+    for option in reversed(_FILTERS):
         command = option(command)
     return command
 
 
 @click.group(invoke_without_command=True)
-@_chooses
+@_add_filters
 @click.pass_context
 def audit(context: click.Context, since: datetime | None, until: datetime | None, actor: str, action: str,
           limit: int) -> None:  # fmt: skip
@@ -49,7 +49,7 @@ def audit(context: click.Context, since: datetime | None, until: datetime | None
 
 
 @audit.command("list")
-@_chooses
+@_add_filters
 @click.pass_obj
 def list_entries(options: Options, since: datetime | None, until: datetime | None, actor: str, action: str,
                  limit: int) -> None:  # fmt: skip
@@ -73,14 +73,16 @@ def _list(options: Options, since: datetime | None, until: datetime | None, acto
     heads = (">number", zoned("at"), "who", "what", "to", "by way of", "details")
     cells = [(str(row["seq"]), local(row["at"]), row["actor"], row["action"], row["subject"], row["origin"],
               short(row["detail"]) if row["detail"] else "") for row in rows]  # fmt: skip
-    is_chosen = bool(times or actor or action)
-    show(options, rows, table(heads, cells) if rows else "no such entries" if is_chosen else "nobody changed anything")
+    is_filtered = bool(times or actor or action)
+    show(
+        options, rows, table(heads, cells) if rows else "no such entries" if is_filtered else "nobody changed anything"
+    )
 
 
 @audit.command()
 @click.pass_obj
 def verify(options: Options) -> None:
-    """See that no entry was altered, put in or taken out; exit 1 and its number if one was.
+    """Check that no entry was changed, inserted or removed. If one was, print its number and exit with 1.
 
     \b
     Example:
@@ -97,7 +99,7 @@ def verify(options: Options) -> None:
 
 
 def _log_of(store: Any) -> Any:
-    """Return the audit log of a store. Raises: SparError for one that keeps none."""
+    """Return the audit log of a store. Raises: SparError if it has none."""
     from spar.errors import SparError
     from spar.ports.optional import offers
     from spar.records.audit import KeepsAudit

@@ -1,7 +1,7 @@
-"""One cycle as a tree: noticed, decided, each call with what came of it, learnt, what failed; with its times as bars.
+"""Tree of one cycle: its perceptions, decisions, calls with their results, lessons and failures; its times as bars.
 
-A cycle comes from the tape, where anything may stand after damage: what has another shape than it should is left out
-of the tree and said so, and `--json` shows it as it is.
+The record of a damaged cycle may contain values of any shape. The tree leaves out wrong values, or has a line that says
+so; `--json` shows the record itself.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ from typing import Any
 from spar.cli.blocks import Branch, styled
 from spar.cli.tables import hook_line, local, short, took, zoned
 
-#: How a call ended, in one sign, and what that means.
+#: The sign and the style of each status of a call.
 SIGNS = {"ok": ("✓", "good"), "failed": ("✗", "bad"), "timeout": ("✗", "bad"), "denied": ("✗", "bad"),
          "skipped": ("–", "dim"), "cancelled": ("–", "dim"), "in_doubt": ("?", "warn")}  # fmt: skip
-#: How a cycle's outcome is meant.
+#: The style of each outcome of a cycle.
 OUTCOMES = {"acted": "good", "failed": "bad", "degraded": "warn", "interrupted": "warn", "skipped": "dim"}
 
 
 def cycle_tree(cycle: dict[str, Any]) -> Branch:
-    """Return a cycle as it is on the tape."""
+    """Return the tree of a recorded cycle."""
     times = _Times(cycle)
     phases, action, result = _table(cycle, "phases"), _table(cycle, "action"), _table(cycle, "result")
-    known = {_table(each, "call").get("id") for each in _rows(result, "results")}
-    calls = [_told(_result, each, times) for each in _rows(result, "results")]
-    calls += [Branch(f"· {_call(each)}: not known what came of it") for each in _rows(action, "calls")
-              if each.get("id") not in known]  # fmt: skip
+    known = {_table(row, "call").get("id") for row in _rows(result, "results")}
+    calls = [_branch_or_error(_result, row, times) for row in _rows(result, "results")]
+    calls += [Branch(f"· {_call(call)}: not known what came of it") for call in _rows(action, "calls")
+              if call.get("id") not in known]  # fmt: skip
     reflection = _table(cycle, "reflection")
-    learnt = [f"✗ {_table(each, 'call').get('tool', '?')}: {each.get('cause', '?')}"
-              for each in _rows(reflection, "failures")]  # fmt: skip
-    learnt += [str(each["lesson"]) for each in _rows(reflection, "experiences") if each.get("lesson")]
+    learnt = [f"✗ {_table(failure, 'call').get('tool', '?')}: {failure.get('cause', '?')}"
+              for failure in _rows(reflection, "failures")]  # fmt: skip
+    learnt += [str(row["lesson"]) for row in _rows(reflection, "experiences") if row.get("lesson")]
     parts = [
         *([Branch(f"trace {cycle['trace_id']}")] if cycle.get("trace_id") else []),
-        _phase("noticed", "sense", phases, times, [_told(_perception, each) for each in _rows(cycle, "perceptions")]),
-        _phase("decided", "plan", phases, times, _leaves(_decided(cycle, action))),
+        _phase("noticed", "sense", phases, times,
+               [_branch_or_error(_perception, row) for row in _rows(cycle, "perceptions")]),
+        _phase("decided", "plan", phases, times, _leaves(_decisions(cycle, action))),
         _phase("done", "act", phases, times, calls),
         _phase("learnt", "reflect", phases, times, _leaves(learnt)),
         _phase("failed", "", phases, times,
-               [Branch(styled(": ".join(str(each[name]) for name in ("phase", "message") if each.get(name)), "bad"))
-                for each in _rows(cycle, "faults")]),
+               [Branch(styled(": ".join(str(fault[name]) for name in ("phase", "message") if fault.get(name)), "bad"))
+                for fault in _rows(cycle, "faults")]),
         _phase("in doubt", "", phases, times,
-               [Branch(styled(f"{each.get('id', '?')}: {each.get('why', '?')}", "warn"))
-                for each in _rows(cycle, "doubts")]),
+               [Branch(styled(f"{doubt.get('id', '?')}: {doubt.get('why', '?')}", "warn"))
+                for doubt in _rows(cycle, "doubts")]),
     ]  # fmt: skip
     outcome, id = str(cycle.get("outcome", "?")), cycle.get("cycle_id", "?")
     at = zoned(local(cycle.get("started_at")))
@@ -52,21 +53,23 @@ def cycle_tree(cycle: dict[str, Any]) -> Branch:
 
 
 def call_lines(cycle: dict[str, Any]) -> list[Branch]:
-    """Return a line for each call of a cycle: with what it was made, and what came of it."""
+    """Return a line for each call of a cycle, with its parameters and its result."""
     times = _Times(cycle)
-    calls = [_told(_result, each, times) for each in _rows(_table(cycle, "result"), "results")]
+    calls = [_branch_or_error(_result, row, times) for row in _rows(_table(cycle, "result"), "results")]
     return [Branch(call.text, took=call.took) for call in calls]
 
 
 class _Times:
-    """Places of phases and calls in the time of their cycle; phases follow each other, and act begins with its first
-    call where that came while the plan was still written."""
+    """Times of phases and calls in their cycle, in seconds after its start.
+
+    The phases follow each other. Act begins with its first call if that ran while the plan was still being written.
+    """
 
     def __init__(self, cycle: dict[str, Any]) -> None:
         self._began = _moment(cycle.get("started_at"))
         self.whole = _number(cycle.get("duration"))
-        starts = [self.offset(each) for each in _rows(_table(cycle, "result"), "results")]
-        first_call = min((each for each in starts if each is not None), default=None)
+        starts = [self.offset(row) for row in _rows(_table(cycle, "result"), "results")]
+        first_call = min((start for start in starts if start is not None), default=None)
         self.phases: dict[str, tuple[float, float]] = {}
         end, durations = 0.0, _table(cycle, "phases")
         for phase in ("sense", "plan", "act", "reflect"):
@@ -77,16 +80,17 @@ class _Times:
         self._scale = max(self.whole, end, 1e-9)
 
     def offset(self, result: dict[str, Any]) -> float | None:
-        """Return how many seconds after the cycle a call began; None where that is not known."""
+        """Return the seconds from the start of the cycle to the start of a call, None if unknown."""
         at = _moment(result.get("started_at"))
         return None if at is None or self._began is None else max((at - self._began).total_seconds(), 0.0)
 
     def bar(self, waits: float, begins: float, ends: float) -> tuple[float, float, float]:
+        """Return the bar of a branch: the times in seconds as shares of the whole cycle."""
         return waits / self._scale, begins / self._scale, ends / self._scale
 
 
 def _phase(name: str, phase: str, phases: dict[str, Any], times: _Times, children: Sequence[Branch]) -> Branch | None:
-    """Return a phase with its lines; None for one of which there is nothing to say."""
+    """Return the branch of a phase with its lines, None if the cycle has nothing of it."""
     if not children and phase not in phases:
         return None
     if phase not in times.phases:
@@ -95,21 +99,22 @@ def _phase(name: str, phase: str, phases: dict[str, Any], times: _Times, childre
     return Branch(styled(name, "strong"), tuple(children), took(ends - begins), times.bar(begins, begins, ends))
 
 
-def _decided(cycle: dict[str, Any], action: dict[str, Any]) -> list[str]:
-    did = [each for note in _rows(cycle, "notes") if note.get("kind") == "hooks" for each in _rows(note, "hooks")]
-    decided = [hook_line(each) if "hook" in each and "point" in each else short(each) for each in did]
-    decided += [str(action[key]) for key in ("goal", "reason") if action.get(key)]
-    decided += [_went_by(each) for each in _rows(action, "learnt")]
+def _decisions(cycle: dict[str, Any], action: dict[str, Any]) -> list[str]:
+    """Return the lines of the plan phase: changes by hooks, goal and reason, experiences, delay, answer."""
+    hooks = [hook for note in _rows(cycle, "notes") if note.get("kind") == "hooks" for hook in _rows(note, "hooks")]
+    lines = [hook_line(hook) if "hook" in hook and "point" in hook else short(hook) for hook in hooks]
+    lines += [str(action[key]) for key in ("goal", "reason") if action.get(key)]
+    lines += [_memory_line(learnt) for learnt in _rows(action, "learnt")]
     if action.get("deferred"):
-        decided.append(f"put off: {action['deferred']}")
+        lines.append(f"put off: {action['deferred']}")
     if action.get("output") is not None:
-        decided.append(f"answer: {short(action['output'])}")
-    return decided
+        lines.append(f"answer: {short(action['output'])}")
+    return lines
 
 
-def _went_by(learnt: dict[str, Any]) -> str:
-    """Say which experiences a decision went by, or would have gone by; the reason says why."""
-    cases = ", ".join(str(each) for each in learnt.get("cases") or ())
+def _memory_line(learnt: dict[str, Any]) -> str:
+    """Return the line about the experiences that a decision used, or would have used."""
+    cases = ", ".join(str(case) for case in learnt.get("cases") or ())
     by = f"the experiences {cases}" if cases else "what the tools did at such tasks so far"
     instead = f" instead of {learnt['instead_of']}" if learnt.get("instead_of") else ""
     return f"memory: it {'went' if learnt.get('is_used') else 'would have gone'} by {by}{instead}"
@@ -121,17 +126,20 @@ def _perception(perception: dict[str, Any]) -> Branch:
 
 
 def _call(call: dict[str, Any]) -> str:
-    given = ", ".join(f"{name}={short(value)}" for name, value in _table(call, "params").items())
-    return f"{call.get('tool', '?')}({given})"
+    params = ", ".join(f"{name}={short(value)}" for name, value in _table(call, "params").items())
+    return f"{call.get('tool', '?')}({params})"
 
 
 def _result(result: dict[str, Any], times: _Times) -> Branch:
+    """Return the branch of a call with its result, duration and bar."""
     status, output = str(result.get("status", "?")), result.get("output")
-    came = _table(result, "fault").get("message") or result.get("reason") or ("" if output is None else short(output))
+    consequence = (
+        _table(result, "fault").get("message") or result.get("reason") or ("" if output is None else short(output))
+    )
     sign, style = SIGNS.get(status, ("?", "warn"))
-    told = "" if status == "ok" else f" {status}"
+    ending = "" if status == "ok" else f" {status}"
     doubt = " (was in doubt)" if result.get("doubt") else ""
-    text = f"{sign} {_call(_table(result, 'call'))}{told}{doubt}" + (f" → {came}" if came else "")
+    text = f"{sign} {_call(_table(result, 'call'))}{ending}{doubt}" + (f" → {consequence}" if consequence else "")
     seconds, begins = _number(result.get("duration")), times.offset(result)
     if begins is None:
         return Branch(styled(text, style), took=took(seconds) if seconds else "")
@@ -146,8 +154,8 @@ def _leaves(texts: Iterable[str]) -> list[Branch]:
 # -- values of any shape
 
 
-def _told(make: Callable[..., Branch], value: dict[str, Any], *more: Any) -> Branch:
-    """Return a line about a value; one that cannot be told says so."""
+def _branch_or_error(make: Callable[..., Branch], value: dict[str, Any], *more: Any) -> Branch:
+    """Return the branch that `make` builds of a value, or one that says that the value cannot be shown."""
     try:
         return make(value, *more)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
@@ -155,22 +163,26 @@ def _told(make: Callable[..., Branch], value: dict[str, Any], *more: Any) -> Bra
 
 
 def _table(value: dict[str, Any], name: str) -> dict[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
+    """Return the mapping under a name, an empty one if there is none."""
+    table = value.get(name)
+    return table if isinstance(table, dict) else {}
 
 
 def _rows(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = value.get(name)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    """Return the mappings in the list under a name."""
+    rows = value.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _number(value: Any) -> float:
+    """Return a plausible number of seconds, 0 for any other value."""
     return float(value) if isinstance(value, int | float) and 0 <= value < 1e12 else 0.0
 
 
 def _moment(value: Any) -> datetime | None:
+    """Return a time with a zone, None for any other value."""
     try:
-        found = datetime.fromisoformat(value)
+        at = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         return None
-    return found if found.tzinfo is not None else None
+    return at if at.tzinfo is not None else None

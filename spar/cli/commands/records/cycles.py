@@ -1,4 +1,4 @@
-"""Commands for past cycles; read from the store, whether the service runs or not."""
+"""Commands for past cycles, which are read from the store, whether the service runs or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spar.cli.commands.records.cycle_tree import OUTCOMES, cycle_tree
 from spar.cli.context import Options, fail, from_store, show
 from spar.cli.tables import ID, local, took, zoned
 
-#: What a cycle's call in doubt is marked with.
+#: The fields of a doubt that are added to the result of its call.
 _MARK = ("id", "why", "answer", "answered_by", "answered_at", "reason", "output")
 
 
@@ -28,7 +28,7 @@ def cycles() -> None:
     "--outcome", type=click.Choice(["acted", "skipped", "degraded", "failed", "interrupted"]), help="Only these."
 )
 @click.option("--session", help="Only of this session.", shell_complete=complete.sessions)
-@click.option("--failed", is_flag=True, help="Only those that failed or of whose calls one did.")
+@click.option("--failed", is_flag=True, help="Only those that failed or had a failed call.")
 @click.pass_obj
 def list_cycles(options: Options, limit: int, outcome: str | None, session: str | None, failed: bool) -> None:
     """List cycles, newest first (idle ones leave no trace).
@@ -47,8 +47,9 @@ def list_cycles(options: Options, limit: int, outcome: str | None, session: str 
 @click.argument("cycle_id")
 @click.pass_obj
 def show_cycle(options: Options, cycle_id: str) -> None:
-    """Show one cycle whole: what was noticed, decided, done and learnt (a unique beginning of its id is enough; "last"
-    is the newest).
+    """Show one cycle in full: what was noticed, decided, done and learnt.
+
+    CYCLE_ID may be a unique beginning of an id; "last" is the newest cycle.
 
     \b
     Examples:
@@ -58,12 +59,15 @@ def show_cycle(options: Options, cycle_id: str) -> None:
     answer = from_store(options, lambda store: _with_doubts(store, cycle_id))
     if answer is None:
         fail(f"no cycle {cycle_id!r} on the tape; spar cycles list shows those that are")
-    marked = _marked(*answer)
+    marked = _with_marks(*answer)
     show(options, marked, cycle_tree(marked))
 
 
 async def _with_doubts(store: Any, cycle_id: str) -> tuple[Any, Any] | None:
-    """A cycle, and which of its calls are or were in doubt; a store without a journal knows of none."""
+    """Return a cycle and the doubts about its calls, answered ones too; None for an unknown cycle.
+
+    A store without a journal has no doubts.
+    """
     from spar.ports.optional import offers
     from spar.ports.store import ReadsLeftWork
 
@@ -77,22 +81,22 @@ async def _with_doubts(store: Any, cycle_id: str) -> tuple[Any, Any] | None:
     return cycle, [doubt for doubt in doubts if doubt.cycle_id == cycle.cycle_id]
 
 
-def _marked(cycle: dict[str, Any], doubts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The cycle, each of its calls that is or was in doubt marked with what was said of it."""
-    marks = {each["call"]["id"]: {name: each[name] for name in _MARK} for each in doubts}
+def _with_marks(cycle: dict[str, Any], doubts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the cycle with each doubt added to the result of its call, as `doubt`."""
+    marks = {doubt["call"]["id"]: {name: doubt[name] for name in _MARK} for doubt in doubts}
     for result in (cycle.get("result") or {}).get("results", ()):
         if (mark := marks.pop(result["call"]["id"], None)) is not None:
             result["doubt"] = mark
-    # A cycle that was cut off for good has no results to be marked.
+    # A cycle that was interrupted and not continued has no results, so its doubts are listed separately.
     return {**cycle, "doubts": list(marks.values())} if marks else cycle
 
 
 def _cycles(entries: list[dict[str, Any]]) -> Table:
     rows = [
-        (local(each.get("started_at")), _outcome(str(each.get("outcome", "?"))),
-         took(_number(each.get("duration"))), str(each.get("cycle_id", "?"))[:ID],
-         _calls(each.get("calls"), is_deferred=bool(each.get("deferred"))), str(each.get("about") or ""))
-        for each in entries
+        (local(entry.get("started_at")), _outcome(str(entry.get("outcome", "?"))),
+         took(_number(entry.get("duration"))), str(entry.get("cycle_id", "?"))[:ID],
+         _calls(entry.get("calls"), is_deferred=bool(entry.get("deferred"))), str(entry.get("about") or ""))
+        for entry in entries
     ]  # fmt: skip
     return table((zoned("started"), "outcome", ">took", "cycle", "calls", "about"), rows)
 
@@ -102,18 +106,18 @@ def _outcome(outcome: str) -> str:
 
 
 def _calls(counts: Any, *, is_deferred: bool = False) -> str:
-    """Return how a cycle's calls went, in a few signs: `✓` all did well, `✗ 1 of 3` failed, `put off` till they can be
-    planned; "" for none."""
-    found = {str(name): int(_number(number)) for name, number in counts.items()} if isinstance(counts, dict) else {}
-    total = sum(found.values())
+    """Return the results of a cycle's calls in short: `✓` if all succeeded, `✗ 1 of 3` for failures, `put off` if the
+    plan was deferred; "" without calls."""
+    by_status = {str(name): int(_number(number)) for name, number in counts.items()} if isinstance(counts, dict) else {}
+    total = sum(by_status.values())
     if is_deferred and not total:
         return "put off"
-    if failed := found.get("failed"):
+    if failed := by_status.get("failed"):
         return styled(f"✗ {failed} of {total}", "bad")
-    skipped = f", {found['skipped']} not done" if found.get("skipped") else ""
-    return styled(f"✓ {found.get('ok', 0)}{skipped}", "good") if total else ""
+    skipped = f", {by_status['skipped']} not done" if by_status.get("skipped") else ""
+    return styled(f"✓ {by_status.get('ok', 0)}{skipped}", "good") if total else ""
 
 
 def _number(value: Any) -> float:
-    """Return a number of the tape; 0 for what is none, as after damage."""
+    """Return a number of a record, 0 for any other value, as after damage."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0

@@ -1,4 +1,4 @@
-"""Commands for experiences; what only reads asks the store, whether the service runs or not."""
+"""Commands for experiences. Those that only read ask the store, whether the service runs or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spar.cli.tables import counted, entry_line, local, short, zoned
 from spar.service import exit_codes as exits
 
 _MARKS = {True: "✓", False: "✗", None: "·"}
-#: Bytes of one part of an import that goes to the running service.
+#: Largest part of an import that is sent to the running service at once, in bytes.
 _PART = 512 * 1024
 
 
@@ -39,7 +39,7 @@ def memory() -> None:
 @click.option("--transcripts", is_flag=True, help="Search what was said and done in sessions instead.")
 @click.pass_obj
 def search(options: Options, /, query: str, count: int, session: str | None, transcripts: bool, **filters: Any) -> None:
-    """Recall experiences by words, with how well each fits and why; without any words the most recent.
+    """Search experiences by words, with the score of each and the reasons; without words, list the latest.
 
     \b
     Examples:
@@ -50,33 +50,33 @@ def search(options: Options, /, query: str, count: int, session: str | None, tra
     if transcripts:
         _search_transcripts(options, query, count, session)
         return
-    given = {name: value.astimezone() if name in ("since", "as_of") and value is not None else value
+    times_and_filters = {name: value.astimezone() if name in ("since", "as_of") and value is not None else value
              for name, value in filters.items()}  # fmt: skip
-    found = from_store(options, lambda store: store.search(query, count, session=session, **given))
-    rows = [_row(each) for each in found]
+    hits = from_store(options, lambda store: store.search(query, count, session=session, **times_and_filters))
+    rows = [_row(hit) for hit in hits]
     heads = (">fit", zoned("at"), "", ">made", "id", "what", "why it is here")
-    plain = [{**each["experience"], "fit": each["score"], "reasons": each["reasons"]} for each in found]
+    plain = [{**hit["experience"], "fit": hit["score"], "reasons": hit["reasons"]} for hit in hits]
     show(options, plain, table(heads, rows) if rows else "nothing is remembered of that")
 
 
-def _row(found: dict[str, Any]) -> tuple[str, ...]:
-    experience = found["experience"]
-    mark, made = _MARKS[experience["success"]], str(experience["count"])
-    why = "; ".join(found["reasons"])
-    return f"{found['score']:.2f}", local(experience["at"]), mark, made, experience["id"], _told(experience), why
+def _row(hit: dict[str, Any]) -> tuple[str, ...]:
+    experience = hit["experience"]
+    mark, count = _MARKS[experience["success"]], str(experience["count"])
+    why = "; ".join(hit["reasons"])
+    return f"{hit['score']:.2f}", local(experience["at"]), mark, count, experience["id"], _summary_line(experience), why
 
 
 def _search_transcripts(options: Options, text: str, count: int, session: str | None) -> None:
     name = options.load(*STORE).settings.agent.name
-    found = from_store(options, lambda store: store.transcripts.search(name, text, count, session=session))
+    hits = from_store(options, lambda store: store.transcripts.search(name, text, count, session=session))
     rows = [
-        (local(each["entry"]["at"]), each["session"], each["entry"]["kind"],
-         each["entry"]["body"].get("trust", ""), short(entry_line(each["entry"]["kind"], each["entry"]["body"])))
-        for each in found
+        (local(hit["entry"]["at"]), hit["session"], hit["entry"]["kind"],
+         hit["entry"]["body"].get("trust", ""), short(entry_line(hit["entry"]["kind"], hit["entry"]["body"])))
+        for hit in hits
     ]  # fmt: skip
     show(
         options,
-        found,
+        hits,
         table((zoned("at"), "session", "kind", "trust", "what"), rows) if rows else "nothing was said of that",
     )
 
@@ -85,86 +85,87 @@ def _search_transcripts(options: Options, text: str, count: int, session: str | 
 @click.argument("id")
 @click.pass_obj
 def show_one(options: Options, id: str) -> None:
-    """Show one experience in full: its calls, how often it was made, whom it helped, where it came from.
+    """Show one experience in full: its calls, how often it was made, how often it helped, and its sources.
 
     \b
     Example:
       spar memory show 18ea256e7753
     """
-    found = from_store(options, lambda store: store.detail(id))
-    if found is None:
+    detail = from_store(options, lambda store: store.detail(id))
+    if detail is None:
         fail(f"no experience {id!r}; spar memory search lists those that are")
-    experience = found["experience"]
+    experience = detail["experience"]
     rows = [(name, short(experience[name])) for name in ("situation", "said", "action", "outcome", "answer", "cause")
             if experience[name]]  # fmt: skip
     if experience["lesson"]:
-        rows.append(("lesson", f"{short(experience['lesson'])}{' (retired)' if found['is_retired'] else ''}"))
-    rows += [("call", _call(each)) for each in experience["calls"]]
-    made = f"{counted(experience['count'], 'time')}, last {local(experience['at'])}"
+        rows.append(("lesson", f"{short(experience['lesson'])}{' (retired)' if detail['is_retired'] else ''}"))
+    rows += [("call", _call(call)) for call in experience["calls"]]
+    times = f"{counted(experience['count'], 'time')}, last {local(experience['at'])}"
     rows += [
-        ("made", made if experience["count"] == 1 else f"{made}, first {local(experience['first_at'])}"),
+        ("made", times if experience["count"] == 1 else f"{times}, first {local(experience['first_at'])}"),
         ("worked", f"{_MARKS[experience['success']]} score {experience['score']}"),
         ("helped", f"{experience['helped']}, harmed {experience['harmed']}"),
         ("trust", experience["trust"]),
         ("key", experience["key"]),
         ("session", experience["session"]),
     ]
-    rows += [("from", f"cycle {each['cycle_id'] or '?'}, run {each['run_id'] or '-'}, {local(each['at'])}")
-             for each in found["sources"][:10]]  # fmt: skip
-    show(options, found, Fields(f"experience {experience['id']}", tuple(rows), width=10))
+    rows += [("from", f"cycle {source['cycle_id'] or '?'}, run {source['run_id'] or '-'}, {local(source['at'])}")
+             for source in detail["sources"][:10]]  # fmt: skip
+    show(options, detail, Fields(f"experience {experience['id']}", tuple(rows), width=10))
 
 
 @memory.command("why")
 @click.argument("cycle_id", metavar="CYCLE")
 @click.pass_obj
 def why(options: Options, cycle_id: str) -> None:
-    """Show which decisions of a cycle memory changed, and the experiences that they went by.
+    """Show which decisions of a cycle experiences changed, with these experiences.
 
     \b
     Example:
       spar memory why 18ea256e7753
     """
-    found = from_store(options, lambda store: store.why(cycle_id))
-    if found is None:
+    decisions = from_store(options, lambda store: store.why(cycle_id))
+    if decisions is None:
         fail(f"no cycle {cycle_id!r} on the tape; spar cycles list shows those that are")
     lines = []
-    for each in found:
-        instead = f"instead of {each['instead_of']}: " if each["instead_of"] else ""
-        lines.append(f"{instead}{each['why']}{'' if each['is_used'] else ' (only observed)'}")
-        for case in each["cases"]:
-            kept = case["experience"]
-            lines.append(f"  {case['id']}  {_told(kept) if kept is not None else 'is not kept any more'}")
-    show(options, found, "\n".join(lines) or "memory changed no decision of this cycle")
+    for decision in decisions:
+        instead = f"instead of {decision['instead_of']}: " if decision["instead_of"] else ""
+        lines.append(f"{instead}{decision['why']}{'' if decision['is_used'] else ' (only observed)'}")
+        for case in decision["cases"]:
+            experience = case["experience"]
+            line = _summary_line(experience) if experience is not None else "is not kept any more"
+            lines.append(f"  {case['id']}  {line}")
+    show(options, decisions, "\n".join(lines) or "memory changed no decision of this cycle")
 
 
 @memory.command("audit")
 @click.pass_obj
 def audit(options: Options) -> None:
-    """Count what is remembered: merged, used, useless, of strangers.
+    """Count the experiences: merged, used, useless and untrusted ones.
 
     \b
     Example:
       spar memory audit
     """
-    found = from_store(options, lambda store: store.figures())
-    total = max(1, found["rows"])
+    figures = from_store(options, lambda store: store.figures())
+    total = max(1, figures["rows"])
 
     def share(name: str) -> str:
-        return f"{found[name]} ({found[name] / total:.1%})"
+        return f"{figures[name]} ({figures[name] / total:.1%})"
 
     rows = (
-        ("rows", f"{found['rows']} for {found['made']} experiences, {found['bytes'] / 1e6:.1f} MB"),
+        ("rows", f"{figures['rows']} for {figures['made']} experiences, {figures['bytes'] / 1e6:.1f} MB"),
         ("merged", f"{share('merged')} stand for more than one"),
         ("used", f"{share('used')} went into a decision that was judged"),
         ("idle", f"{share('idle')} teach nothing, were never used, and nobody knows whether they worked"),
         ("failed", share("failed")),
         ("unjudged", share("unjudged")),
-        ("lessons", f"{share('lessons')}, of which {found['retired']} are retired"),
+        ("lessons", f"{share('lessons')}, of which {figures['retired']} are retired"),
         ("untrusted", f"{share('untrusted')} are of strangers, or beside words of theirs"),
         ("no key", f"{share('without_key')} have no situation, and are never merged"),
         ("vectors", share("vectors")),
     )
-    show(options, found, Fields("memory", rows, width=10))
+    show(options, figures, Fields("memory", rows, width=10))
 
 
 @memory.command("export")
@@ -186,10 +187,11 @@ def export(options: Options, file: str) -> None:
 
 @memory.command("import")
 @click.argument("file", type=click.Path(dir_okay=False, exists=True))
-@click.option("--trust", is_flag=True, help="Believe what the file claims of trust, of counts and of what helped.")
+@click.option("--trust", is_flag=True, help="Accept the trust, the counts and the benefits that the file claims.")
 @click.pass_obj
 def import_(options: Options, file: str, trust: bool) -> None:
-    """Keep the experiences of a file of JSON lines; untrusted, unless you trust the file; none of here changes.
+    """Import the experiences of a file of JSON lines. They are untrusted, unless you trust the file; existing ones
+    stay as they are.
 
     \b
     Examples:
@@ -205,7 +207,7 @@ def import_(options: Options, file: str, trust: bool) -> None:
         return sum(client.post("/v1/memory/experiences:import", {"lines": part, "trust": trust})["imported"]
                    for part in _parts(lines))  # fmt: skip
 
-    number = _changed(options, ask, lambda store: store.import_(io.StringIO("".join(lines)), trust=trust))
+    number = _change(options, ask, lambda store: store.import_(io.StringIO("".join(lines)), trust=trust))
     total = sum(not line.isspace() for line in lines)
     here = f"; {total - number} of {total} were here already, and stay as they are" if number < total else ""
     how = "as the file says" if trust else "untrusted"
@@ -219,20 +221,20 @@ def import_(options: Options, file: str, trust: bool) -> None:
 @click.option("--before", type=Time(), help="All made last before this.")
 @click.pass_obj
 def forget(options: Options, id: str, session: str | None, task: str | None, before: Any) -> None:
-    """Delete one experience for good, or all for which everything holds that is given.
+    """Delete one experience permanently, or all for which every given option holds.
 
     \b
     Examples:
       spar memory forget 18ea256e775307670000245362
       spar memory forget --session alice
     """
-    chosen: dict[str, Any] = {
+    options_given: dict[str, Any] = {
         "session": session,
         "task": task,
         "before": before.astimezone() if before is not None else None,
     }
-    given = {name: value for name, value in chosen.items() if value is not None}
-    if bool(id) == bool(given):
+    selection = {name: value for name, value in options_given.items() if value is not None}
+    if bool(id) == bool(selection):
         fail("name one experience, or say which by --session, --task or --before", exits.USAGE)
     if id and from_store(options, lambda store: store.detail(id)) is None:
         fail(f"no experience {id!r}; spar memory search lists those that are")
@@ -240,21 +242,21 @@ def forget(options: Options, id: str, session: str | None, task: str | None, bef
     def ask(client: Any) -> int:
         if id:
             return int(client.delete(f"/v1/memory/experiences/{quote(id, safe='')}")["forgotten"])
-        body = {name: value if isinstance(value, str) else value.isoformat() for name, value in given.items()}
+        body = {name: value if isinstance(value, str) else value.isoformat() for name, value in selection.items()}
         return int(client.post("/v1/memory/experiences:forget", body)["forgotten"])
 
     async def forgotten(store: Any) -> int:
         if not id:
-            return int(await store.forget(**given))
-        found = await store.detail(id)
-        return 0 if found is None else int(await store.forget(found.experience.id))
+            return int(await store.forget(**selection))
+        experience = await store.detail(id)
+        return 0 if experience is None else int(await store.forget(experience.experience.id))
 
-    number = _changed(options, ask, forgotten)
+    number = _change(options, ask, forgotten)
     show(options, {"forgotten": number}, f"{counted(number, 'experience')} forgotten")
 
 
-def _changed(options: Options, ask: Callable[[Any], int], work: Callable[[Any], Awaitable[int]]) -> int:
-    """Have the running service do it; where none runs, open its store here."""
+def _change(options: Options, ask: Callable[[Any], int], work: Callable[[Any], Awaitable[int]]) -> int:
+    """Let the running service make a change and return the number of rows; without a service, change the store here."""
     try:
         return ask(connect(options.state_dir()))
     except NotRunningError:
@@ -263,7 +265,7 @@ def _changed(options: Options, ask: Callable[[Any], int], work: Callable[[Any], 
 
 
 def _parts(lines: list[str]) -> list[str]:
-    """Return lines as parts that a request takes."""
+    """Join lines to parts of a size that one request can have."""
     parts, size = [""], 0
     for line in lines:
         if size and size + len(line.encode()) > _PART:
@@ -274,13 +276,14 @@ def _parts(lines: list[str]) -> list[str]:
 
 
 def _call(call: dict[str, Any]) -> str:
-    ended = _MARKS[call["success"]] + (f" {call['cause']}" if call["cause"] else "")
-    return f"{call['tool']} {short(call['params'])} {ended}"
+    ending = _MARKS[call["success"]] + (f" {call['cause']}" if call["cause"] else "")
+    return f"{call['tool']} {short(call['params'])} {ending}"
 
 
-def _told(experience: dict[str, Any]) -> str:
-    """Return an experience on one line: what was noticed; what was done about it and learnt."""
+def _summary_line(experience: dict[str, Any]) -> str:
+    """Return an experience as one line: its situation, its action, and its lesson or outcome."""
     done = [experience["action"], experience["lesson"] or experience["outcome"]]
-    told = ": ".join(part for part in done if part)
-    stranger = "" if experience["trust"] == "trusted" else " [untrusted]"
-    return short(f"{experience['situation']}{stranger} → {told}" if told else f"{experience['situation']}{stranger}")
+    consequence = ": ".join(part for part in done if part)
+    trust = "" if experience["trust"] == "trusted" else " [untrusted]"
+    situation = f"{experience['situation']}{trust}"
+    return short(f"{situation} → {consequence}" if consequence else situation)

@@ -1,4 +1,4 @@
-"""Commands for incidents: what belonged to one trouble, how it went, and what was done about it."""
+"""Commands for incidents: their perceptions, their history, and the cycles that handled them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from spar.cli.commands.records.cycle_tree import call_lines
 from spar.cli.context import Options, fail, from_store, show
 from spar.cli.tables import ID, counted, local, short, zoned
 
-#: What a step is called for people.
+#: The words for each kind of step.
 _DID = {"joined": "joins", "grown": "grows", "raised": "grows worse", "over": "is over", "again": "comes again",
         "asked": "is to be closed", "opened": "opens", "reopened": "opens again", "closed": "closes"}  # fmt: skip
 #: Cycles of one incident whose calls are shown.
 _CYCLES = 20
-#: Cycles that are searched for those that went on with one that was cut off.
+#: Latest cycles that are searched for those that continued an interrupted one.
 _SEARCHED = 200
 
 
 @click.group()
 def incidents() -> None:
-    """Look at incidents: what belongs to one trouble."""
+    """Look at incidents: perceptions that belong to one problem."""
 
 
 @incidents.command("list")
@@ -32,7 +32,7 @@ def incidents() -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many, newest first.")
 @click.pass_obj
 def list_incidents(options: Options, only_open: bool, limit: int) -> None:
-    """List incidents, newest first; whether the service runs or not.
+    """List incidents, newest first, whether the service runs or not.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def list_incidents(options: Options, only_open: bool, limit: int) -> None:
 @click.argument("incident_id", metavar="ID")
 @click.pass_obj
 def show_incident(options: Options, incident_id: str) -> None:
-    """Tell the story of one in order: what joined it and why, what the agent did about it, how it ended.
+    """Show the history of one incident: what joined it and why, what the agent did about it, how it ended.
 
     \b
     Example:
@@ -69,7 +69,7 @@ def show_incident(options: Options, incident_id: str) -> None:
 @click.argument("incident_id", metavar="ID")
 @click.pass_obj
 def close(options: Options, incident_id: str) -> None:
-    """Close one: what comes of it later opens it again, or another one.
+    """Close one incident. Later perceptions of the same problem open it again, or open a new one.
 
     \b
     Example:
@@ -83,24 +83,24 @@ def close(options: Options, incident_id: str) -> None:
 
 
 def story(row: dict[str, Any], cycles: list[dict[str, Any]]) -> Branch:
-    """Return an incident for people: its head, what happened to it in order, what belongs to it, what is kept."""
+    """Return the tree of an incident: its head, its history in order of time, its perceptions, and omitted numbers."""
     number = len(row["things"]) + row["left_out"].get("things", 0)
-    heard = f"{counted(row['count'], 'perception')} of {counted(number, 'thing')}"
-    head = f"{row['id']}, {row['state']}, {row['severity']}, {heard}, session {row['session']}"
+    size = f"{counted(row['count'], 'perception')} of {counted(number, 'thing')}"
+    head = f"{row['id']}, {row['state']}, {row['severity']}, {size}, session {row['session']}"
     about = [Branch(short(row["title"]))]
     if row["strange"]:
-        heard = counted(row["strange"], "perception")
-        about.append(Branch(f"{heard} of untrusted sources besides, which move nothing here"))
+        untrusted = counted(row["strange"], "perception")
+        about.append(Branch(f"{untrusted} of untrusted sources besides, which move nothing here"))
     about += [Branch(f"{kind}: {', '.join(names)}") for kind, names in row["entities"].items()]
     if row["closed_at"]:
         about.append(Branch(f"closed {zoned(local(row['closed_at']))}: {row['reason']}"))
-    texts = {each["id"]: each for each in row["examples"]}
-    told = [(str(each["at"]), Branch(f"{local(each['at'])}  {_step(each, texts)}")) for each in row["steps"]]
-    told += [(str(cycle["started_at"]), _cycle(cycle)) for cycle in cycles]
-    things = sorted(row["things"].values(), key=lambda each: str(each["first_at"]))
+    texts = {example["id"]: example for example in row["examples"]}
+    history = [(str(step["at"]), Branch(f"{local(step['at'])}  {_step(step, texts)}")) for step in row["steps"]]
+    history += [(str(cycle["started_at"]), _cycle(cycle)) for cycle in cycles]
+    things = sorted(row["things"].values(), key=lambda thing: str(thing["first_at"]))
     parts = [
         *about,
-        Branch("what happened", tuple(branch for _, branch in sorted(told, key=lambda each: each[0]))),
+        Branch("what happened", tuple(branch for _, branch in sorted(history, key=lambda entry: entry[0]))),
         Branch("what belongs to it", tuple(map(_thing, things))),
     ]
     if row["left_out"]:
@@ -130,13 +130,13 @@ def _about(row: dict[str, Any]) -> str:
 
 
 def _summary(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an incident in short, as `GET /v1/incidents` does."""
+    """Return an incident in short form, as `GET /v1/incidents` does."""
     number = len(row["things"]) + row["left_out"].get("things", 0)
     return {key: value for key, value in row.items() if key not in ("examples", "steps", "cycles")} | {"things": number}
 
 
 def _known(options: Options) -> list[dict[str, Any]]:
-    """Return the incidents, the oldest first, from the file: it has all that cycles have begun to deal with."""
+    """Return the incidents from the store, the oldest first: all that cycles have begun to handle."""
     from spar.ports.small_rows import rows_of
     from spar.records.perceived.incidents import incidents_in, owner_of
 
@@ -146,11 +146,12 @@ def _known(options: Options) -> list[dict[str, Any]]:
         rows = rows_of(store)
         return incidents_in(await rows.rows(owner_of(agent)) if rows is not None else {})[0]
 
-    found: list[dict[str, Any]] = from_store(options, question)
-    return found
+    rows: list[dict[str, Any]] = from_store(options, question)
+    return rows
 
 
 def _one(rows: list[dict[str, Any]], incident_id: str) -> dict[str, Any]:
+    """Return the incident of an id. An unknown id ends the command."""
     for row in rows:
         if row["id"].casefold() == incident_id.strip().casefold():
             return row
@@ -159,25 +160,26 @@ def _one(rows: list[dict[str, Any]], incident_id: str) -> dict[str, Any]:
 
 
 def _cycles_of(options: Options, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the cycles that dealt with an incident, as far as they are still on the tape.
+    """Return the cycles that handled an incident, as far as they are still stored.
 
-    What a cycle was told that was cut off, another one may have dealt with, which is looked for.
+    If one was interrupted, another cycle may have continued its work; that one is searched for.
     """
     if not row["cycles"]:
         return []
     known = row["cycles"][-_CYCLES:]
 
     async def question(store: Any) -> Any:
-        found = [cycle for each in known if (cycle := await store.cycle(each)) is not None]
-        if len(found) < len(known) or any(cycle.outcome == "interrupted" for cycle in found):
-            since = {each["cycle_id"] for each in await store.cycles(limit=_SEARCHED)} - set(row["cycles"])
-            others = [await store.cycle(each) for each in since if each > min(known)]
-            found += [cycle for cycle in others if cycle is not None and _tells_of(cycle, row["id"])]
-        return found
+        cycles = [cycle for cycle_id in known if (cycle := await store.cycle(cycle_id)) is not None]
+        if len(cycles) < len(known) or any(cycle.outcome == "interrupted" for cycle in cycles):
+            latest = {entry["cycle_id"] for entry in await store.cycles(limit=_SEARCHED)} - set(row["cycles"])
+            others = [await store.cycle(cycle_id) for cycle_id in latest if cycle_id > min(known)]
+            cycles += [cycle for cycle in others if cycle is not None and _has_incident(cycle, row["id"])]
+        return cycles
 
-    found: list[dict[str, Any]] = from_store(options, question)
-    return found
+    records: list[dict[str, Any]] = from_store(options, question)
+    return records
 
 
-def _tells_of(cycle: Any, incident_id: str) -> bool:
+def _has_incident(cycle: Any, incident_id: str) -> bool:
+    """Return whether a cycle had a perception of an incident."""
     return any(perception.attributes.get("incident") == incident_id for perception in cycle.perceptions)

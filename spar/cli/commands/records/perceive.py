@@ -1,4 +1,4 @@
-"""The command `perceive`: sends lines through the configured pipeline, for a look; nothing is kept or started."""
+"""The command `perceive`: shows what the configured sense pipeline makes of lines; nothing is stored or started."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from spar.data.bounded import BoundedDict
 from spar.data.text import one_line, visible
 from spar.service import exit_codes as exits
 
-#: Lines that go through the pipeline at once, as those of one cycle do, and the bytes of one line.
+#: Lines that go through the pipeline together, as in one cycle; longest line, in bytes.
 BATCH, LONGEST = 500, 1_048_576
-#: Lines whose numbers are remembered, for those that repeat them.
+#: Lines whose numbers are remembered, to name the line that a later one was merged into.
 REMEMBERED = 100_000
-#: Lines that could not be read which are named; of more the number is told.
+#: Unreadable lines that are named; beyond it only their number is printed.
 NAMED = 20
-#: The kind of lines of text unless another one is given; JSON says its own.
+#: The default kind of lines of text; a JSON object has its own kind.
 _LINES = "log"
-#: Characters of the columns that a stranger's text stands in.
+#: Width of the columns with text of the input, in characters.
 TEXT = 60
-#: What stages leave in the attributes, and people want to see.
+#: Attributes that stages add and that are shown.
 _FINDINGS = (
     "template", "template_id", "anomaly", "rarity", "slots", "intent_why", "kind_why", "incident", "count"
 )  # fmt: skip
@@ -58,10 +58,10 @@ def perceive(options: Options, file: str, sensor: str, kind: str) -> int | None:
         if not options.as_json:
             write(_HEADS)
         for numbers, batch in reader.batches(stream):
-            found = examine.examine(batch)
-            for number, examined in zip(numbers, found, strict=True):
+            findings = examine.examine(batch)
+            for number, examined in zip(numbers, findings, strict=True):
                 lines[examined.given.id] = number
-            for number, examined in zip(numbers, found, strict=True):
+            for number, examined in zip(numbers, findings, strict=True):
                 _show(options, number, examined, lines.get(examined.into))
     counts = examine.stage_counts()
     if options.as_json:
@@ -76,7 +76,7 @@ def perceive(options: Options, file: str, sensor: str, kind: str) -> int | None:
 
 
 class _Reader:
-    """Makes perceptions of lines. `complaints` names the first lines that cannot be read."""
+    """Reader that makes perceptions of lines. `complaints` names the first lines that cannot be read."""
 
     def __init__(self, sensor: str, kind: str) -> None:
         self._sensor, self._kind = sensor, kind
@@ -84,7 +84,7 @@ class _Reader:
         self.complaints: list[str] = []
 
     def batches(self, stream: BinaryIO) -> Iterator[tuple[list[int], list[Any]]]:
-        """Yield the numbers of lines and their perceptions, as many as one cycle takes."""
+        """Yield batches of perceptions with the numbers of their lines."""
         numbers: list[int] = []
         batch: list[Any] = []
         for line in self._lines(stream):
@@ -103,7 +103,7 @@ class _Reader:
             yield numbers, batch
 
     def _lines(self, stream: BinaryIO) -> Iterator[bytes]:
-        """Yield lines; one that is too long is passed over in pieces, and told."""
+        """Yield the lines; a too long one is skipped and counted as unreadable."""
         while line := stream.readline(LONGEST + 1):
             self.number += 1
             if len(line) <= LONGEST:
@@ -114,7 +114,7 @@ class _Reader:
             self._complain(f"longer than {LONGEST} bytes")
 
     def _perception(self, line: bytes) -> Any:
-        """Return the perception of a line, None for a blank one. Raises: ValueError, TypeError for a bad one."""
+        """Return the perception of a line, None for a blank one. Raises: ValueError, TypeError for a malformed one."""
         import msgspec
 
         from spar.types import Perception, replace
@@ -124,10 +124,10 @@ class _Reader:
             return None
         if not text.lstrip().startswith("{"):
             return Perception(text, source=self._sensor, kind=self._kind)
-        given = json.loads(text)
-        if "content" not in given:
-            return Perception(given, source=self._sensor, kind="" if self._kind == _LINES else self._kind)
-        perception = msgspec.convert({key: value for key, value in given.items() if key != "evidence"}, Perception)
+        fields = json.loads(text)
+        if "content" not in fields:
+            return Perception(fields, source=self._sensor, kind="" if self._kind == _LINES else self._kind)
+        perception = msgspec.convert({key: value for key, value in fields.items() if key != "evidence"}, Perception)
         changes: dict[str, Any] = {}
         if perception.source == "manual":
             changes["source"] = self._sensor
@@ -142,7 +142,7 @@ class _Reader:
 
 
 def _examiner(options: Options) -> Any:
-    """Return the configured sense module. Ends the command where it cannot show what it does."""
+    """Return the configured sense module. One that cannot be examined ends the command."""
     from spar.config.factory import Parts
     from spar.ports.optional import Examines, offers
 
@@ -163,7 +163,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        stream = Path(file).open("rb")  # noqa: SIM115 - closed below; what reading raises is another matter
+        stream = Path(file).open("rb")  # noqa: SIM115 - closed below; errors of reading are not caught here
     except OSError as error:
         fail(f"{file}: cannot be read: {error.strerror}", exits.UNAVAILABLE)
     with stream:
@@ -171,7 +171,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 
 def _show(options: Options, number: int, examined: Any, into: int | None) -> None:
-    """Print what became of a line. Args: into: the number of the line that stands for it, if one does."""
+    """Print the result for a line. Args: into: the number of the line that it was merged into, None for none."""
     given, result = examined.given, examined.result
     reason = examined.reason if into is None else examined.reason.replace(examined.into, f"line {into}")
     became = _became(examined)
@@ -188,13 +188,16 @@ def _show(options: Options, number: int, examined: Any, into: int | None) -> Non
     priority = "" if shown.priority is None else f"{shown.priority:.2f}"
     text = visible(one_line(_text(given), TEXT))
     reasons = [reason] if result is None else _why(result)
-    found = [f"{name} {one_line(str(shown.attributes[name]), TEXT)}" for name in _FINDINGS if name in shown.attributes]
-    why = visible("; ".join([*found, *reasons]))
+    findings = [
+        f"{name} {one_line(str(shown.attributes[name]), TEXT)}" for name in _FINDINGS if name in shown.attributes
+    ]
+    why = visible("; ".join([*findings, *reasons]))
     write(f"{number:>7}  {became:<16} {_cell(shown.kind, 15)} {_cell(shown.intent, 14)} {priority:>5}  {text}"
           + (f"\n{'':>27}{why}" if why else ""))  # fmt: skip
 
 
 def _became(examined: Any) -> str:
+    """Return what a line became: dropped by a stage, an incident, a part of one, or a perception of its own."""
     if examined.result is None:
         return f"{examined.stage}: out"
     if examined.result.kind.startswith("incident."):
@@ -204,7 +207,7 @@ def _became(examined: Any) -> str:
 
 def _why(result: Any) -> list[str]:
     why = result.attributes.get("why")
-    return [str(each) for each in why] if isinstance(why, list) else []
+    return [str(reason) for reason in why] if isinstance(why, list) else []
 
 
 def _text(perception: Any) -> str:
