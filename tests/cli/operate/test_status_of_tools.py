@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spar.cli.blocks import harmless
-from spar.cli.commands.operate.status_blocks import of_tool
+from spar.cli.commands.operate.status_blocks import tool_state
 
 SANDBOX = {"asked": "auto", "level": 2, "refused": 11, "probes": 11, "why": "there is\nno more"}
 SERVER = {"server": "git", "state": "connected", "error": "", "tools": ["git__log"], "off": {}}
@@ -33,4 +33,4 @@ SERVER = {"server": "git", "state": "connected", "error": "", "tools": ["git__lo
     ],
 )
 def test_a_tool_is_told_in_a_line_or_not_at_all(snapshot: Any, told: str) -> None:
-    assert harmless(of_tool(snapshot)) == told
+    assert harmless(tool_state(snapshot)) == told

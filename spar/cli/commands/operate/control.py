@@ -12,6 +12,8 @@ from spar.service import exit_codes as exits
 
 
 def _verb(verb: str, text: str, example: str, timeout: float = 900.0) -> click.Command:
+    """Return the command that sends a verb to the agent."""
+
     @click.pass_obj
     def command(options: Options) -> None:
         with service(options, timeout=timeout) as client:
@@ -22,18 +24,20 @@ def _verb(verb: str, text: str, example: str, timeout: float = 900.0) -> click.C
 
 
 def _effect(answer: dict[str, Any]) -> str:
-    """Return the effect of a verb in a few words."""
+    """Return the sentence about the effect of a verb."""
     if "changed" not in answer:
         return f"{answer['before']} → {answer['after']}"
     text = f"reloaded, changed: {', '.join(answer['changed']) or 'nothing'}"
     return text + (f"; only after a restart: {', '.join(answer['needs_restart'])}" if answer["needs_restart"] else "")
 
 
-pause = _verb("pause", "Let the cycle in hand finish and begin no other; returns when that has come.", "spar pause")
-resume = _verb("resume", "Go on after a pause.", "spar resume")
+pause = _verb(
+    "pause", "Let the running cycles finish and begin no other; returns when they have finished.", "spar pause"
+)
+resume = _verb("resume", "Continue after a pause.", "spar resume")
 reload = _verb(
     "reload",
-    "Read the configuration again and apply what can be applied between two cycles.",
+    "Read the configuration again and apply the settings that need no restart, between two cycles.",
     "spar config check && spar reload",
 )
 
@@ -44,7 +48,7 @@ reload = _verb(
 )
 @click.pass_obj
 def stop(options: Options, seconds: float) -> None:
-    """Let the running service finish the cycle in hand and end; returns when it has gone.
+    """Let the running service finish its work and end; returns when its process has ended.
 
     \b
     Examples:
@@ -58,7 +62,7 @@ def stop(options: Options, seconds: float) -> None:
     with service(options) as client:
         answer = client.act("stop")
     until, lock = time.monotonic() + seconds, options.state_dir() / STATE_LOCK
-    while holder(lock) is not None:  # the kernel lets go of it, however the process ends
+    while holder(lock) is not None:  # the kernel releases the lock, however the process ends
         if time.monotonic() >= until:
             fail(f"the service still drains after {seconds:g} s; it goes on draining", exits.TIMED_OUT)
         time.sleep(0.05)

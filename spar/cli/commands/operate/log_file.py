@@ -1,6 +1,7 @@
-"""File of log lines with the older ones that were set aside: read from the oldest line on, and followed over rotation.
+"""Reader of a log file and its rotated predecessors, from the oldest line on; it follows the file over rotation.
 
-The service renames a full file `spar.log` to `spar.log.1`, that to `.2`, and begins a new one.
+At a rotation the service renames `spar.log.1` to `spar.log.2` and so on, the full `spar.log` to `spar.log.1`, and
+begins a new file.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
-#: Bytes of one line that are kept; a longer one is no line of ours, and what is more is passed over.
+#: Bytes of one line that are read; the rest of a longer one, which is none of spar's, is skipped.
 LONGEST: Final = 256 * 1024
-#: The most files that were set aside that are looked for.
+#: Largest number of rotated files that are read.
 OLDER: Final = 100
 _CHUNK: Final = 64 * 1024
 
 
 class LogFile:
-    """Reader of the lines of a log, each without its line feed."""
+    """Reader of the lines of a log, without their line feeds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,62 +40,63 @@ class LogFile:
         return self.path.exists() or bool(self._aside())
 
     def earlier(self) -> Iterator[bytes]:
-        """Yield what is there, the oldest line first. Raises: OSError."""
+        """Yield the existing lines, the oldest first. Raises: OSError."""
         self._open()
         yield from self._set_aside(self._file)
         yield from self.more()
 
     def more(self) -> Iterator[bytes]:
-        """Yield the whole lines that have come since. Raises: OSError."""
+        """Yield the complete lines that were written since the last call. Raises: OSError."""
         if self._file is None and not self._open():
             return
         while self._file is not None:
             yield from self._lines(self._file)
             if not self._is_replaced(self._file):
                 return
-            # The writer has gone on to another file; what it wrote to this one before is read now.
-            read = self._file
-            yield from self._lines(read)
+            # The writer has begun another file; the rest of this one is read first.
+            old = self._file
+            yield from self._lines(old)
             yield from self._end()
             self._file = None
-            with read:
+            with old:
                 self._open()
-                yield from self._set_aside(self._file, read)
+                yield from self._set_aside(self._file, old)
 
     def _set_aside(self, current: IO[bytes] | None, read: IO[bytes] | None = None) -> Iterator[bytes]:
-        """Yield the lines of the files that were set aside before `current` and after `read`, the oldest first.
+        """Yield the lines of the rotated files that are older than `current` and newer than `read`, the oldest first.
 
-        All are opened before one is read, the newest first: so no line is missed or told twice when the writer goes on
-        meanwhile.
+        All files are opened, the newest first, before one is read: so a rotation meanwhile neither loses nor repeats
+        a line.
         """
-        with ExitStack() as opened:
+        with ExitStack() as open_files:
             files: list[IO[bytes]] = []
             for path in self._aside():
-                with suppress(FileNotFoundError):  # it was the oldest one, and has just gone
-                    file: IO[bytes] = opened.enter_context(path.open("rb"))
+                with suppress(FileNotFoundError):  # the oldest file was deleted just now
+                    file: IO[bytes] = open_files.enter_context(path.open("rb"))
                     if read is not None and _is_same(file, read):
                         break
                     if not any(_is_same(file, known) for known in (*files, *([current] if current else []))):
                         files.append(file)
-            for each in reversed(files):
+            for older in reversed(files):
                 self._rest = b""
-                yield from self._lines(each)
+                yield from self._lines(older)
                 yield from self._end()
 
     def _lines(self, file: IO[bytes]) -> Iterator[bytes]:
-        """Yield whole lines to the end of a file; the beginning of one that is not yet whole is kept."""
+        """Yield the complete lines up to the end of a file; an incomplete last line is stored for the next call."""
         while chunk := file.read(_CHUNK):
-            *whole, self._rest = (self._rest + chunk).split(b"\n")
+            *complete, self._rest = (self._rest + chunk).split(b"\n")
             self._rest = self._rest[:LONGEST]
-            yield from (line[:LONGEST] for line in whole if line)
+            yield from (line[:LONGEST] for line in complete if line)
 
     def _end(self) -> Iterator[bytes]:
-        """Yield what stands at the end of a file without a line feed."""
+        """Yield the last line of a file if it has no line feed."""
         if self._rest:
             yield self._rest
             self._rest = b""
 
     def _open(self) -> bool:
+        """Open the file; return False if it does not exist."""
         try:
             self._file, self._rest = self.path.open("rb"), b""
         except FileNotFoundError:
@@ -107,23 +109,23 @@ class LogFile:
             self._file = None
 
     def _is_replaced(self, file: IO[bytes]) -> bool:
-        """Return whether another file has the name now, or this one was emptied."""
-        ours = os.fstat(file.fileno())
+        """Return whether the path names another file now, or this one was truncated."""
+        opened = os.fstat(file.fileno())
         try:
-            there = self.path.stat()
+            current = self.path.stat()
         except FileNotFoundError:
-            return False  # it is being renamed: the next look sees the new one
-        return not os.path.samestat(ours, there) or there.st_size < file.tell()
+            return False  # during a rotation; the next call sees the new file
+        return not os.path.samestat(opened, current) or current.st_size < file.tell()
 
     def _aside(self) -> list[Path]:
-        """Return the files that were set aside, the newest first."""
-        found: list[Path] = []
+        """Return the rotated files, the newest first."""
+        paths: list[Path] = []
         for number in range(1, OLDER + 1):
             path = self.path.with_name(f"{self.path.name}.{number}")
             if not path.exists():
                 break
-            found.append(path)
-        return found
+            paths.append(path)
+        return paths
 
 
 def _is_same(one: IO[bytes], other: IO[bytes]) -> bool:

@@ -1,4 +1,4 @@
-"""Command that shows the log file of the service: filtered, in lines for people, followed over its rotation."""
+"""Command `logs`: shows the log file of the service, filtered and formatted for people, and follows it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from spar.cli.context import Options, fail, write
 from spar.service import exit_codes as exits
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-#: Seconds between two looks at a file that is followed.
+#: Seconds between two reads of a followed file.
 EVERY: Final = 0.25
-#: Characters that are shown of a line that is no line of a log.
+#: Characters that are shown of a damaged line.
 DAMAGED: Final = 200
 
 
-class Chosen(Struct, frozen=True):
-    """Choice of lines: each that is not None must fit; `level` is the least important one."""
+class LineFilter(Struct, frozen=True):
+    """Filter of lines: a line must fit each field that is not None; `level` is the least important level."""
 
     session: str | None = None
     cycle: str | None = None
@@ -36,7 +36,7 @@ class Chosen(Struct, frozen=True):
     since: datetime | None = None
 
     def takes(self, line: dict[str, Any]) -> bool:
-        """Return whether a line fits. A line without level or time fits whatever is asked of those: nobody knows."""
+        """Return whether a line fits. A line without a level, or without a time, fits any level or time."""
         if self.session is not None and line.get("session") != self.session:
             return False
         if self.cycle is not None and not str(line.get("cycle", "")).startswith(self.cycle):
@@ -49,15 +49,15 @@ class Chosen(Struct, frozen=True):
 
     @property
     def is_of_work(self) -> bool:
-        """Return whether only lines of some session or cycle are wanted, so that no damaged line can be one."""
+        """Return whether only lines of a session or a cycle fit, which excludes damaged lines."""
         return self.session is not None or self.cycle is not None
 
 
 class _Level(click.Choice[str]):
-    """Level of lines; the short names of many programs are meant, too."""
+    """Parameter type of a level; it also accepts the usual short names `warn` and `err`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the level of a name. Ends the command for a name that is none."""
+        """Return the level of a name. An unknown name ends the command."""
         name = str(value).lower()
         return super().convert({"warn": "warning", "err": "error"}.get(name, name), param, ctx)
 
@@ -84,20 +84,20 @@ def logs(options: Options, is_followed: bool, number: int, session: str | None, 
       spar logs --since 15m --session alice
       spar logs --cycle 18ea10a4 --json
     """
-    chosen = Chosen(session, cycle, level, None if since is None else _since(since))
+    line_filter = LineFilter(session, cycle, level, None if since is None else _since(since))
     file = LogFile(_path(options))
     show = _raw if options.as_json else _pretty()
     if not file.exists() and not is_followed:
         fail(f"{file.path}: is not there; the service writes it as soon as it runs: spar run", exits.UNAVAILABLE)
     try:
         with file:
-            for text in _newest(file.earlier(), chosen, None if since is not None else number):
+            for text in _newest(file.earlier(), line_filter, None if since is not None else number):
                 show(text)
             if is_followed and not file.exists():
                 click.echo(f"{file.path} is not there yet; waiting for it", err=True)
             while is_followed:
                 for text in file.more():
-                    if _fits(text, chosen):
+                    if _fits(text, line_filter):
                         show(text)
                 time.sleep(EVERY)
     except KeyboardInterrupt:
@@ -107,7 +107,7 @@ def logs(options: Options, is_followed: bool, number: int, session: str | None, 
 
 
 def time_of(line: dict[str, Any]) -> datetime | None:
-    """Return when a line was written; None for one that does not say."""
+    """Return the time of a line, None if it has none."""
     try:
         at = datetime.fromisoformat(str(line.get("ts")))
     except ValueError:
@@ -116,22 +116,22 @@ def time_of(line: dict[str, Any]) -> datetime | None:
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:
-    """Return a line of a log as its fields; None for a damaged one."""
+    """Return the fields of a line, None for a damaged one."""
     try:
-        found = msgspec.json.decode(text)
+        fields = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and "msg" in found else None
+    return fields if isinstance(fields, dict) and "msg" in fields else None
 
 
-def _newest(texts: Iterable[bytes], chosen: Chosen, number: int | None) -> Iterable[bytes]:
-    fitting = (text for text in texts if _fits(text, chosen))
+def _newest(texts: Iterable[bytes], line_filter: LineFilter, number: int | None) -> Iterable[bytes]:
+    fitting = (text for text in texts if _fits(text, line_filter))
     return fitting if number is None else deque(fitting, maxlen=number)
 
 
-def _fits(text: bytes, chosen: Chosen) -> bool:
+def _fits(text: bytes, line_filter: LineFilter) -> bool:
     line = parsed(text)
-    return not chosen.is_of_work if line is None else chosen.takes(line)
+    return not line_filter.is_of_work if line is None else line_filter.takes(line)
 
 
 def _raw(text: bytes) -> None:
@@ -139,7 +139,7 @@ def _raw(text: bytes) -> None:
 
 
 def _pretty() -> Callable[[bytes], None]:
-    """Return what prints a line as the service prints it on a terminal."""
+    """Return a function that prints a line in the format of the service's terminal output."""
     from spar.observe.formatting import pretty_line, read_line
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -158,7 +158,7 @@ def _pretty() -> Callable[[bytes], None]:
 
 
 def _since(text: str) -> datetime:
-    """Return the time that is meant. Ends the command for a text that is neither a time nor a duration."""
+    """Return the time of `--since`. A text that is neither a time nor a duration ends the command."""
     from spar.config.tables.fields import seconds
 
     try:
@@ -174,7 +174,7 @@ def _since(text: str) -> datetime:
 
 
 def _path(options: Options) -> Path:
-    """Return the file of the log. Ends the command, with what to do instead, where there is none."""
+    """Return the path of the log file. Without one the command ends with advice."""
     loaded = options.load("log.file")
     if (name := loaded.settings.log.file) is not None:
         return loaded.folder / name

@@ -1,4 +1,4 @@
-"""Looking after what is kept: copies, putting one back, checking it, and one page on how everything is."""
+"""Commands that maintain the memory: `backup`, `restore`, `verify`; and `doctor`, a check of the installation."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _MARKS = {"ok": ("ok", "good"), "warn": ("warn", "warn"), "bad": ("BAD", "bad")}
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @click.pass_obj
 def backup(options: Options, file: Path | None) -> None:
-    """Copy the memory to FILE while the service runs or not; the copy is checked before it gets its name.
+    """Copy the memory to FILE, whether the service runs or not; the copy is checked before it gets its name.
 
-    Without FILE it is memory-TIME.db in the current folder. Such a copy stays until you delete it; the one that the
-    service makes by itself each day is beside the memory in the state folder and is replaced by the next.
+    The default FILE is memory-TIME.db in the current folder. Such a copy stays until you delete it. The service's own
+    daily copy is in the state folder, beside the memory, and the next one replaces it.
 
     \b
     Examples:
@@ -40,24 +40,24 @@ def backup(options: Options, file: Path | None) -> None:
     """
     target = file or Path(time.strftime("memory-%Y%m%dT%H%M%SZ.db", time.gmtime()))
     care = _care(_store(options))
-    with _explained(str(target)):
-        copied = care.back_up(str(target))
-    answer = {"file": copied.path, "bytes": copied.bytes, "last_fact": copied.last_fact}
-    show(options, answer, f"{copied.path}: {copied.bytes // 1024} KiB, checked")
+    with _ending_on_errors(str(target)):
+        copy = care.back_up(str(target))
+    answer = {"file": copy.path, "bytes": copy.bytes, "last_fact": copy.last_fact}
+    show(options, answer, f"{copy.path}: {copy.bytes // 1024} KiB, checked")
 
 
 @click.command("restore")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.pass_obj
 def restore(options: Options, file: Path) -> None:
-    """Put a copy in the place of the memory; the service must be stopped. The present file is set aside, not deleted.
+    """Replace the memory by a copy; the service must be stopped. The present file is renamed, not deleted.
 
     \b
     Example:
       spar restore memory-20261121T180000Z.db
     """
     care = _care(_store(options))
-    with _explained(str(file)):
+    with _ending_on_errors(str(file)):
         aside = care.restore(str(file))
     _note_offline(options, "memory.restore", care.path, {"from": str(file.resolve()), "set_aside": aside or ""})
     was = f"; what was there is now {aside}" if aside else ""
@@ -67,7 +67,7 @@ def restore(options: Options, file: Path) -> None:
 @click.command("verify")
 @click.pass_obj
 def verify(options: Options) -> None:
-    """Look at every page and every row of the memory; ends with code 65 if something does not fit.
+    """Check every page and every row of the memory; ends with code 65 if something is damaged.
 
     \b
     Examples:
@@ -75,32 +75,34 @@ def verify(options: Options) -> None:
       spar verify --json
     """
     care = _care(_store(options))
-    with _explained(care.path):
+    with _ending_on_errors(care.path):
         report = care.verify()
     answer = {
         "file": report.path,
         "is_whole": report.is_whole,
         "rows": report.rows,
-        "findings": [{"table": each.table, "row": each.row, "what": each.what} for each in report.findings],
+        "findings": [{"table": finding.table, "row": finding.row, "what": finding.what} for finding in report.findings],
     }
     verdict = styled(*(("whole", "good") if report.is_whole else ("DAMAGED", "bad")))
     counted = table(("table", ">rows"), [(name, f"{count:,}") for name, count in report.rows.items()])
-    found = table(
+    damage = table(
         ("damaged", "row", "what was found"),
-        [(each.table, "" if each.row is None else str(each.row), each.what) for each in report.findings],
+        [(finding.table, "" if finding.row is None else str(finding.row), finding.what) for finding in report.findings],
         UNCUT,
     )
     head = table(("file", "is"), [(report.path, verdict)], UNCUT)
-    show(options, answer, head, counted if report.rows else "no rows", *([found] if report.findings else []))
+    show(options, answer, head, counted if report.rows else "no rows", *([damage] if report.findings else []))
     if not report.is_whole:
         raise SystemExit(exits.DAMAGED)
 
 
 @click.command("doctor")
-@click.option("--acknowledge", is_flag=True, help="say that you have seen what was lost; it is told no more")
+@click.option(
+    "--acknowledge", is_flag=True, help="Confirm that you have seen the reported losses; they are reported no more."
+)
 @click.pass_obj
 def doctor(options: Options, acknowledge: bool) -> None:
-    """One page on how everything is, and what to do about it; ends with code 1 if something is bad.
+    """Check the whole installation, and say what to do about problems; ends with code 1 if something is bad.
 
     A loss or damage of the memory stays bad until it is acknowledged.
 
@@ -124,21 +126,23 @@ def doctor(options: Options, acknowledge: bool) -> None:
         try:
             care = _care(parts)
             if acknowledge:
-                with _explained("acknowledge"):
+                with _ending_on_errors("acknowledge"):
                     number = care.acknowledge()
                 findings.append(Diagnosis("acknowledged", "ok", f"{number} losses"))
                 if number:
                     _note_offline(options, "memory.acknowledge", care.path, {"losses": number})
-            findings += [Diagnosis(each.name, _state(each.state), each.found, each.advice) for each in care.examine()]
+            findings += [
+                Diagnosis(result.name, _state(result.state), result.found, result.advice) for result in care.examine()
+            ]
         except (click.ClickException, ConfigError) as error:
             findings.append(Diagnosis("memory", "bad", str(error), "spar config check"))
-    show(options, [asdict(each) for each in findings], _findings(findings))
-    if any(each.state == "bad" for each in findings):
+    show(options, [asdict(finding) for finding in findings], _findings(findings))
+    if any(finding.state == "bad" for finding in findings):
         raise SystemExit(exits.FAILED)
 
 
 def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
-    """Yield what is found around the memory: the installation, the machine, the running service."""
+    """Yield the diagnoses of everything but the memory: the running service, the installation, the machine."""
     from spar.cli.client import NotRunningError, connect
     from spar.cli.doctor import checks, installation
     from spar.cli.doctor.diagnosis import Diagnosis, Subject
@@ -168,14 +172,14 @@ def _state(state: str) -> Literal["ok", "warn", "bad"]:
 
 
 def _store(options: Options) -> Parts:
-    """Return the parts of a configuration of which only what the store needs was read."""
+    """Return the parts of the configuration, of which only the settings of the store are loaded."""
     from spar.config.factory import Parts
 
     return Parts(options.load(*STORE))
 
 
 def _care(parts: Parts) -> Care:
-    """Return the maintenance part of the configured store. Ends the command when that has nothing of the kind."""
+    """Return the maintenance part of the configured store. A store without one ends the command."""
     from spar.ports.optional import offers
     from spar.ports.store import HasCare
 
@@ -188,7 +192,7 @@ def _care(parts: Parts) -> Care:
 
 
 def _note_offline(options: Options, action: str, subject: str, detail: dict[str, Any]) -> None:
-    """Write into the audit log what was done to a memory that no service uses; say what keeps it from being written."""
+    """Write an action on a memory that no service uses to the audit log; print a warning if that fails."""
     import asyncio
     import os
 
@@ -213,7 +217,8 @@ def _note_offline(options: Options, action: str, subject: str, detail: dict[str,
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _ending_on_errors(name: str) -> Iterator[None]:
+    """End the command with the fitting code if the body raises an error of the memory or the file system."""
     from spar.errors import SparError
 
     try:
@@ -226,5 +231,5 @@ def _explained(name: str) -> Iterator[None]:
 
 
 def _findings(findings: list[Diagnosis]) -> Table:
-    rows = [(styled(*_MARKS[each.state]), each.name, each.found, each.advice) for each in findings]
+    rows = [(styled(*_MARKS[finding.state]), finding.name, finding.found, finding.advice) for finding in findings]
     return table(("", "about", "found", "what to do"), rows, UNCUT)

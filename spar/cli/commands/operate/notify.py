@@ -1,4 +1,4 @@
-"""Commands for notifiers: they show how each is doing, and try one."""
+"""Commands for notifiers: show their states, and test them."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from spar.data.text import one_line
 
 @click.group()
 def notify() -> None:
-    """Notifiers of alerts: how each is doing, and whether it works."""
+    """Look at notifiers of alerts, and test them."""
 
 
 @notify.command("list")
 @click.pass_obj
 def list_notifiers(options: Options) -> None:
-    """List the notifiers: how many notices each has sent, and how many wait.
+    """List the notifiers, with the numbers of notices that each has sent and that wait.
 
     \b
     Example:
       spar notify list
     """
     with service(options) as client:
-        found = client.get("/v1/notifiers")
+        states = client.get("/v1/notifiers")
     heads = ("notifier", ">sent", ">waiting", ">given up", "last error")
-    show(options, found, table(heads, [_cells(each) for each in found]) if found else _NONE)
+    show(options, states, table(heads, [_cells(state) for state in states]) if states else _NONE)
 
 
 @notify.command()
 @click.argument("name", default="")
 @click.pass_obj
 def test(options: Options, name: str) -> None:
-    """Send a test through the notifier NAME, or through each; exit 1 if one does not work.
+    """Send a test notice through the notifier NAME, or through all; exit 1 if one does not work.
 
     \b
     Examples:
@@ -45,14 +45,14 @@ def test(options: Options, name: str) -> None:
       spar notify test ops
     """
     with service(options) as client:
-        names = [name] if name else [each["name"] for each in client.get("/v1/notifiers")]
+        names = [name] if name else [state["name"] for state in client.get("/v1/notifiers")]
         if not names:
             fail(_NONE)
-        tried = [client.post(f"/v1/notifiers/{quote(each, safe='')}:test") for each in names]
-    lines = [f"{each['name']}: {'sent' if not each['error'] else each['error']}" for each in tried]
-    if any(each["error"] for each in tried):
+        results = [client.post(f"/v1/notifiers/{quote(notifier, safe='')}:test") for notifier in names]
+    lines = [f"{result['name']}: {'sent' if not result['error'] else result['error']}" for result in results]
+    if any(result["error"] for result in results):
         fail("\n".join(lines))
-    show(options, tried, "\n".join(lines))
+    show(options, results, "\n".join(lines))
 
 
 _NONE = "no notifiers are configured ([[notifiers]])"

@@ -1,4 +1,4 @@
-"""The files for those who work with spar from outside: alert rules, a dashboard, the document of its API."""
+"""Commands that print files for other programs: alert rules, a dashboard, the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spar.observe.shipped import shipped
 
 @click.group()
 def observe() -> None:
-    """Print alert rules for Prometheus, a dashboard for Grafana, and what the control API takes."""
+    """Print alert rules for Prometheus, a dashboard for Grafana, and the OpenAPI document of the control API."""
 
 
 @observe.command()
@@ -27,7 +27,7 @@ def rules() -> None:
 
 @observe.command()
 def dashboard() -> None:
-    """Print a dashboard for Grafana, to be imported there; it asks for the data source.
+    """Print a dashboard to import into Grafana, which asks for the data source then.
 
     \b
     Example:
@@ -38,7 +38,7 @@ def dashboard() -> None:
 
 @observe.command()
 def openapi() -> None:
-    """Print the OpenAPI document of the control API, for who makes a client; the service serves it, too.
+    """Print the OpenAPI document of the control API, for authors of clients; the service serves it, too.
 
     \b
     Example:

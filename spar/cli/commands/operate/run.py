@@ -1,4 +1,4 @@
-"""Command that runs the service in the foreground."""
+"""Command `run`: runs the service in the foreground."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spar.cli.blocks import harmless
 from spar.cli.context import Options, fail, refusals
 from spar.server.sockets import SOCKET_NAME
 
-#: The next steps of somebody who has started it in a terminal, and what each is for.
+#: The commands that are suggested after a start in a terminal, and their purposes.
 NEXT = {
     "chat": "talk with it",
     "status --watch": "its work and health",
@@ -27,13 +27,13 @@ NEXT = {
 
 
 @click.command()
-@click.option("--resume", is_flag=True, help="Go on also if the agent was paused when its last process ended.")
+@click.option("--resume", is_flag=True, help="Run also if the agent was paused when its last process ended.")
 @click.pass_obj
 def run(options: Options, resume: bool) -> int:
     """Run the service in the foreground until it is stopped (Ctrl+C drains, twice cancels).
 
-    An agent that was paused when its last process ended comes back paused, and the log says so. On a terminal it says
-    at the start what to type next, then a line for each cycle that did something; elsewhere it writes JSON lines.
+    An agent that was paused when its last process ended starts paused, and the log says so. On a terminal it prints
+    the next commands to type, then a line for each cycle that did something; elsewhere it writes JSON lines.
 
     \b
     Examples:
@@ -57,18 +57,18 @@ def run(options: Options, resume: bool) -> int:
 
 
 def _welcome(config: Path | None, folder: Path, addresses: Mapping[str, str]) -> None:
-    """Say on standard error what to type next, in a thread: a terminal that is held up, or lost, holds up nothing."""
+    """Print the next commands on standard error, in a thread, so that a blocked or closed terminal blocks nothing."""
     lines = next_steps(config, {"socket": str(folder / SOCKET_NAME), **addresses})
 
-    def say() -> None:
+    def print_lines() -> None:
         with contextlib.suppress(OSError, ValueError):
             click.echo("\n".join(lines), err=True)
 
-    threading.Thread(target=say, name="welcome", daemon=True).start()
+    threading.Thread(target=print_lines, name="welcome", daemon=True).start()
 
 
 def next_steps(config: Path | None, places: Mapping[str, str]) -> list[str]:
-    """Return where the service is and what to type in another terminal, a line each."""
+    """Return the lines with the addresses of the service and the commands to type in another terminal."""
     spar = "spar" if config is None else f"spar -c {quote(os.fspath(config))}"
     width = max(map(len, NEXT))
     return [

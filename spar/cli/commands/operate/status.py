@@ -1,4 +1,4 @@
-"""Command that shows what the running service is doing, once or again and again."""
+"""Command `status`: shows the status of the running service, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from spar.cli.commands.operate.status_blocks import status_blocks
 from spar.cli.context import Options, rendered, show, write
 from spar.service import exit_codes as exits
 
-#: Clears a terminal and puts the cursor to its beginning.
+#: Control sequence that clears a terminal and moves the cursor to its beginning.
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
 @click.command()
-@click.option("--watch", "-w", "is_watched", is_flag=True, help="Again and again until Ctrl-C, on a terminal in place.")
+@click.option(
+    "--watch", "-w", "is_watched", is_flag=True, help="Repeat until Ctrl-C; on a terminal the screen is redrawn."
+)
 @click.option("--every", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True,
-              help="Seconds between two looks of --watch.")  # fmt: skip
+              help="Seconds between two requests of --watch.")  # fmt: skip
 @click.pass_obj
 def status(options: Options, is_watched: bool, every: float) -> None:
     """Show what the running service is doing: state, pace, cycles, what waits for you, models, budgets, alerts.
 
-    With --watch a service that ends is waited for. In a pipe each look is a block of lines, with --json a line.
+    With --watch, it waits for a service that ended. In a pipe each status is a block of lines, with --json one line.
 
     \b
     Examples:
@@ -42,19 +44,19 @@ def status(options: Options, is_watched: bool, every: float) -> None:
 
 
 def _watch(options: Options, every: float) -> None:
-    """Show the status until somebody ends it, which is no mistake: the exit code is 0."""
+    """Show the status until Ctrl-C, which gives the exit code 0."""
     folder = options.state_dir()
-    is_drawn, is_told = sys.stdout.isatty() and not options.as_json, False
+    is_drawn, is_absence_printed = sys.stdout.isatty() and not options.as_json, False
     try:
         while True:
             try:
                 answer: dict[str, Any] = connect(folder).get("/v1/status")
             except (NotRunningError, click.ClickException) as error:
-                if is_drawn or not is_told:
-                    _tell_absence(error, is_drawn=is_drawn)
-                is_told = True
+                if is_drawn or not is_absence_printed:
+                    _print_absence(error, is_drawn=is_drawn)
+                is_absence_printed = True
             else:
-                is_told = False
+                is_absence_printed = False
                 if is_drawn:
                     write(_CLEAR + rendered(*status_blocks(answer)))
                 else:
@@ -64,8 +66,8 @@ def _watch(options: Options, every: float) -> None:
         raise SystemExit(exits.OK) from None
 
 
-def _tell_absence(error: Exception, *, is_drawn: bool) -> None:
-    """Say that no service answers. Raises: the refusal, where waiting would not help."""
+def _print_absence(error: Exception, *, is_drawn: bool) -> None:
+    """Print that no service answers. Raises: the error itself if waiting would not help."""
     if isinstance(error, click.ClickException) and error.exit_code == exits.NO_PERMISSION:
         raise error
     why = "no service runs" if isinstance(error, NotRunningError) else str(error)

@@ -1,4 +1,4 @@
-"""The status of a service in people's words, as blocks: what it does and for how long, what is wrong, what is left."""
+"""Formatting of the status of a service for people, as blocks: its work, its problems, its figures."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from spar.cli.tables import ID, local, model_lines, money, span, took, zoned
 
 Row: TypeAlias = tuple[str, str]
 
-#: A sensor that was not asked for so many of its intervals, and at least so many seconds, is stale.
+#: A sensor is stale if its last poll is older than so many of its intervals, and than so many seconds.
 STALE_INTERVALS, STALE_SECONDS = 3.0, 60.0
-#: How the states of an agent are meant.
+#: The style of each state of an agent.
 STATES = {"running": "good", "paused": "warn", "pausing": "warn", "stopping": "warn", "failed": "bad", "stopped": "bad"}
-#: The quantities of budgets of which only models take.
+#: The quantities of budgets that only models use.
 OF_MODELS = ("requests", "tokens", "money")
 
 
 def status_blocks(status: dict[str, Any]) -> list[Block]:
-    """Return what `GET /v1/status` answers as blocks for people."""
+    """Return the answer of `GET /v1/status` as blocks for people."""
     began = zoned(local(status["started_at"]))
     head = f"spar {status['version']}, process {status['pid']}, since {began}, for {_since(status['started_at'])}, " \
            f"configuration {status['config'] or 'the defaults'}"  # fmt: skip
@@ -37,6 +37,7 @@ def status_blocks(status: dict[str, Any]) -> list[Block]:
 
 
 def _alerts(agent: dict[str, Any]) -> Iterator[Row]:
+    """Yield the failure and the open alerts."""
     if agent["failure"]:
         yield "failure", styled(agent["failure"], "bad")
     for alert in agent["alerts"]:
@@ -44,8 +45,8 @@ def _alerts(agent: dict[str, Any]) -> Iterator[Row]:
 
 
 def _doing(agent: dict[str, Any]) -> Iterator[Row]:
-    """Yield what each session does, and for how long; those that rest behind those that work."""
-    for lane in sorted(agent["lanes"], key=lambda each: not each["cycle"]):
+    """Yield the activity of each session and its duration, the working sessions first."""
+    for lane in sorted(agent["lanes"], key=lambda session: not session["cycle"]):
         if lane["cycle"]:
             doing = f"{lane['phase']} for {span(lane['phase_seconds'] or 0.0)}, cycle {lane['cycle'][:ID]}"
         else:
@@ -54,17 +55,20 @@ def _doing(agent: dict[str, Any]) -> Iterator[Row]:
 
 
 def _incidents(agent: dict[str, Any]) -> Iterator[Row]:
-    """Yield how many incidents are open, the worst first, where the sense module keeps incidents."""
+    """Yield the number of open incidents by severity, the worst first, if the sense module has incidents."""
     figures = agent["modules"].get("sense", {}).get("incidents")
     counts = figures.get("open") if isinstance(figures, dict) else None
-    told = [(severity, number) for severity, number in counts.items() if number] if isinstance(counts, dict) else []
-    if told:
-        listed = ", ".join(f"{number} {severity}" for severity, number in reversed(told))
-        is_bad = any(severity in ("error", "critical") for severity, _ in told)
+    open_counts = (
+        [(severity, number) for severity, number in counts.items() if number] if isinstance(counts, dict) else []
+    )
+    if open_counts:
+        listed = ", ".join(f"{number} {severity}" for severity, number in reversed(open_counts))
+        is_bad = any(severity in ("error", "critical") for severity, _ in open_counts)
         yield "incidents", styled(f"open: {listed}; spar incidents list", "bad" if is_bad else "warn")
 
 
 def _left_to_people(agent: dict[str, Any]) -> Iterator[Row]:
+    """Yield what waits for a decision of people."""
     if pending := agent["approvals"]["pending"]:
         what = "call waits" if pending == 1 else "calls wait"
         age = span(agent["approvals"]["oldest_age_seconds"] or 0.0)
@@ -77,15 +81,15 @@ def _left_to_people(agent: dict[str, Any]) -> Iterator[Row]:
 
 
 def _models(agent: dict[str, Any]) -> Iterator[Row]:
-    """Yield each model: whether it may be asked, when it last answered, and what plans in its place."""
+    """Yield each model: whether it is available and when it last answered; then a fallback that is in use."""
     plan = agent["modules"].get("plan", {})
-    known = {each["model"]: each for each in _told_models(plan)}
+    known = {model["model"]: model for model in _reported_models(plan)}
     for line in model_lines(agent):
         name, _, why = line.removeprefix("model ").partition(": ")
         yield "model", styled(f"{name}: {why}{_of_model(known.get(name, {}))}", "bad")
-    for each in agent["models"]:
-        if each["state"] == "closed":
-            yield "model", f"{each['model']}: answers{_of_model(known.get(each['model'], {}))}"
+    for model in agent["models"]:
+        if model["state"] == "closed":
+            yield "model", f"{model['model']}: answers{_of_model(known.get(model['model'], {}))}"
     if reason := plan.get("degraded"):
         yield "fallback", styled(f"the next planner plans: {reason}", "warn")
     elif number := sum(_fallbacks(plan)):
@@ -93,30 +97,31 @@ def _models(agent: dict[str, Any]) -> Iterator[Row]:
 
 
 def _of_model(model: dict[str, Any]) -> str:
-    """Return what is known of a model's requests, behind a comma; "" for nothing."""
-    told = []
+    """Return the figures of a model's requests, each after a comma; "" for none."""
+    figures = []
     if model.get("last_success_age") is not None:
-        told.append(f"last success {span(model['last_success_age'])} ago")
+        figures.append(f"last success {span(model['last_success_age'])} ago")
     elif model.get("requests"):
-        told.append("no success yet")
+        figures.append("no success yet")
     if model.get("requests"):
-        told.append(f"{model['requests']} requests, {model.get('faults', 0)} failed")
+        figures.append(f"{model['requests']} requests, {model.get('faults', 0)} failed")
     if isinstance(model.get("cost"), int | float) and model["cost"]:
-        told.append(f"{model['cost']:g} spent")
-    return "".join(f", {each}" for each in told)
+        figures.append(f"{model['cost']:g} spent")
+    return "".join(f", {figure}" for figure in figures)
 
 
-def _told_models(part: Any, depth: int = 6) -> Iterator[dict[str, Any]]:
-    """Yield what planners tell of their models, however deep in what the plan module tells."""
+def _reported_models(part: Any, depth: int = 6) -> Iterator[dict[str, Any]]:
+    """Yield the models in the snapshot of the plan module, at any depth up to `depth`."""
     if isinstance(part, dict) and depth:
         for name, value in part.items():
             if name == "models" and isinstance(value, list):
-                yield from (each for each in value if isinstance(each, dict) and "model" in each)
+                yield from (row for row in value if isinstance(row, dict) and "model" in row)
             else:
-                yield from _told_models(value, depth - 1)
+                yield from _reported_models(value, depth - 1)
 
 
 def _fallbacks(part: Any, depth: int = 6) -> Iterator[int]:
+    """Yield the numbers of requests that fallback models answered, at any depth of a snapshot."""
     if isinstance(part, dict) and depth:
         for name, value in part.items():
             if name == "fallbacks" and isinstance(value, int):
@@ -126,44 +131,47 @@ def _fallbacks(part: Any, depth: int = 6) -> Iterator[int]:
 
 
 def _budgets(agent: dict[str, Any]) -> Iterator[Row]:
-    """Yield what is left of each budget that was used; those of models also unused, where there are models."""
-    for each in agent["budgets"]:
-        window, _, quantity = each["budget"].partition(".")
-        is_told = each["used"] or (quantity in OF_MODELS and agent["models"])
-        if not (each["refused"] or (is_told and window != "cycle")):
+    """Yield the rest of each used budget; where there are models, also of the unused budgets of models."""
+    for budget in agent["budgets"]:
+        window, _, quantity = budget["budget"].partition(".")
+        is_shown = budget["used"] or (quantity in OF_MODELS and agent["models"])
+        if not (budget["refused"] or (is_shown and window != "cycle")):
             continue
-        left, limit = max(each["limit"] - each["used"], 0), each["limit"]
-        shown = (money(left), money(limit)) if quantity == "money" else (f"{left:,}", f"{limit:,}")
-        until = f", until {zoned(local(each['ends_at']))}" if each["ends_at"] else ""
-        refused = f", {each['refused']} refused" if each["refused"] else ""
-        look = "bad" if each["ratio"] >= 1 else "warn" if each["ratio"] >= 0.8 or each["refused"] else ""
-        text = f"{each['budget']}: {shown[0]} of {shown[1]} left ({each['ratio']:.0%} used){until}{refused}"
-        yield "budget", styled(text, look)
+        amount_left, limit = max(budget["limit"] - budget["used"], 0), budget["limit"]
+        shown = (money(amount_left), money(limit)) if quantity == "money" else (f"{amount_left:,}", f"{limit:,}")
+        until = f", until {zoned(local(budget['ends_at']))}" if budget["ends_at"] else ""
+        refused = f", {budget['refused']} refused" if budget["refused"] else ""
+        style = "bad" if budget["ratio"] >= 1 else "warn" if budget["ratio"] >= 0.8 or budget["refused"] else ""
+        text = f"{budget['budget']}: {shown[0]} of {shown[1]} left ({budget['ratio']:.0%} used){until}{refused}"
+        yield "budget", styled(text, style)
 
 
 def _sensing(agent: dict[str, Any]) -> Iterator[Row]:
+    """Yield the state of each sensor and each channel, with losses and errors."""
     for name, sensor in agent["modules"]["sense"].get("sensors", {}).items():
         state = str(sensor.get("state", "?"))
-        error = sensor.get("last_error") if state != "ok" else None  # what is over is in the log
+        error = sensor.get("last_error") if state != "ok" else None  # an error that is over is only in the log
         extra = f": {error}" if error else ""
         every, age = sensor.get("every"), sensor.get("last_poll_age")
         if state == "ok" and every and age is not None and age > max(STALE_INTERVALS * every, STALE_SECONDS):
             state, extra = "stale", f": not asked for {span(age)}, it should be each {every:g} s"
-        look = {"ok": "", "quarantined": "bad"}.get(state, "warn")
-        yield "sensor", styled(f"{name}: {state}{_losses(sensor)}{extra}", look)
+        style = {"ok": "", "quarantined": "bad"}.get(state, "warn")
+        yield "sensor", styled(f"{name}: {state}{_losses(sensor)}{extra}", style)
     for name, channel in agent["channels"].items():
-        told = _of_channel(channel)
-        yield "channel", styled(f"{name}: {told}", "" if told == "ok" else "warn")
+        state = _channel_state(channel)
+        yield "channel", styled(f"{name}: {state}", "" if state == "ok" else "warn")
 
 
 def _acting(agent: dict[str, Any]) -> Iterator[Row]:
+    """Yield the state of each tool that has a sandbox or a server."""
     for name, part in agent["modules"]["act"].get("parts", {}).items():
-        if said := of_tool(part):
-            yield "tool", f"{name}: {said}"
+        if state := tool_state(part):
+            yield "tool", f"{name}: {state}"
 
 
 def _wrong(agent: dict[str, Any]) -> Iterator[Row]:
-    yield from (("warning", styled(str(each), "warn")) for each in agent["warnings"])
+    """Yield warnings, errors of modules, a degraded planner, and the latest steps of recovery."""
+    yield from (("warning", styled(str(warning), "warn")) for warning in agent["warnings"])
     for phase, module in agent["modules"].items():
         if error := module.get("error"):
             yield phase, styled(f"{module['use']}: {error}", "bad")
@@ -174,6 +182,7 @@ def _wrong(agent: dict[str, Any]) -> Iterator[Row]:
 
 
 def _counts(agent: dict[str, Any]) -> Iterator[Row]:
+    """Yield the figures of cycles, phases, calls and the memory."""
     stats = agent["stats"]
     outcomes = ", ".join(f"{number} {name}" for name, number in stats["outcomes"].items() if number) or "none yet"
     yield (
@@ -186,11 +195,11 @@ def _counts(agent: dict[str, Any]) -> Iterator[Row]:
     yield "phases", _phases(stats)
     if calls := ", ".join(f"{number} {name}" for name, number in agent["calls"].items() if number):
         yield "calls", f"{calls} since the start"
-    yield "memory", _kept(agent["kept"])
+    yield "memory", _writes(agent["kept"])
 
 
 def _alert(alert: dict[str, Any]) -> str:
-    """Return an alert in one line: what, whose, for how long, why."""
+    """Return an alert as one line: kind, severity, session, duration and message."""
     whose = f" in session {alert['session']}" if alert["session"] not in ("", "main") else ""
     what = f"{alert['kind']} ({alert['severity']}){whose}"
     first = (alert["message"].splitlines() or [""])[0]
@@ -198,31 +207,31 @@ def _alert(alert: dict[str, Any]) -> str:
 
 
 def _since(at: Any) -> str:
-    """Return how long ago a time (ISO text) was."""
+    """Return the duration since a time (ISO text)."""
     try:
         return span((datetime.now(UTC) - datetime.fromisoformat(str(at))).total_seconds())
     except (ValueError, TypeError):
         return "?"
 
 
-def _kept(counts: dict[str, int]) -> str:
-    """Return how many experiences and cycles were written, and how many were not."""
+def _writes(counts: dict[str, int]) -> str:
+    """Return the sentence about written, waiting and lost experiences and cycles."""
     text = f"{counts['stored']} cycles and experiences written"
     if counts["waiting"]:
         text += f", {counts['waiting']} still to be written"
     return text + (f", {counts['lost']} lost because the memory could not take them" if counts["lost"] else "")
 
 
-def _of_channel(channel: dict[str, Any]) -> str:
-    """Return how a channel is doing: what of it fails and why, and what it has not delivered."""
+def _channel_state(channel: dict[str, Any]) -> str:
+    """Return the state of a channel: failing directions with their errors, and undelivered messages; else "ok"."""
     parts = [f"{part} {channel[part]['state']}: {channel[part]['last_error']!s}"
              for part in ("receiving", "sending") if channel[part]["state"] != "ok"]  # fmt: skip
     parts += [f"{channel[key]} {key}" for key in ("waiting", "undelivered") if channel[key]]
     return "; ".join(parts or ["ok"])
 
 
-def of_tool(part: Any) -> str:
-    """Return what a person should know of a tool: its sandbox, or how its server is. "" for any other."""
+def tool_state(part: Any) -> str:
+    """Return the state of a tool's sandbox or server, "" for a tool without one."""
     match part:
         case {"sandbox": {"asked": 0}}:
             return "sandbox level 0, as configured"
@@ -239,7 +248,7 @@ def of_tool(part: Any) -> str:
 
 
 def _losses(sensor: Any) -> str:
-    """Return what a sensor has lost, in a few words; "" if all did."""
+    """Return the losses of a sensor in parentheses, "" for none."""
     missed = sum(sensor.get("missed", {}).get("counts", {}).values())
     latest = sensor.get("missed", {}).get("latest") or [{}]
     losses = [f"{number} {reason}" for reason, number in sensor.get("shed", {}).items() if number]
@@ -249,7 +258,7 @@ def _losses(sensor: Any) -> str:
 
 
 def _left(recovery: dict[str, Any]) -> str:
-    """Return what recovery has left to people, and what it has yet to do; "" for nothing."""
+    """Return what recovery has left to people, and what it still has to do; "" for nothing."""
     counts = {
         "in doubt": (recovery["in_doubt"], " (spar calls list)"),
         "dead letters": (recovery["dead_letters"], " (spar dead list)"),
@@ -260,11 +269,11 @@ def _left(recovery: dict[str, Any]) -> str:
 
 
 def _phases(stats: dict[str, Any]) -> str:
-    """Return the mean duration of each phase and how often it failed, in one line."""
+    """Return the mean duration and the failures of each phase, as one line."""
     failed = {phase: f" ({number} failed)" for phase, number in stats["errors_by_phase"].items() if number}
     means = stats["phase_mean_seconds"].items()
     return ", ".join(f"{phase} mean {took(seconds)}{failed.get(phase, '')}" for phase, seconds in means)
 
 
-#: What is told of an agent, the most urgent first.
+#: The functions that yield the rows of an agent, the most urgent first.
 PARTS = (_alerts, _doing, _incidents, _left_to_people, _models, _budgets, _sensing, _acting, _wrong, _counts)

@@ -1,6 +1,6 @@
-"""One step without a running service: the agent is built, opened, stepped once and closed.
+"""A step without a running service: build the agent, run one phase, and stop it.
 
-What a step brought is kept in the state directory, so that the next one, another process, can go on from it.
+The output of a step is written to the state directory, so that the next step, in another process, can use it.
 """
 
 from __future__ import annotations
@@ -21,47 +21,51 @@ LAST_STEP = "last-step.json"
 
 
 class LastSteps(msgspec.Struct):
-    """Outputs of the steps so far."""
+    """Outputs of the latest steps."""
 
     perceptions: list[Perception] | None = None
     action: Action | None = None
     result: ActionResult | None = None
 
 
-#: What a phase takes, what it brings, by the names of `LastSteps`.
+#: The input and the output of each phase, as a field of `LastSteps`.
 TAKES: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
 BRINGS: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result"}
 
 
 def step_alone(options: Options, phase: Phase, given: Any, folder: Path) -> Any:
-    """Run one phase here and now; its product as plain JSON. Ends the command when it cannot."""
+    """Run one phase in this process and return its output as JSON values. A failure ends the command.
+
+    Args: given: the input as JSON values, None for the output of the last step; folder: the state directory.
+    """
     from spar.server.encoding import encode
 
     with options.agent() as agent:
         file = folder / LAST_STEP
         last = LastSteps() if phase == "sense" else _last(file)
-        taken = _read(given, phase) if given is not None else getattr(last, TAKES.get(phase, ""), None)
+        phase_input = _read(given, phase) if given is not None else getattr(last, TAKES.get(phase, ""), None)
 
         async def step() -> Any:
             try:
                 method = getattr(agent, f"step_{phase}")
-                return await (method() if phase == "sense" or taken is None else method(taken))
+                return await (method() if phase == "sense" or phase_input is None else method(phase_input))
             finally:
                 await agent.stop()
 
         try:
-            product = asyncio.run(step())
+            output = asyncio.run(step())
         except click.ClickException:
             raise
         except Exception as error:
             fail(f"{phase} failed: {error}")
     if phase in BRINGS:
-        setattr(last, BRINGS[phase], product)
+        setattr(last, BRINGS[phase], output)
         file.write_bytes(encode(last))
-    return msgspec.json.decode(encode(product))
+    return msgspec.json.decode(encode(output))
 
 
 def _last(file: Path) -> LastSteps:
+    """Return the outputs of the latest steps. An unreadable file ends the command."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=LastSteps)
     except FileNotFoundError:
@@ -71,6 +75,7 @@ def _last(file: Path) -> LastSteps:
 
 
 def _read(given: Any, phase: Phase) -> Any:
+    """Return JSON values as the input of a phase. Malformed values end the command."""
     try:
         return step_input(phase, given)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Command that shows live what the agent does, and takes answers to what it asks."""
+"""Command `top`: starts the terminal application that shows the agent live."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spar.service import exit_codes as exits
 
 
 @click.command()
-@click.option("--read-only", "is_read_only", is_flag=True, help="Answer nothing: for a screen on a wall.")
+@click.option("--read-only", "is_read_only", is_flag=True, help="Switch answers off, for example for a public screen.")
 @click.pass_obj
 def top(options: Options, is_read_only: bool) -> None:
     """Show live what the agent does: sessions, runs, what waits for you, budgets, health, and what happens.
@@ -34,7 +34,7 @@ def top(options: Options, is_read_only: bool) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail("spar top needs a terminal; elsewhere: spar status", exits.USAGE)
     try:
-        connect(folder)  # another user's service is refused here; one that does not run yet is waited for
+        connect(folder)  # ends the command for another user's service; a service that does not run yet is waited for
     except NotRunningError:
         pass
     from spar.cli.top.app import Top

@@ -1,4 +1,4 @@
-"""The service under systemd: its unit written, started, shown and taken away."""
+"""Commands for the service under systemd: write and start its unit, show it, remove it."""
 
 from __future__ import annotations
 
@@ -21,28 +21,30 @@ from spar.service.unit import WRITTEN_BY, UnitTerms, unit
 if TYPE_CHECKING:
     from spar.config.load import Loaded
 
-#: Where units are that a system's manager reads, and a user's.
+#: Folders of the units of the system's manager, and of a user's manager below its configuration folder.
 SYSTEM_UNITS = Path("/etc/systemd/system")
 USER_UNITS = Path("systemd/user")
-#: What `systemctl show` is asked for.
+#: Properties that `systemctl show` prints.
 SHOWN = ("LoadState", "ActiveState", "SubState", "Result", "NRestarts", "MainPID", "ExecMainStatus")
 
-#: How systemctl tells what it has done, before it tells what it could not do.
+#: Beginnings of systemctl's lines about successful steps, which may precede its error.
 _DONE = ("Created symlink", "Removed ")
 
-_user = click.option("--user", "is_user", is_flag=True, help="Of your own service manager, not of the system's.")
+_user = click.option("--user", "is_user", is_flag=True, help="Use your own service manager instead of the system's.")
 _name = click.option("--name", default="spar", show_default=True, metavar="NAME", help="The name of the unit.")
 
 
 @click.group("service")
 def service_unit() -> None:
-    """Have systemd run the service: install it, look at it, take it away."""
+    """Let systemd run the service: install, show and remove its unit."""
 
 
 @service_unit.command()
 @_user
 @_name
-@click.option("--as", "user", metavar="USER", help="Whom it runs as (default: who owns the configuration's folder).")
+@click.option(
+    "--as", "user", metavar="USER", help="The user it runs as (default: the owner of the configuration's folder)."
+)
 @click.option("--credential", "credentials", multiple=True, metavar="NAME:FILE",
               help="Where a credential of the configuration is (default: /etc/credstore/NAME).")  # fmt: skip
 @click.option("--no-start", is_flag=True, help="Write the unit only.")
@@ -51,8 +53,8 @@ def service_unit() -> None:
 def install(options: Options, /, is_user: bool, name: str, user: str | None, no_start: bool, **more: Any) -> None:
     """Write a systemd unit for this configuration, and start it now and at each boot.
 
-    It runs with watchdog and confinement as the user who owns the configuration's folder. Written again, it replaces
-    what it has written before, and nothing else.
+    It runs with watchdog and confinement as the user who owns the configuration's folder. A repeated install replaces
+    the unit that spar has written before, and no other.
 
     \b
     Examples:
@@ -79,8 +81,8 @@ def install(options: Options, /, is_user: bool, name: str, user: str | None, no_
         hint = f"{path} is written; why it does not start stands in: {log}"
         _systemctl("enable", "--now", path.name, is_user=is_user, hint=hint)
     which = f"-c {options.config_path} " if options.config_path else ""
-    say = f"{path} written" + ("" if no_start else f", {path.stem} started; look at it with: spar {which}status")
-    show(options, {"unit": str(path), "started": not no_start}, say)
+    sentence = f"{path} written" + ("" if no_start else f", {path.stem} started; look at it with: spar {which}status")
+    show(options, {"unit": str(path), "started": not no_start}, sentence)
 
 
 @service_unit.command()
@@ -88,7 +90,7 @@ def install(options: Options, /, is_user: bool, name: str, user: str | None, no_
 @_name
 @click.pass_obj
 def uninstall(options: Options, is_user: bool, name: str) -> None:
-    """Stop the service and take its unit away; what it keeps (its state directory) stays.
+    """Stop the service and remove its unit; its state directory stays.
 
     \b
     Example:
@@ -113,26 +115,26 @@ def uninstall(options: Options, is_user: bool, name: str) -> None:
 @_name
 @click.pass_obj
 def unit_status(options: Options, is_user: bool, name: str) -> None:
-    """Show how systemd sees the unit; `spar status` shows what the service does.
+    """Show systemd's state of the unit; `spar status` shows what the service does.
 
     \b
     Example:
       spar service status
     """
-    said = _systemctl(
+    output = _systemctl(
         "show", "--property", ",".join(SHOWN), f"{name}.service", is_user=is_user, hint="nothing is known"
     )
-    found = dict(line.partition("=")[::2] for line in said.splitlines() if "=" in line)
-    if found.get("LoadState") == "not-found":
+    properties = dict(line.partition("=")[::2] for line in output.splitlines() if "=" in line)
+    if properties.get("LoadState") == "not-found":
         fail(f"there is no unit {name}; spar service install writes one", exits.UNAVAILABLE)
-    restarts, pid = found.get("NRestarts", "?"), found.get("MainPID", "0")
-    parts = [f"{name}: {found.get('ActiveState', '?')} ({found.get('SubState', '?')})"]
-    parts += [f"process {pid}"] if pid != "0" else [f"ended with {found.get('ExecMainStatus', '?')}"]
-    show(options, found, printable(", ".join([*parts, f"restarted {restarts} times"])))
+    restarts, pid = properties.get("NRestarts", "?"), properties.get("MainPID", "0")
+    parts = [f"{name}: {properties.get('ActiveState', '?')} ({properties.get('SubState', '?')})"]
+    parts += [f"process {pid}"] if pid != "0" else [f"ended with {properties.get('ExecMainStatus', '?')}"]
+    show(options, properties, printable(", ".join([*parts, f"restarted {restarts} times"])))
 
 
 def _text(options: Options, user: str | None, credentials: Sequence[str], *, is_user: bool) -> str:
-    """Return the unit for the configuration. Ends the command where there can be none."""
+    """Return the text of the unit for the configuration. A configuration that allows none ends the command."""
     loaded = options.load()
     if loaded.path is None:
         fail("there is no config.toml; write one with: spar init", exits.CONFIG)
@@ -146,8 +148,8 @@ def _text(options: Options, user: str | None, credentials: Sequence[str], *, is_
     if runs_as is not None and not _is_known(runs_as):
         fail(f"--as {printable(runs_as)[:40]!r}: this machine knows no such user", exits.USAGE)
     settings = loaded.settings
-    given = (settings.service.state_dir, settings.service.workspace)
-    writes = tuple(dict.fromkeys([folder, *((folder / path).resolve() for path in given)]))
+    folders = (settings.service.state_dir, settings.service.workspace)
+    writes = tuple(dict.fromkeys([folder, *((folder / path).resolve() for path in folders)]))
     terms = UnitTerms(Path(sys.executable), loaded.path.resolve(), folder, runs_as, writes, settings.service.drain,
                       _credentials(loaded, credentials))  # fmt: skip
     try:
@@ -157,26 +159,29 @@ def _text(options: Options, user: str | None, credentials: Sequence[str], *, is_
 
 
 def _credentials(loaded: Loaded, given: Sequence[str]) -> tuple[str, ...]:
-    """Return the credentials that the configuration names, with their files. Ends the command for others."""
+    """Return the credentials that the configuration names, with their files. Others end the command.
+
+    Args: given: the values of `--credential`.
+    """
     from spar.config.factory import secrets_of
 
     with refusals():
-        named = dict.fromkeys(each.name for each in secrets_of(loaded) if each.origin == "credential")
+        named = dict.fromkeys(secret.name for secret in secrets_of(loaded) if secret.origin == "credential")
     files = {}
-    for each in given:
-        name, _, file = each.partition(":")
+    for credential in given:
+        name, _, file = credential.partition(":")
         if name not in named:
             known = ", ".join(named) or "none"
-            found = f"--credential {printable(name)[:40]!r}: the configuration names no such credential"
-            fail(f"{found}; it names: {known}", exits.USAGE)
+            sentence = f"--credential {printable(name)[:40]!r}: the configuration names no such credential"
+            fail(f"{sentence}; it names: {known}", exits.USAGE)
         if not Path(file).is_absolute():
-            fail(f"--credential {printable(each)[:80]!r}: must be NAME:FILE with an absolute path", exits.USAGE)
+            fail(f"--credential {printable(credential)[:80]!r}: must be NAME:FILE with an absolute path", exits.USAGE)
         files[name] = f"{name}:{file}"
     return tuple(files.get(name, name) for name in named)
 
 
 def _owner(folder: Path) -> str:
-    """Return the name of who owns a folder. Ends the command where that has none."""
+    """Return the name of the owner of a folder. An owner without a name ends the command."""
     number = folder.stat().st_uid
     try:
         return pwd.getpwuid(number).pw_name
@@ -193,21 +198,24 @@ def _is_known(user: str) -> bool:
 
 
 def _path(name: str, *, is_user: bool) -> Path:
-    """Return the file of a unit. Ends the command for what cannot be its name."""
-    if not name or len(name) > 100 or not all(each.isascii() and (each.isalnum() or each in "-_.@") for each in name):
+    """Return the file of a unit. A malformed name ends the command."""
+    if not name or len(name) > 100 or not all(sign.isascii() and (sign.isalnum() or sign in "-_.@") for sign in name):
         fail(f"--name {printable(name)[:40]!r}: letters, digits and - _ . @ only, at most 100", exits.USAGE)
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return (home / USER_UNITS if is_user else SYSTEM_UNITS) / f"{name}.service"
 
 
 def _systemctl(*words: str, is_user: bool, hint: str) -> str:
-    """Return what systemctl says. Ends the command where it refuses, or is not there."""
+    """Run systemctl and return its output. A failure, or a machine without systemctl, ends the command.
+
+    Args: hint: the end of the error's sentence.
+    """
     program = shutil.which("systemctl")
     if program is None:
         fail(f"systemctl is not there: this machine has no systemd; {hint}", exits.UNAVAILABLE)
-    done = subprocess.run([program, *(["--user"] if is_user else []), *words], capture_output=True, text=True)
-    if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith(_DONE)]
-        why = printable(said[0] if said else f"exit {done.returncode}")
+    result = subprocess.run([program, *(["--user"] if is_user else []), *words], capture_output=True, text=True)
+    if result.returncode != 0:
+        errors = [line for line in result.stderr.splitlines() if line.strip() and not line.startswith(_DONE)]
+        why = printable(errors[0] if errors else f"exit {result.returncode}")
         fail(f"systemctl {words[0]}: {why.rstrip('.')}; {hint}", exits.UNAVAILABLE)
-    return done.stdout
+    return result.stdout
