@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.codec import decode, encode, safe
+from memory.codec.columns import safe
+from memory.codec.decoding import decode
+from memory.codec.encoding import encode
 from memory.sqlite import hash_chain, seals
 from memory.sqlite.hash_chain import AUDIT
 from spar.clock import Clock

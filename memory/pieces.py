@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from memory.codec import encode, sealed, unsealed
+from memory.codec.columns import sealed, unsealed
+from memory.codec.encoding import encode
 from spar.data.scrub import mask_json
 
 if TYPE_CHECKING:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from memory.codec import decode, encode, encoded, safe, sealed, seconds
+from memory.codec.columns import safe, sealed, seconds
+from memory.codec.decoding import decode
+from memory.codec.encoding import encode, encoded
 from spar.data.scrub import mask_json
 from spar.errors import FencedError, PermanentError
 from spar.failpoints import crashpoint

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory.codec import decode
+from memory.codec.decoding import decode
 from memory.sqlite import database, hash_chain, schema, seals
 from memory.sqlite.database import DamagedError
 from spar.types import Experience

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from memory.codec import encode
+from memory.codec.encoding import encode
 
 #: Appended to the name of the database.
 SUFFIX = ".losses"

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.codec import decode, safe
+from memory.codec.columns import safe
+from memory.codec.decoding import decode
 from memory.experiences import rows
 from spar.data.scrub import mask
 from spar.data.text import safe_line

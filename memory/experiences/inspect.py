@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory.codec import AlteredError, decode, safe
+from memory.codec.columns import AlteredError, safe
+from memory.codec.decoding import decode
 from memory.experiences.rows import SHOWN, moment, shown
 from memory.sqlite import seals
 from spar.types import RETIRED_AFTER, Experience

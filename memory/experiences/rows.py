@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory.codec import AlteredError, decode, encode, read, safe, sealed, seconds, unsealed
+from memory.codec.columns import AlteredError, safe, sealed, seconds, unsealed
+from memory.codec.decoding import decode, read
+from memory.codec.encoding import encode
 from memory.experiences import recall
 from memory.experiences.likeness import MOST_BYTES, digest_of
 from memory.sqlite import seals

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from memory import own_rows
-from memory.codec import encode, safe, sealed, unsealed
+from memory.codec.columns import safe, sealed, unsealed
+from memory.codec.encoding import encode
 from memory.journal import statements
 from memory.sqlite import hash_chain
 from memory.sqlite.database import COUNTED

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from memory import events
-from memory.codec import decode, read, safe
+from memory.codec.columns import safe
+from memory.codec.decoding import decode, read
 from memory.journal import statements
 from spar.records.journal import DeadLetter, Doubt, Item, Unfinished
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, replace

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, TypeVar
 
-from memory.codec import AlteredError
+from memory.codec.columns import AlteredError
 from spar.errors import PermanentError, SparError, TransientError
 from spar.threads import Threads
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memory.audit import Probe, audited
-from memory.codec import safe
+from memory.codec.columns import safe
 from memory.journal import session_rows
 from memory.journal.queries import SessionQueries
 from spar.clock import Clock, SystemClock

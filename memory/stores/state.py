@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from memory import audit, own_rows, records
-from memory.codec import decode, encode, exactly, safe, sealed
+from memory.codec.columns import safe, sealed
+from memory.codec.decoding import decode
+from memory.codec.encoding import encode, exactly
 from memory.sqlite import database
 from memory.stores.open_memory import OpenMemory
 from spar.errors import ConflictError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memory import cycle_log, transcripts
-from memory.codec import safe
+from memory.codec.columns import safe
 from memory.experiences import credit
 from memory.experiences import rows as experiences
 from memory.journal import session_rows, statements

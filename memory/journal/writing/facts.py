@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from memory.codec import encoded, safe, sealed, seconds
+from memory.codec.columns import safe, sealed, seconds
+from memory.codec.encoding import encoded
 from memory.events import EventRow
 from spar.clock import Clock
 from spar.records.journal import Item, Unfinished

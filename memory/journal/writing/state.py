@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from memory import audit, own_rows
-from memory.codec import exactly, safe, sealed
+from memory.codec.columns import safe, sealed
+from memory.codec.encoding import exactly
 from memory.journal import budgets, counts, statements
 from memory.journal.writing.batch import many
 from memory.journal.writing.handover import Handover

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memory import audit, events
-from memory.codec import encoded, safe, sealed, seconds
+from memory.codec.columns import safe, sealed, seconds
+from memory.codec.encoding import encoded
 from memory.journal import replay, session_rows, statements
 from memory.journal.writing.batch import many
 from memory.journal.writing.facts import item_row
