@@ -319,7 +319,7 @@ class AgentParts:
         return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
                     sessions.resume, state.journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
                     self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_in_hand,
-                    partial(self.health.models.told, id(part)), self.runs.used, self.submission.accept,
+                    partial(self.health.models.update, id(part)), self.runs.used, self.submission.accept,
                     partial(self.health.models.problem, id(part)), self.session_records.conversation,
                     self.given_feedback.later, core.traceparent)  # fmt: skip
 

@@ -146,7 +146,8 @@ class Submission:
         self._runs.accept(run, key)
         if reset is not None:
             await self._resets.renewed(reset)
-        if self._core.state in ("stopping", "stopped"):  # for the next start: no run may be ended now, only queued
+        if self._core.state in ("stopping", "stopped"):
+            # The next start processes it. It may not be dropped now, since the end of a run cannot be stored any more.
             self._sessions.of(run.session).queue(run)
         else:
             self._place(run, mode)

@@ -1,4 +1,4 @@
-"""Alerts of an agent: their kinds, and an alert that is open."""
+"""Alerts of an agent: their kinds, and one open alert."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from spar.ports.notifier import AlertKind
 
-#: The key of the session that senses; its alerts and the agent's own go by their kind alone.
+#: The key of the standing session, which polls the sensors. The keys of its alerts, and of the agent's own, omit the
+#: session.
 STANDING = "main"
 Kind = AlertKind
 Severity = Literal["warning", "critical"]
@@ -17,10 +18,10 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Alert(Struct, frozen=True):
-    """An open alert: `since` in UTC, `began` in monotonic seconds.
+    """Open alert: `since` is in UTC, `began` in monotonic seconds.
 
-    `session` is whose it is ("": the whole agent's), `phase` the one whose success closes it, `what` tells alerts of
-    one kind and session apart.
+    `session` is its session ("": the whole agent), `phase` is the phase whose success closes it, `what` distinguishes
+    alerts of one kind and session.
     """
 
     id: str
@@ -36,11 +37,11 @@ class Alert(Struct, frozen=True):
 
     @property
     def concerns_all(self) -> bool:
-        """Return whether it is the whole agent's or its standing session's; another session's is its own affair."""
+        """Return whether it concerns the whole agent or its standing session."""
         return self.session in ("", STANDING)
 
 
 def key_of(kind: Kind, session: str = "", what: str = "") -> str:
-    """The key of an alert in `Health.alerts`: its kind, and what tells it apart from others of that kind."""
+    """Return the key of an alert in `Health.alerts`: its kind, its session and its `what`."""
     own = "" if session == STANDING else session
     return ":".join(part for part in (kind, own, what) if part)

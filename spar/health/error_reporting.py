@@ -1,4 +1,5 @@
-"""Reports of errors in an agent's modules, hooks and handlers, to everybody who must know."""
+"""Reports of errors in an agent's modules, hooks and handlers: to the log, the events, the statistics and the
+health."""
 
 from __future__ import annotations
 
@@ -17,43 +18,45 @@ from spar.observe.stats import Stats
 from spar.ports.agent import AgentControl
 from spar.types import Fault, Phase
 
-#: Mistakes that are remembered as told; the stacks of further ones stand on the tape only.
-MOST_TOLD = 1_000
-#: One for all agents, since an empty set takes 216 bytes.
+#: The most programming errors whose stack is logged; the stacks of further ones are in the cycle records only.
+MOST_STACKS = 1_000
+#: Shared by all agents, since an empty set takes 216 bytes.
 _NONE: frozenset[tuple[str, Any, Any]] = frozenset()
 R = TypeVar("R")
 S = TypeVar("S")
 
 
 class ErrorReporter:
-    """Tells of one agent's faults; asks its hooks what is about the agent itself, and of it what policies say."""
+    """Reporter of one agent's faults. It also calls hooks about the agent, and asks the agent to pause or stop if the
+    policy says so."""
 
-    __slots__ = ("_agent", "_core", "_health", "_requests", "_setup", "_stats", "_told")
+    __slots__ = ("_agent", "_core", "_health", "_logged_stacks", "_requests", "_setup", "_stats")
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, requests: Requests, health: Health,
                  agent: AgentControl) -> None:  # fmt: skip
         self._core, self._setup, self._stats, self._requests = core, setup, stats, requests
         self._health, self._agent = health, agent
-        #: Mistakes whose stack the log has, by part, place and type.
-        self._told = _NONE
+        #: The programming errors whose stack was logged, by part, place and type.
+        self._logged_stacks = _NONE
 
     def say(self, write: Callable[..., None], message: str, fault: Fault, /, **fields: Any) -> None:
-        """Write a line about a fault: with type and place of what nobody raised on purpose, and once with its stack."""
+        """Write a log line about a fault. For an unexpected exception add its type and place, and its stack the first
+        time."""
         where, stack = fault.detail.get("where"), fault.detail.get("traceback")
         if where:
             fields |= {"type": fault.detail.get("type"), "where": where}
             mistake = (fault.part, where, fault.detail.get("type"))
-            if stack and mistake not in self._told and len(self._told) < MOST_TOLD:
-                self._told |= {mistake}
+            if stack and mistake not in self._logged_stacks and len(self._logged_stacks) < MOST_STACKS:
+                self._logged_stacks |= {mistake}
                 fields["stack"] = stack
         write(message, agent=self._core.name, **fields)
 
     def phase_failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
-        """Say that a phase failed, everywhere it is to be said, and do what its policy asks of the agent."""
+        """Report the failure of a phase, and request the pause or stop that its policy asks for."""
         log = self._core.log
         if policy != "retry":
             cycle.error = error
-        write = log.warning if policy == "retry" else log.error  # what is tried again at once has not failed yet
+        write = log.warning if policy == "retry" else log.error  # a failure that is retried at once is only a warning
         self.say(write, "phase failed", fault, session=cycle.session, cycle=cycle.id, phase=fault.phase,
                  part=fault.part, fault=fault.kind, reason=fault.message, policy=policy)  # fmt: skip
         if policy != "retry":
@@ -72,10 +75,12 @@ class ErrorReporter:
         elif policy == "stop":
             self._agent.request_stop()
 
-    def guarded(self, cycle: Cycle, work: Callable[..., R], *given: Any, otherwise: S | None = None) -> R | S | None:
-        """Return what a consequence of a cycle's end brings; `otherwise`, reported, when it raises."""
+    def guarded(
+        self, cycle: Cycle, work: Callable[..., R], *arguments: Any, otherwise: S | None = None
+    ) -> R | S | None:
+        """Return the result of a step after a cycle's end. If it raises, report that and return `otherwise`."""
         try:
-            return work(*given)
+            return work(*arguments)
         except ENDS_PROCESS:
             raise
         except BaseException as error:
@@ -83,7 +88,7 @@ class ErrorReporter:
             return otherwise
 
     def closing_failed(self, cycle: Cycle, error: BaseException) -> None:
-        """Say that a consequence of a cycle's end did not come; everything else goes on."""
+        """Report that a step after a cycle's end failed. The other steps continue."""
         fault = Fault.of(error, part="loop", phase="loop")
         self.say(self._core.log.error, "consequence of a cycle failed", fault, cycle=cycle.id, reason=fault.message)
         self._core.events.publish(
@@ -92,7 +97,7 @@ class ErrorReporter:
         )  # fmt: skip
 
     def note_failed(self, cycle: Cycle, phase: Phase, error: BaseException) -> None:
-        """Say that a module's note of a cycle cannot be kept; the cycle is what it was."""
+        """Report that a module's note about a cycle cannot be recorded. The cycle itself is not affected."""
         fault = Fault.of(error, part=self._setup.modules[phase].name, phase=phase)
         self.say(self._core.log.warning, "note cannot be kept", fault, cycle=cycle.id, phase=fault.phase,
                  part=fault.part, reason=fault.message)  # fmt: skip
@@ -103,6 +108,7 @@ class ErrorReporter:
         )  # fmt: skip
 
     def hooks_failed(self, cycle_id: str, outcome: Outcome, session: str = "") -> None:
+        """Report the faults of hooks."""
         for fault in outcome.faults:
             self.say(self._core.log.warning, "hook failed", fault, session=session, cycle=cycle_id, hook=fault.part,
                      point=fault.phase, reason=fault.message)  # fmt: skip
@@ -111,6 +117,7 @@ class ErrorReporter:
             )
 
     def handler_failed(self, name: str, error: BaseException, turned_off: bool) -> None:
+        """Report the failure of an event handler, and whether it was turned off for too many failures."""
         fault = Fault.of(error, part=name)
         self.say(
             self._core.log.warning, "handler failed", fault, handler=name, reason=repr(error), turned_off=turned_off
@@ -119,12 +126,13 @@ class ErrorReporter:
             self._health.ladder.step("quarantine", name, f"too many failures in a row, the last: {error!r:.200}")
 
     async def ask(self, point: str, value: Any) -> None:
-        """Ask the hooks at a point that is about the agent itself; what they answer changes nothing."""
+        """Call the hooks at a point about the agent itself. Their answers change nothing."""
         if point in self._core.hooks.used:
             await self.asked(HookContext(point, self._core.name, value))
 
     async def asked(self, ctx: HookContext) -> Outcome:
-        """Run the hooks of a point and report their faults; what they ask of the agent are requests."""
+        """Run the hooks at a point, report their faults, and return the outcome. Operations on the agent that a hook
+        calls become requests."""
         with self._requests.inside():
             outcome = await self._core.hooks.run(ctx)
         self.hooks_failed("", outcome)

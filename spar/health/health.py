@@ -1,7 +1,7 @@
-"""The health of an agent: its open alerts, and the judgement of each cycle that has ended.
+"""Health of an agent: its open alerts, and the verdict on each cycle that has ended.
 
-What is done when a phase keeps failing is `spar.health.ladder`. What the loop itself cannot tell, because it does not
-run, is seen from outside (`spar.health.watchdog`); how memory and disk are doing is `spar.health.resources`'s.
+`spar.health.ladder` takes the steps when a phase keeps failing. `spar.health.watchdog` notices from outside what a loop
+cannot report because it does not run. `spar.health.resources` judges memory and disk.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from spar.types import Fault, Phase, replace
 
 log = get_logger("spar.health")
 
-#: How much slower than the usual (the medians of the phases it went through) is `slow`, and what never is (seconds).
+#: A cycle is `slow` that takes this many times its usual duration (the sum of the medians of its phases), but never
+#: below so many seconds.
 SLOW_FACTOR, NEVER_SLOW = 10.0, 1.0
-#: A cycle in hand is never called slow before so many seconds, unless `slow_after` says otherwise.
-NEVER_SLOW_IN_HAND = 60.0
-#: Kinds of alerts that are about one phase of one session, and are closed by its success.
+#: A current cycle is never slow before so many seconds, unless `slow_after` says otherwise.
+NEVER_SLOW_CURRENT = 60.0
+#: Kinds of alerts about one phase of one session. A success of that phase closes them.
 OF_A_PHASE: tuple[Kind, ...] = ("failing", "stuck")
 
 
 class HealthLimits(Struct, frozen=True):
-    """The settings `[health]`: counts and seconds. `slow_after` and `stalled_after` may be "auto"."""
+    """Settings `[health]`: counts and seconds. `slow_after` and `stalled_after` may be "auto"."""
 
     failing_after: int = 5
     slow_after: float | Literal["auto"] = "auto"
@@ -50,14 +51,14 @@ class HealthLimits(Struct, frozen=True):
 
 
 class Health:
-    """The open alerts of one agent, and what its cycles say of it. Used from the event loop's thread.
+    """Open alerts of one agent, and the verdicts on its cycles. Used from the event loop's thread.
 
-    Failures count for the session and the phase that they are in, and so do their alerts and their waits.
+    Failures, with their alerts and waits, count for their own session and phase.
 
-    Args: agent: is paused, and puts a new module in a failing one's place; sessions: those that there are, by key.
+    Args: agent: can pause, and can restart a module; sessions: the existing sessions by key.
 
-    `ladder` has the steps of recovery; `pressure` is how the process's memory and disk are doing. That and `snapshot`
-    can be read from any thread.
+    `ladder` takes the steps of recovery; `pressure` is the state of the process's memory and disk. `pressure` and
+    `snapshot` can be read from any thread.
     """
 
     __slots__ = ("_backoff", "_core", "_limits", "_looks_at_all", "_stats", "alerts", "ladder", "models", "pressure",
@@ -84,21 +85,21 @@ class Health:
         self._looks_at_all = limits.slow_after != "auto"
 
     def is_calm(self) -> bool:
-        """Nothing is wrong and nothing has been done about it: a good cycle need not be looked at."""
+        """Return whether nothing is wrong and no remedy is in force, so that a good cycle need not be judged."""
         return not (self.alerts or self.streaks.worst or self.ladder.degraded_at is not None or self._looks_at_all)
 
     @property
     def is_degraded(self) -> bool:
-        """Return whether the planner has been told to make do with less."""
+        """Return whether the planner works in degraded mode."""
         return self.ladder.degraded_at is not None
 
     @property
     def kinds(self) -> set[str]:
-        """The kinds of the open alerts, of all sessions; from any thread."""
+        """Return the kinds of the open alerts of all sessions; may be called from any thread."""
         return {alert.kind for alert in list(self.alerts.values())}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what is wrong and the latest steps against it, JSON-able; safe from any thread."""
+        """Return the state of health and the latest steps of recovery, JSON-able; may be called from any thread."""
         return {
             "degraded": self.is_degraded,
             "restarts": dict(self.ladder.restarted),
@@ -110,10 +111,10 @@ class Health:
 
     def alert(self, kind: Kind, message: str, *, severity: Severity = "warning", cycle_id: str = "", stack: str = "",
               session: str = "", phase: str = "", what: str = "") -> Alert:  # fmt: skip
-        """Open an alert, or return the one that is open already; it may become critical.
+        """Open an alert, or return the open one with the same key; it may become critical.
 
-        Args: stack: told in the alert after its message, but not logged with it; session: whose it is ("": the whole
-            agent's); phase: the one that failed; what: what else tells it apart from others of its kind.
+        Args: stack: added to the alert's message, but not logged with it; session: its session ("": the whole agent);
+        phase: the failed phase; what: distinguishes it from others of its kind.
         """
         core, key = self._core, key_of(kind, session, what)
         known = self.alerts.get(key)
@@ -123,17 +124,17 @@ class Health:
         write("health alert", agent=core.name, kind=kind, session=session, reason=message, cycle=cycle_id)
         message = f"{message} by:\n{stack}" if stack else message
         if known is not None:
-            found = replace(known, severity=severity, message=message, cycle_id=cycle_id)
+            alert = replace(known, severity=severity, message=message, cycle_id=cycle_id)
         else:
-            found = Alert(new_id(), kind, severity, message, core.clock.now(), core.clock.monotonic(), cycle_id,
+            alert = Alert(new_id(), kind, severity, message, core.clock.now(), core.clock.monotonic(), cycle_id,
                           session, phase, what)  # fmt: skip
-        self.alerts[key] = found
-        core.events.publish(HealthAlert(kind=kind, severity=severity, message=message, since=found.since,
-                                         cycle_id=cycle_id, alert_id=found.id, session=session, what=what))  # fmt: skip
-        return found
+        self.alerts[key] = alert
+        core.events.publish(HealthAlert(kind=kind, severity=severity, message=message, since=alert.since,
+                                         cycle_id=cycle_id, alert_id=alert.id, session=session, what=what))  # fmt: skip
+        return alert
 
     def recovered(self, kind: Kind, *, session: str = "", what: str = "") -> None:
-        """Close this alert, if it is open."""
+        """Close this alert if it is open."""
         self._close(key_of(kind, session, what))
 
     def _close(self, key: str) -> None:
@@ -147,29 +148,29 @@ class Health:
         )
 
     def close(self) -> None:
-        """The agent has stopped: what is no more is not wrong any more."""
+        """Close all alerts, because the agent has stopped."""
         for key in list(self.alerts):
             self._close(key)
 
     def rests(self, session: str) -> None:
-        """A session has nothing left to do: it is not slow any more."""
+        """Close the alert `slow` of a session that has no work left."""
         if self.alerts:
             self.recovered("slow", session=session)
 
-    # -- as a whole
+    # -- the whole agent
 
     @property
     def makes_do(self) -> bool:
-        """Return whether the agent works with less than it has: without its planner, or without one of its models."""
+        """Return whether the agent works without its full planner, or without one of its models."""
         return self.is_degraded or self.models.is_any_open
 
     # -- after each cycle
 
     def observe(self, cycle: Cycle, duration: float) -> None:
-        """Judge a cycle that has ended; costs next to nothing while all is well.
+        """Judge a cycle that has ended. This costs very little while the agent is healthy.
 
-        A cycle that was cut off says nothing. Of any other each phase counts by itself: one that was not reached says
-        nothing about its module, whatever the cycle came to.
+        An interrupted cycle proves nothing. In any other cycle each phase counts by itself; a phase that was not
+        reached proves nothing about its module.
         """
         if not cycle.is_cut:
             for phase in went_well(cycle):
@@ -185,10 +186,10 @@ class Health:
 
     def _succeeded(self, session: str, phase: Phase) -> None:
         self.streaks.succeeded(session, phase)
-        self._over(session, phase)
+        self._close_alerts_of(session, phase)
 
-    def _over(self, session: str, phase: str) -> None:
-        """A phase is well again in a session: what was said of it is over."""
+    def _close_alerts_of(self, session: str, phase: str) -> None:
+        """Close the alerts of a phase that works again in a session."""
         for kind in OF_A_PHASE:
             alert = self.alerts.get(key_of(kind, session))
             if alert is not None and alert.phase == phase:
@@ -198,11 +199,12 @@ class Health:
         phase = cast(Phase, fault.phase)
         streak, forgotten = self.streaks.failed(cycle.session, phase, fault, cycle.id)
         if forgotten is not None:
-            self._over(forgotten.session, forgotten.phase)
+            self._close_alerts_of(forgotten.session, forgotten.phase)
         if streak.count >= self.limits.failing_after:
             message = f"{streak.count} cycles in a row failed, the last in {phase}: {fault.message}"
             self._alert_of(streak, message)
-        # Only the standing session senses; what others brought about of the other phases shows that a module is well.
+        # Only the standing session polls sensors. A success of another phase in another session shows that its module
+        # works.
         is_own = phase != "sense" and self.streaks.has_succeeded_elsewhere(streak)
         if streak.count % self.limits.failing_after == 0 and not is_own:
             self.ladder.climb(streak, self._alert_id(streak))
@@ -215,7 +217,7 @@ class Health:
         self._alert_of(streak, message, "critical")
 
     def back_off(self, wait: float | None, cycle: Cycle) -> float | None:
-        """The wait before a session's next cycle (seconds), longer while the phase that failed in it keeps failing."""
+        """Return the wait before a session's next cycle (seconds): longer while its failed phase keeps failing."""
         streaks = [self.streaks.get(cycle.session, cast(Phase, fault.phase)) for fault in cycle.faults]
         worst = max((streak for streak in streaks if streak), key=lambda streak: streak.count, default=None)
         over = worst.count - self.limits.failing_after + 1 if worst is not None else 0
@@ -235,27 +237,28 @@ class Health:
     def _judge_pace(self, cycle: Cycle, duration: float) -> None:
         given = self.limits.slow_after
         if cycle.is_cut or (cycle.faults and given == "auto"):
-            return  # how long a cycle takes to fail is no measure
+            return  # the duration of a failing cycle proves nothing
         if given != "auto":
             limit = given
         elif duration <= NEVER_SLOW:
             limit = NEVER_SLOW
         else:
-            limit = max(NEVER_SLOW, SLOW_FACTOR * self._usual(cycle.phases))
+            limit = max(NEVER_SLOW, SLOW_FACTOR * self._usual_duration(cycle.phases))
         if duration > limit:
             message = f"a cycle took {duration:.3g} s, more than {limit:.3g} s"
             self.alert("slow", message, cycle_id=cycle.id, session=cycle.session)
         else:
             self.recovered("slow", session=cycle.session)
 
-    def _usual(self, phases: Iterable[Phase]) -> float:
-        """Seconds that such a cycle usually takes: an idle one is no measure for one that acts."""
+    def _usual_duration(self, phases: Iterable[Phase]) -> float:
+        """Return the seconds that a cycle of these phases usually takes. Idle and acting cycles go through different
+        phases."""
         return sum(self._stats.phases[phase].quantile(0.5) for phase in phases)
 
     def slow_limit(self, cycle: Cycle) -> float:
-        """Seconds after which a cycle in hand is slow; infinite where nothing is known of its phase. From any thread.
+        """Return the seconds after which a current cycle is slow; infinite without a known duration of its phase.
 
-        How long a plan may take nobody knows beforehand, yet a minute is worth telling.
+        The first plan has a limit although its duration is unknown. May be called from any thread.
         """
         given = self.limits.slow_after
         if given != "auto":
@@ -263,20 +266,20 @@ class Health:
         series = self._stats.phases[cycle.phase]
         if not (series.count or series.pending or cycle.phase == "plan"):
             return float("inf")
-        return max(NEVER_SLOW_IN_HAND, SLOW_FACTOR * self._usual((*cycle.phases, cycle.phase)))
+        return max(NEVER_SLOW_CURRENT, SLOW_FACTOR * self._usual_duration((*cycle.phases, cycle.phase)))
 
 
 def went_well(cycle: Cycle) -> list[Phase]:
-    """The phases of a cycle in which its modules brought what they owe."""
-    is_known = cycle.resumed is not None and cycle.resumed.action is not None  # then nobody was asked for the plan
+    """Return the phases of a cycle whose modules succeeded."""
+    is_known = cycle.resumed is not None and cycle.resumed.action is not None  # then the planner was not called
     return [phase for phase in cycle.phases if not (is_known and phase == "plan")]
 
 
 def is_of_work(cycle: Cycle, fault: Fault) -> bool:
-    """Return whether a fault belongs to the work in hand, which it ends, and says nothing about the module.
+    """Return whether a fault belongs to the current work, which it ends, and proves nothing about the module.
 
-    What can never work for one message or plan may well work for the next, and a file that is missing is one that the
-    work has named; a setting that cannot be used concerns all.
+    A permanent failure with one message or plan may not occur with the next; a missing file was named by the work. An
+    invalid setting concerns all work.
     """
     has_work = cycle.run is not None or bool(cycle.perceptions)
     is_lasting = not fault.retryable or fault.kind == "not_found"

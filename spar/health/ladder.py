@@ -1,7 +1,7 @@
-"""The ladder of recovery: the steps that are taken when a phase keeps failing.
+"""Ladder of recovery: the steps that are taken when a phase keeps failing.
 
 Back off → cancel (the deadline of the phase) → restart the module → degraded mode → pause and alert. Every step is
-told, counted, and kept for a while for whoever looks.
+logged, published, counted, and kept in a short list.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from spar.types import Fault, Phase
 
 log = get_logger("spar.health")
 
-#: Seconds that a session waits for the module that it asked to be restarted.
+#: Seconds that a session waits for the restart of a module.
 MEND_WITHIN = 30.0
-#: Steps of recovery that are kept for whoever looks; older ones are in the log.
+#: The most steps of recovery that are kept; older ones are in the log.
 STEPS_KEPT = 20
-#: What a step can be, as metrics count it.
+#: The names of the steps, as metrics count them.
 STEPS = ("back_off", "cancel", "abandon", "restart", "degrade", "restore", "pause", "shed", "drain", "quarantine",
          "other")  # fmt: skip
-#: Steps after which the agent does less than it should.
+#: Steps that limit what the agent does.
 SEVERE = ("degrade", "pause", "drain")
 
 
 class StepTaken(Struct, frozen=True):
-    """One step of recovery that was taken; `at` in UTC."""
+    """Step of recovery that was taken; `at` in UTC."""
 
     at: datetime
     step: str
@@ -50,7 +50,7 @@ class StepTaken(Struct, frozen=True):
 
 
 class WorkingSession(Protocol):
-    """A session as far as it matters whether it has work."""
+    """Session, as far as it says whether it has work."""
 
     @property
     def is_standing(self) -> bool: ...
@@ -59,16 +59,16 @@ class WorkingSession(Protocol):
 
 
 class Ladder:
-    """The steps of recovery of one agent. Used from the event loop's thread.
+    """Steps of recovery of one agent. Used from the event loop's thread.
 
-    Restarting a module, making do with less and pausing concern every session; the last two are done only for the
+    A restart of a module, degraded mode and a pause concern every session. The last two happen only for failures of the
     standing session.
 
-    Args: agent: is paused, and puts a new module in a failing one's place; sessions: those that there are, by key;
-        critical: makes the alert of a streak critical, and says why.
+    Args: agent: can pause, and can restart a module; sessions: the existing sessions by key; critical: makes the alert
+    of a streak critical, with this message.
 
-    `steps` are the latest, `counts` those taken by name, `restarted` the restarts of each child; they can be read from
-    any thread. `degraded_at` is when the planner was told to make do with less (monotonic seconds), None if it was not.
+    `steps` are the latest ones, `counts` the number of each by name, `restarted` the restarts of each child; they can
+    be read from any thread. `degraded_at` is when the planner was degraded (monotonic seconds); None if it is not.
     """
 
     __slots__ = ("_agent", "_core", "_critical", "_intensities", "_max_restarts", "_sessions", "_setup", "_to_restart",
@@ -79,23 +79,23 @@ class Ladder:
         self._core, self._setup, self._agent, self._sessions = core, setup, agent, sessions
         self._critical = critical
         self._max_restarts, self._within = 0, 0.0
-        #: How often each phase's module was restarted, for the standing session and for the others.
+        #: The restarts of each phase's module, for the standing session and for the others.
         self._intensities: dict[tuple[str, bool], Intensity] = {}
-        #: By session, the phase whose module it has asked to be restarted.
+        #: For each session, the phase whose module is to be restarted.
         self._to_restart: dict[str, Phase] = {}
         self.degraded_at: float | None = None
         self.restarted: dict[str, int] = {}
         self.counts: dict[str, int] = {}
-        self.steps: deque[StepTaken] | tuple[()] = ()  # most agents never need any
+        self.steps: deque[StepTaken] | tuple[()] = ()  # most agents never take a step
 
     def allow(self, max_restarts: int, within: float) -> None:
-        """Allow so many restarts of a module within so many seconds."""
+        """Set the most restarts of a module within so many seconds."""
         self._max_restarts, self._within = max_restarts, within
         for intensity in self._intensities.values():
             intensity.limit, intensity.within = max_restarts, within
 
     def climb(self, streak: Streak, alert_id: str) -> None:
-        """Take the next rung, once more failures in a row have shown that the one before did not help."""
+        """Take the next step for a streak, because the one before did not help."""
         fault, is_standing = streak.fault, streak.session == STANDING
         if not self._may_restart(streak.phase, is_standing):
             self._give_up(streak, alert_id)
@@ -110,7 +110,7 @@ class Ladder:
             self.step("degrade", fault.part, fault.message, alert_id, streak.session)
 
     def restore(self) -> None:
-        """Let the planner that failed try again, once all has been well for a while without it."""
+        """Restore a degraded planner after the agent was healthy for a while without it."""
         if self.degraded_at is None or self._core.clock.monotonic() - self.degraded_at < self._within:
             return
         self.degraded_at = None
@@ -118,15 +118,14 @@ class Ladder:
             self.step("restore", self._setup.modules["plan"].name, "well again", "")
 
     def _may_restart(self, phase: Phase, is_standing: bool) -> bool:
-        """Count one restart; False when there were too many. Other sessions cannot use up those of the standing one."""
+        """Count one restart; return False beyond the limit. The standing session has a limit of its own."""
         key = (phase, is_standing)
         if key not in self._intensities:
             self._intensities[key] = Intensity(self._max_restarts, self._within)
         return self._intensities[key].allow(self._core.clock.monotonic())
 
     def _give_up(self, streak: Streak, alert_id: str) -> None:
-        """Nothing helped: the agent pauses if nobody but its standing session is at work, else the session goes on
-        to wait longer and longer."""
+        """Pause the agent if only its standing session has work; otherwise let the session wait longer and longer."""
         fault = streak.fault
         if streak.session != STANDING or any(
             not session.is_standing and session.has_work for session in self._sessions.values()
@@ -140,12 +139,12 @@ class Ladder:
         self._critical(streak, f"paused, {fault.phase} keeps failing: {fault.message}")
 
     def _degrade_planner(self, reason: str) -> bool:
-        """Have the planner make do with less, if it can; True if it did."""
+        """Degrade the planner, if it can be; return whether it was."""
         planner = self._setup.modules["plan"].part
         return self._ask_planner("degrade", (lambda: planner.degrade(reason)) if offers(planner, Degradable) else None)
 
     def _restore_planner(self) -> bool:
-        """Have the planner plan with everything again, if it can; True if it did."""
+        """Restore the planner, if it can be; return whether it was."""
         planner = self._setup.modules["plan"].part
         return self._ask_planner("restore", planner.restore if offers(planner, Restorable) else None)
 
@@ -158,8 +157,8 @@ class Ladder:
             return False
 
     async def mend(self, session: str) -> None:
-        """Restart the module that a session's last rung asked for, between two of its cycles; one that hangs in it is
-        given up."""
+        """Restart the module that a session's last step asked for, between two of its cycles; stop waiting for one that
+        hangs."""
         phase = self._to_restart.pop(session, None)
         if phase is None:
             return
@@ -176,11 +175,11 @@ class Ladder:
         self._core.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy=what, exception=error))
 
     def count_restart(self, child: str) -> None:
-        """A child (a phase's module, "loop") is begun anew."""
+        """Count a restart of a child (a phase's module, or "loop")."""
         self.restarted[child] = self.restarted.get(child, 0) + 1
 
     def step(self, step: str, part: str, reason: str, alert_id: str = "", session: str = "") -> None:
-        """Tell of a step of recovery, count it and keep it."""
+        """Log, publish, count and keep a step of recovery."""
         core = self._core
         write = log.error if step in SEVERE else log.warning
         write("recovery step", agent=core.name, session=session, step=step, part=part, reason=reason)

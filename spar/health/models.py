@@ -1,4 +1,4 @@
-"""The models that the planner may ask, as their parts tell of them, and what is wrong with what they are told."""
+"""Models that the planner may ask: their states as their parts report them, and problems of their prompts."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ log = get_logger("spar.health")
 
 
 class Alerts(Protocol):
-    """The health of the agent: its alerts are opened and closed there."""
+    """Health of the agent, as far as it opens and closes alerts."""
 
     def alert(self, kind: Kind, message: str, *, severity: Severity = "warning", what: str = "") -> Alert: ...
     def recovered(self, kind: Kind, *, what: str = "") -> None: ...
 
 
 class Models:
-    """The models of one agent, by name: by which part each was told of, and how it is."""
+    """Models of one agent, by name: the part that reported each, and its state."""
 
     __slots__ = ("_core", "_health", "_problems", "_states")
 
     def __init__(self, core: Core, health: Alerts) -> None:
         self._core, self._health = core, health
         self._states: dict[str, tuple[int, ModelState]] = {}
-        #: What is wrong with what a model is told, by what it is about: by which part it was told.
+        #: The problems of prompts by subject, with the part that reported each.
         self._problems: dict[str, int] = {}
 
     @property
     def is_any_open(self) -> bool:
-        """Return whether a model is left alone now; from any thread."""
-        return any(told.state == "open" for _, told in list(self._states.values()))
+        """Return whether any model is not asked now because it failed. May be called from any thread."""
+        return any(state.state == "open" for _, state in list(self._states.values()))
 
-    def told(self, owner: int, told: ModelState) -> None:
-        """Take in what a part (`owner` is its id) tells of one of its models: that it is there, or may be asked now."""
-        known = self._states.get(told.model)
-        self._states[told.model] = (owner, told)
-        if told.state == "closed":
+    def update(self, owner: int, reported: ModelState) -> None:
+        """Take the report of a part about the state of one of its models. Args: owner: the id of the part."""
+        known = self._states.get(reported.model)
+        self._states[reported.model] = (owner, reported)
+        if reported.state == "closed":
             if known is not None and known[1].state == "open":
-                log.info("model answers again", agent=self._core.name, model=told.model)
-                self._core.events.publish(ModelStateChanged(model=told.model, state="closed"))
-            self._health.recovered("provider", what=told.model)
+                log.info("model answers again", agent=self._core.name, model=reported.model)
+                self._core.events.publish(ModelStateChanged(model=reported.model, state="closed"))
+            self._health.recovered("provider", what=reported.model)
             return
-        wait = max(told.until - self._core.clock.monotonic(), 0.0)
-        log.warning("model left alone", agent=self._core.name, model=told.model, reason=told.fault,
+        wait = max(reported.until - self._core.clock.monotonic(), 0.0)
+        log.warning("model left alone", agent=self._core.name, model=reported.model, reason=reported.fault,
                     seconds=round(wait, 1))  # fmt: skip
         self._core.events.publish(
-            ModelStateChanged(model=told.model, state="open", reason=told.fault, retry_after=wait)
+            ModelStateChanged(model=reported.model, state="open", reason=reported.fault, retry_after=wait)
         )
         is_last = all(state.state == "open" for _, state in self._states.values())
-        message = f"{told.fault}; no other model can be asked" if is_last else told.fault
-        self._health.alert("provider", message, severity="critical" if is_last else "warning", what=told.model)
+        message = f"{reported.fault}; no other model can be asked" if is_last else reported.fault
+        self._health.alert("provider", message, severity="critical" if is_last else "warning", what=reported.model)
 
     def forget(self, owners: Container[int]) -> None:
-        """Forget the models of all other parts, and what was wrong with what those were told."""
+        """Forget the models of all parts but these, and the problems of their prompts."""
         for about, owner in list(self._problems.items()):
             if owner not in owners:
                 self.problem(owner, about, "")
@@ -68,11 +68,12 @@ class Models:
                 self._health.recovered("provider", what=name)
 
     def problem(self, owner: int, about: str, why: str, *, is_note: bool = False) -> None:
-        """Take in what a part (`owner` is its id) finds wrong with what its model is told; "": nothing any more."""
+        """Take the report of a part about a problem of its prompt. Args: owner: the id of the part; why: "" when it is
+        solved."""
         if is_note:
             log.info("prompt", agent=self._core.name, about=about, reason=why)
         elif why:
-            self._health.recovered("prompt", what=about)  # another reason is told as well
+            self._health.recovered("prompt", what=about)  # a new reason opens a new alert
             self._problems[about] = owner
             self._health.alert("prompt", f"{about} {why}", what=about)
         elif self._problems.get(about) == owner:
@@ -80,14 +81,15 @@ class Models:
             self._health.recovered("prompt", what=about)
 
     def report(self) -> list[dict[str, Any]]:
-        """Each model: whether it may be asked, why not, and the seconds until it is tried; from any thread."""
+        """Return each model: whether it may be asked, why not, and the seconds until it is tried. May be called from
+        any thread."""
         now = self._core.clock.monotonic()
         return [
             {
-                "model": told.model,
-                "state": "half_open" if told.state == "open" and told.until <= now else told.state,
-                "reason": told.fault.removeprefix(f"{told.model} "),
-                "wait": max(told.until - now, 0.0),
+                "model": reported.model,
+                "state": "half_open" if reported.state == "open" and reported.until <= now else reported.state,
+                "reason": reported.fault.removeprefix(f"{reported.model} "),
+                "wait": max(reported.until - now, 0.0),
             }
-            for _, told in list(self._states.values())
+            for _, reported in list(self._states.values())
         ]

@@ -1,9 +1,9 @@
-"""Relief of a process that takes too much memory or whose disk runs full.
+"""Relief of a process that uses too much memory, or whose disk is nearly full.
 
-`Relief` takes the readings, from the watchdog's thread every few seconds, and acts in the agent's: above the soft limit
-caches are given up, too long above the hard one the process drains and ends, to be started again with its state intact;
-below the least free room of the state directory nothing new is accepted until there is room again. Nothing here is on
-the way of a cycle.
+`Relief` takes readings every few seconds in the watchdog's thread, and acts in the agent's thread. Above the soft limit
+of memory, caches are cleared. Too long above the hard limit, the process drains its work and ends, to be restarted with
+its state intact. Below the least free space on the disk of the state directory, nothing new is accepted until there is
+room again. None of this is in the path of a cycle.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ log = get_logger("spar.pressure")
 
 #: Seconds between two readings.
 LOOK_EVERY = 5.0
-#: Readings between two times that caches are given up.
+#: Readings between two clearings of the caches.
 SHED_READINGS = 12
 
 
 def resident() -> int:
-    """Bytes of memory that this process takes; 0 where that cannot be told."""
+    """Return the bytes of memory that this process uses; 0 if unknown."""
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -40,15 +40,15 @@ def resident() -> int:
 
 
 def disk_room(folder: str) -> tuple[int, int]:
-    """Bytes that are free for this user on the folder's disk, and its size. Raises: OSError."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    """Return the free bytes for this user on the folder's disk, and its size. Raises: OSError."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
 
 
 class Resources(Struct, frozen=True):
-    """Resources of a process: their bounds, and where readings of memory, disk and store come from.
+    """Resources of a process: their bounds, and the sources of readings of memory, disk and store.
 
-    `folder` is the state directory; `store` the memory, which may say how it is doing.
+    `folder` is the state directory. `store` is the memory, which may report its own state.
     """
 
     bounds: ResourceBounds
@@ -59,10 +59,10 @@ class Resources(Struct, frozen=True):
 
 
 class Relief:
-    """Takes the readings for one agent and acts on them.
+    """Reader of the resources for one agent, and the actions on these readings.
 
-    Args: parts: those that may have caches to give up; give_up: asked in the agent's thread, once, to drain and end the
-        process.
+    Args: parts: the parts that may have caches to clear; give_up: called once, in the agent's thread, to drain and end
+    the process.
     """
 
     def __init__(self, core: Core, health: Health, requests: Requests, resources: Resources, *,
@@ -74,7 +74,7 @@ class Relief:
         self._is_to_tidy = self._has_given_up = self._is_unreadable = False
 
     def look(self) -> None:
-        """Take a reading and see to what it asks for; from any thread, raises nothing."""
+        """Take a reading and start the necessary actions. May be called from any thread; raises nothing."""
         pressure, resources = self.pressure, self._resources
         if self._is_to_tidy:
             self._is_to_tidy = False
@@ -85,15 +85,15 @@ class Relief:
         try:
             pressure.take_disk(*resources.room(resources.folder))
             self._is_unreadable = False
-        except OSError as error:  # it says nothing about how full it is; whoever writes there will find out
+        except OSError as error:  # the room is unknown; writers to that disk will report errors
             if not self._is_unreadable:
                 log.warning("disk cannot be read", agent=self._core.name, reason=str(error))
             self._is_unreadable = True
         if pressure.is_high or pressure.refusal() or {"memory", "disk"} & set(self._health.alerts):
-            self._requests.in_loop(self._see_to_it)
+            self._requests.in_loop(self._act)
 
-    def _see_to_it(self) -> None:
-        """In the agent's thread: open and close alerts, give up caches, and in the end the process."""
+    def _act(self) -> None:
+        """In the agent's thread: open and close alerts, clear caches, and at last end the process."""
         pressure, health = self.pressure, self._health
         if refusal := pressure.refusal():
             health.alert("disk", refusal, severity="critical")
@@ -119,7 +119,7 @@ class Relief:
             self._give_up()
 
     def _shed(self) -> int:
-        """Have everybody give up what can be had again; how many entries that were."""
+        """Clear the caches of all parts; return how many entries were dropped."""
         count = 0
         for part in self._parts():
             try:
@@ -131,7 +131,7 @@ class Relief:
 
 
 def tidy() -> None:
-    """Give memory that was freed back to the system, as far as it can be; see malloc_trim(3)."""
+    """Return freed memory to the system, as far as possible; see malloc_trim(3)."""
     gc.unfreeze()
     gc.collect()
     try:

@@ -1,7 +1,7 @@
-"""Readings of the memory of the process and the room on its disk, and the verdict on them.
+"""Readings of the process's memory and of the disk's free space, and the verdict on them.
 
-`Pressure` judges readings and remembers the verdict; asking it costs an attribute. What is done about it, by whom
-readings are taken, is `spar.health.relief`.
+`Pressure` judges readings and stores the verdict, so that reading it costs one attribute access. `spar.health.relief`
+takes the readings and acts on them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import Any
 from msgspec import Struct
 
 MIB = 1024 * 1024
-#: The least free room is so many bytes or that share of the disk, whichever is less: there are small disks, too.
+#: The least free space: so many bytes or that share of the disk, whichever is less, since small disks exist.
 LEAST_FREE, LEAST_SHARE = 512 * MIB, 0.05
-#: What was too much is well again this far below (memory) or above (disk) its limit, so that it does not flutter.
+#: The share of a limit by which a reading must be below (memory) or above (disk) the limit before the alarm ends, so
+#: that it does not flutter.
 CLEARLY = 0.1
-#: Readings in a row above the hard limit until the process ends: one big answer passes, and caches are given up first.
+#: Readings in a row above the hard limit until the process ends. One big answer passes, and caches are cleared first.
 HARD_READINGS = 3
 
 
 class ResourceBounds(Struct, frozen=True):
-    """The limits, in bytes; 0: none. Without `min_free_disk` it is `LEAST_FREE` or `LEAST_SHARE` of the disk."""
+    """Limits in bytes; 0: none. Without `min_free_disk` the lesser of `LEAST_FREE` and `LEAST_SHARE` of the disk."""
 
     memory_soft: int = 512 * MIB
     memory_hard: int = 1024 * MIB
@@ -29,10 +30,10 @@ class ResourceBounds(Struct, frozen=True):
 
 
 class Pressure:
-    """Result of the last reading. Written by the reader of memory and disk, read from any thread.
+    """Verdict on the last reading. Written by the reader of memory and disk, read from any thread.
 
-    Attributes: resident: bytes of memory the process takes; free, total: of the disk; shed: entries of caches that
-    were given up so far; store: what the memory said of itself (`snapshot`).
+    Attributes: resident: bytes of memory that the process uses; free, total: bytes of the disk; shed: cache entries
+    that were dropped so far; store: the memory's own report (`snapshot`).
     """
 
     __slots__ = ("_above_hard", "_refusal", "bounds", "free", "is_high", "resident", "shed", "store", "total")
@@ -46,7 +47,7 @@ class Pressure:
         self._refusal = ""
 
     def refusal(self) -> str:
-        """Why nothing new can be accepted now; "" while it can."""
+        """Return why nothing new can be accepted now; "" if it can."""
         return self._refusal
 
     @property
@@ -56,12 +57,12 @@ class Pressure:
 
     @property
     def least_free(self) -> int:
-        """The bytes that must be free on the disk."""
+        """Return the bytes that must be free on the disk."""
         least = self.bounds.min_free_disk
         return min(LEAST_FREE, int(self.total * LEAST_SHARE)) if least is None else least
 
     def take_memory(self, resident: int) -> None:
-        """Judge a reading of the memory."""
+        """Judge a reading of the memory, in bytes."""
         self.resident, bounds = resident, self.bounds
         soft = bounds.memory_soft or bounds.memory_hard
         if soft and resident > soft:
@@ -71,7 +72,7 @@ class Pressure:
         self._above_hard = self._above_hard + 1 if bounds.memory_hard and resident > bounds.memory_hard else 0
 
     def take_disk(self, free: int, total: int) -> None:
-        """Judge a reading of the disk."""
+        """Judge a reading of the disk, in bytes."""
         self.free, self.total = free, total
         least = self.least_free
         if free < least:
@@ -83,7 +84,7 @@ class Pressure:
             self._refusal = ""
 
     def snapshot(self) -> dict[str, Any]:
-        """The readings in bytes, JSON-able; safe from any thread."""
+        """Return the readings in bytes, JSON-able; may be called from any thread."""
         return {
             "memory_bytes": self.resident,
             "memory_is_high": self.is_high,
@@ -94,10 +95,10 @@ class Pressure:
         }
 
 
-#: For an agent whose process nobody watches: never any.
+#: The pressure of an agent whose process is not watched: never any.
 CALM = Pressure(ResourceBounds(0, 0, 0))
 
 
 def mib(number: int) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes as text for people."""
     return f"{number / MIB:.1f} MiB"

@@ -1,7 +1,7 @@
-"""Failures in a row, counted for each session and phase.
+"""Streaks of failures, counted for each session and phase.
 
-A streak begins with the first failure of a phase in a session and ends when that phase has succeeded there. What other
-sessions do neither counts nor ends it; that a phase succeeded elsewhere meanwhile says that its module is well.
+A streak begins with the first failure of a phase in a session and ends when that phase succeeds there. Other sessions
+neither lengthen nor end it; a success of the phase in another session shows that the module itself works.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from msgspec import Struct
 
 from spar.types import Fault, Phase
 
-#: Streaks that are remembered; of more, those that failed longest ago are forgotten.
+#: The most streaks. Beyond it the one whose last failure is oldest is forgotten.
 MOST_STREAKS = 1_000
 
 
 class Streak(Struct):
-    """The failures in a row of one phase in one session.
+    """Failures in a row of one phase in one session.
 
-    `fault` is the last one, `rung` how many steps of the ladder were taken, `cycle_id` the cycle that failed last.
+    `fault` is the last one, `rung` how many steps of the ladder were taken, `cycle_id` the cycle that failed last,
+    `mark` the successes of the phase in any session when the streak began.
     """
 
     session: str
@@ -30,7 +31,7 @@ class Streak(Struct):
 
 
 class Streaks:
-    """The streaks of one agent. Used from the event loop's thread."""
+    """Streaks of one agent. Used from the event loop's thread only."""
 
     __slots__ = ("_of_count", "_of_session", "_order", "_successes", "worst")
 
@@ -38,7 +39,7 @@ class Streaks:
         self._order: dict[tuple[str, Phase], Streak] = {}
         self._of_session: dict[str, dict[Phase, Streak]] = {}
         self._of_count: dict[int, int] = {}
-        #: By phase, how often it has succeeded while there was any streak.
+        #: How often each phase has succeeded while there was any streak.
         self._successes: dict[Phase, int] = {}
         #: The longest streak of any session and phase; 0 without any.
         self.worst = 0
@@ -47,15 +48,15 @@ class Streaks:
         return bool(self._order)
 
     def worst_of(self, session: str) -> int:
-        """The longest streak of a session; 0 without any."""
+        """Return the longest streak of a session; 0 without any."""
         return max((streak.count for streak in self._of_session.get(session, {}).values()), default=0)
 
     def get(self, session: str, phase: Phase) -> Streak | None:
-        """The streak of a phase in a session, None when it did not fail last."""
+        """Return the streak of a phase in a session; None if its last attempt did not fail."""
         return self._of_session.get(session, {}).get(phase)
 
     def failed(self, session: str, phase: Phase, fault: Fault, cycle_id: str) -> tuple[Streak, Streak | None]:
-        """Count a failure. Returns its streak, and the one that was forgotten for it."""
+        """Count a failure. Return its streak, and the streak that was forgotten for it."""
         key = (session, phase)
         streak = self._order.pop(key, None) or Streak(session, phase, fault, cycle_id, self._successes.get(phase, 0))
         streak.fault, streak.cycle_id, streak.count = fault, cycle_id, streak.count + 1
@@ -69,7 +70,7 @@ class Streaks:
         return streak, oldest
 
     def succeeded(self, session: str, phase: Phase) -> Streak | None:
-        """Count a success. Returns the streak that it ends, if there was one."""
+        """Count a success. Return the streak that it ends, if any."""
         if not self._order:
             return None
         self._successes[phase] = self._successes.get(phase, 0) + 1
@@ -90,7 +91,10 @@ class Streaks:
         return streak
 
     def _recount(self, before: int, now: int) -> None:
-        """A streak is now so long; the longest is searched for downwards, at most as far as it once grew."""
+        """Update the length of one streak and the greatest length.
+
+        The search for the greatest length goes downwards, at most as far as it once grew.
+        """
         for count, change in ((before, -1), (now, 1)):
             if count:
                 self._of_count[count] = self._of_count.get(count, 0) + change

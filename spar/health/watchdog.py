@@ -1,10 +1,10 @@
-"""Sees of an agent what its loop cannot tell, because it does not run.
+"""Watchdog of agents: it notices faults that an agent's loop cannot report because the loop does not run.
 
-The watchdog shares no thread with the work: it reads a few plain attributes of each agent and finds a phase `stuck`
-past its deadline, a loop `stalled` between cycles, an event loop that is `blocked` and the stack that blocks it. It
-decides nothing and repairs nothing: alerts are opened in the agent's own thread (`spar.health.health`), as soon as that
-answers; what blocks it is logged and can be read at once (`agent.blocked_by`). What else has to be seen to while a loop
-is blocked gets a thread of its own (`WATCHDOG.attend`).
+The watchdog shares no thread with the work. It reads a few plain attributes of each agent and finds a phase that is
+`stuck` past its deadline, a loop that is `stalled` between cycles, and an event loop that is `blocked`, with the stack
+that blocks it. It decides and repairs nothing. Alerts are opened in the agent's own thread (`spar.health.health`), as
+soon as that answers; a blocking stack is logged and can be read at once (`agent.blocked_by`). Other periodic work that
+must not depend on a loop gets a thread of its own (`WATCHDOG.attend`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from spar.observe.logs import get_logger
 
 log = get_logger("spar.watcher")
 
-#: How many frames of a stack are shown and logged; an alert, of which each agent has its own, carries the innermost.
-FRAMES, FRAMES_TOLD = 12, 6
-#: How many answers of an event loop are remembered: about a minute's.
+#: The most frames of a logged stack, and of a stack in an alert (the innermost), of which each agent has its own.
+FRAMES, FRAMES_IN_ALERT = 12, 6
+#: The most answer times of an event loop that are kept: about those of a minute.
 ANSWERS_KEPT = 240
-#: How many agents are told in one turn of their event loop: telling a thousand must not block it again.
-TOLD_A_TURN = 32
+#: The most agents whose alerts change in one iteration of their event loop, so that a thousand of them do not block it.
+CALLS_A_TURN = 32
 
 
 class Watchdog:
-    """Looks at every running agent of the process from a thread of its own; one thread for all of them.
+    """Watchdog of all running agents of the process, in one thread.
 
-    Nothing is looked at, read or written down under its lock, which the event loops take as well.
+    Its lock is also taken by the event loops, so under it nothing is examined, read or logged.
     """
 
     def __init__(self) -> None:
@@ -47,21 +47,22 @@ class Watchdog:
         self._beats: dict[asyncio.AbstractEventLoop, _Beat] = {}
 
     def attend(self, act: Callable[[], object], every: float) -> Callable[[], None]:
-        """Do something every so many seconds, while any agent is watched; returns a callable that ends it.
+        """Call `act` every so many seconds while any agent is watched; return a function that ends this.
 
-        It has a thread of its own, so it may block: nothing else waits for it. What it raises is logged.
+        It runs in its own thread, so it may block. Its errors are logged.
         """
         chore = _Chore(act, every, lambda: bool(self._beats))
         chore.start()
         return chore.end
 
     def lag(self, loop: asyncio.AbstractEventLoop | None) -> float:
-        """Seconds that an event loop took to answer, the longest within about a minute; from any thread."""
+        """Return the longest answer time (seconds) of an event loop within about a minute. May be called from any
+        thread."""
         beat = self._beats.get(loop) if loop is not None else None
         return 0.0 if beat is None else beat.lag()
 
     def add(self, agent: Watched) -> None:
-        """Watch an agent; called from the event loop that it runs in."""
+        """Watch an agent. Called from its event loop."""
         with self._lock:
             loop = asyncio.get_running_loop()
             if loop not in self._beats:
@@ -73,7 +74,7 @@ class Watchdog:
                 self._thread.start()
 
     def remove(self, agent: Watched) -> None:
-        """Watch an agent no more; called from its own loop, which evidently is not blocked."""
+        """Watch an agent no more. Called from its event loop, which therefore is not blocked."""
         with self._lock:
             loop = asyncio.get_running_loop()
             if (beat := self._beats.get(loop)) is not None:
@@ -84,7 +85,7 @@ class Watchdog:
             if not self._beats:
                 self._wake.set()
         agent.health.recovered("blocked")
-        if agent.core.state != "failed":  # why it failed stays to be read
+        if agent.core.state != "failed":  # the reason of the failure stays readable
             agent.health.close()
 
     def _watch(self) -> None:
@@ -92,7 +93,8 @@ class Watchdog:
             self._wake.wait(LOOK_EVERY)
             with self._lock:
                 self._wake.clear()
-                # A loop may have ended without stopping its agents, or agents may have been forgotten with it.
+                # A loop may have been closed without a stop of its agents, or the agents may have been collected with
+                # it.
                 self._beats = {loop: beat for loop, beat in self._beats.items() if beat.agents and not loop.is_closed()}
                 if not self._beats:
                     self._thread = None
@@ -100,35 +102,36 @@ class Watchdog:
             self._look_around()
 
     def _look_around(self) -> None:
-        """One look at everybody. In a method of its own: while it waits, the thread holds no agent."""
+        """Examine all agents once. As a method of its own it leaves no reference to an agent while the thread waits."""
         with self._lock:
             watched = [(beat, list(beat.agents)) for beat in self._beats.values()]
         for beat, agents in watched:
-            self._listen(beat, agents)
+            self._check_answer(beat, agents)
             now = time.monotonic()
             for agent in agents:
                 for finding in look(agent, now):
                     if key_of(finding.kind, finding.session) not in agent.health.alerts:
                         agent.requests.in_loop(partial(confirm, agent, finding))
 
-    def _listen(self, beat: _Beat, agents: list[Watched]) -> None:
-        """Has the loop answered? If not, its thread's stack is what blocks it: logged once, told to each agent."""
+    def _check_answer(self, beat: _Beat, agents: list[Watched]) -> None:
+        """Check whether the loop has answered. If not, log the stack that blocks it once, and open an alert for each
+        agent."""
         late = beat.late()
         limit = min((agent.health.limits.blocked_after for agent in agents), default=float("inf"))
         if late > limit and not beat.is_blocked:
             beat.is_blocked, frames = True, frames_of(beat.thread_id)
-            stack, innermost = _text(frames), _text(frames[-FRAMES_TOLD:])
+            stack, innermost = _text(frames), _text(frames[-FRAMES_IN_ALERT:])
             self._mark(beat, agents, stack, time.monotonic() - late)
             log.error("event loop blocked", agent=_names(agents), seconds=round(late, 2), stack=stack)
             message = f"the event loop has been blocked for {late:.1f} s"
-            beat.tell(lambda agent: agent.health.alert("blocked", message, severity="critical", stack=innermost))
+            beat.for_agents(lambda agent: agent.health.alert("blocked", message, severity="critical", stack=innermost))
         elif beat.is_blocked and late < limit / 2:
             beat.is_blocked = False
             self._mark(beat, agents, "", None)
-            beat.tell(lambda agent: agent.health.recovered("blocked"))
+            beat.for_agents(lambda agent: agent.health.recovered("blocked"))
 
     def _mark(self, beat: _Beat, agents: list[Watched], stack: str, since: float | None) -> None:
-        """Note on each agent that is still watched what blocks its event loop."""
+        """Record on each watched agent the stack that blocks its event loop."""
         with self._lock:
             for agent in agents:
                 if agent in beat.agents:
@@ -136,7 +139,7 @@ class Watchdog:
 
 
 class _Chore:
-    """Something that is done every so often in a thread of its own, while it is wanted."""
+    """Function that is called periodically in a thread of its own while it is wanted."""
 
     __slots__ = ("_act", "_every", "_is_ended", "_is_wanted")
 
@@ -145,11 +148,11 @@ class _Chore:
         self._is_ended = threading.Event()
 
     def start(self) -> None:
-        """Begin to do it."""
+        """Start the thread."""
         threading.Thread(target=self._do, name=f"spar chore {self._act!r:.60}", daemon=True).start()
 
     def end(self) -> None:
-        """Do it no more; what is being done goes on to its end."""
+        """Stop the calls. A call in progress continues to its end."""
         self._is_ended.set()
 
     def _do(self) -> None:
@@ -165,7 +168,7 @@ class _Chore:
 
 
 class _Beat:
-    """A question put to the event loop of some agents again and again; how long it has gone unanswered."""
+    """Repeated ping to an event loop, with the time since an unanswered one, for the agents of that loop."""
 
     __slots__ = ("agents", "answers", "asked", "is_blocked", "loop", "thread_id")
 
@@ -177,38 +180,39 @@ class _Beat:
         self.is_blocked = False
 
     def lag(self) -> float:
+        """Return the longest of the last answer times and the present wait, in seconds."""
         asked = self.asked
         return max([0.0 if asked is None else time.monotonic() - asked, *self.answers.copy()])
 
     def late(self) -> float:
-        """Seconds since the unanswered question was put; asks again when it was answered."""
+        """Return the seconds since the unanswered ping; send the next one if it was answered."""
         now = time.monotonic()
         if self.asked is None:
             self.asked = now
             try:
                 self.loop.call_soon_threadsafe(self._answer)
-            except RuntimeError:  # the loop is closed: nothing to watch
+            except RuntimeError:  # the loop is closed
                 self.asked = None
             return 0.0
         return now - self.asked
 
-    def tell(self, function: Callable[[Watched], object]) -> None:
-        """Have the loop tell each of its agents that is still watched then, a few a turn."""
+    def for_agents(self, function: Callable[[Watched], object]) -> None:
+        """Have the loop call a function with each of its agents that is still watched, a few in each iteration."""
         waiting: list[Watched] | None = None
 
-        def tell_some() -> None:
+        def call_some() -> None:
             nonlocal waiting
-            if waiting is None:  # in the thread of those who add and remove
+            if waiting is None:  # in the thread that also adds and removes agents
                 waiting = list(self.agents)
-            for agent in waiting[:TOLD_A_TURN]:
+            for agent in waiting[:CALLS_A_TURN]:
                 if agent in self.agents:
                     function(agent)
-            del waiting[:TOLD_A_TURN]
+            del waiting[:CALLS_A_TURN]
             if waiting:
-                self.loop.call_soon(tell_some)
+                self.loop.call_soon(call_some)
 
         try:
-            self.loop.call_soon_threadsafe(tell_some)
+            self.loop.call_soon_threadsafe(call_some)
         except RuntimeError:
             pass  # closed meanwhile
 
@@ -219,7 +223,7 @@ class _Beat:
 
 
 class VirtualWatchdog:
-    """Watchdog of one agent on a virtual clock, where no thread can tell the time: the loop calls it."""
+    """Watchdog of one agent on a virtual clock, whose time no thread can follow: the event loop calls it."""
 
     def __init__(self, agent: Watched) -> None:
         self._agent = agent
@@ -242,13 +246,13 @@ class VirtualWatchdog:
 
 
 def frames_of(thread_id: int) -> list[str]:
-    """Return the stack of a thread, a text for each frame, innermost last; empty if it is gone."""
+    """Return the stack of a thread, one text for each frame, innermost last; empty if the thread has ended."""
     frame = sys._current_frames().get(thread_id)
     return traceback.format_stack(frame)[-FRAMES:] if frame is not None else []
 
 
 def stack_of(thread_id: int) -> str:
-    """The stack of a thread as one text, innermost last; empty if it is gone."""
+    """Return the stack of a thread as one text, innermost last; empty if the thread has ended."""
     return _text(frames_of(thread_id))
 
 
@@ -257,7 +261,7 @@ def _text(frames: list[str]) -> str:
 
 
 def _names(agents: list[Watched]) -> str:
-    """Return the names of agents in one line, however many there are."""
+    """Return the names of agents in one line: three names, and the number of the others."""
     names = sorted(agent.core.name for agent in agents)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more

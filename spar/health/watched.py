@@ -1,6 +1,6 @@
-"""An agent as it is seen from outside: a phase past its deadline, no cycle for too long, a slow cycle.
+"""Examination of an agent from outside: a phase past its deadline, no cycle for too long, a slow cycle.
 
-It reads a few plain attributes of the agent, from any thread, and changes nothing but alerts in the agent's own.
+It reads a few plain attributes of the agent, from any thread. It changes only alerts, and those in the agent's thread.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from spar.loop.pacing import expected_interval
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 
-#: `stalled` is no cycle for this many expected intervals, and never less than so many seconds.
+#: An agent is `stalled` after this many expected intervals without a cycle, and never before so many seconds.
 STALL_FACTOR, NEVER_STALLED = 3.0, 5.0
-#: A cycle in hand is not slow before so many seconds, and need not be measured.
+#: A current cycle is not slow before so many seconds, so that a shorter one need not be measured.
 NEVER_SLOW = 1.0
-#: How often the watchdog looks (seconds).
+#: Seconds between two examinations by the watchdog.
 LOOK_EVERY = 0.25
 
 
 class WatchedSession(Protocol):
-    """A session as it is seen from outside. Times are monotonic seconds; `deadline` is that of the phase in hand."""
+    """Session as it is examined from outside. Times are monotonic seconds; `deadline` is that of the current phase."""
 
     key: str
     is_standing: bool
@@ -41,9 +41,9 @@ class WatchedSession(Protocol):
 
 
 class Watched:
-    """One agent as it is seen from outside, and what blocks its event loop, as the watchdog notes it here.
+    """One agent as it is examined from outside, and the watchdog's note of what blocks its event loop.
 
-    Attributes: blocked_by: the stack of what blocks the event loop; blocked_since: since when (monotonic seconds).
+    Attributes: blocked_by: the stack that blocks the event loop; blocked_since: since when (monotonic seconds).
     """
 
     __slots__ = ("__weakref__", "blocked_by", "blocked_since", "core", "health", "requests", "sessions", "setup")
@@ -55,13 +55,13 @@ class Watched:
         self.blocked_since: float | None = None
 
     def blocked_for(self) -> float:
-        """Return the seconds for which the event loop has not answered, as far as the watchdog has seen."""
+        """Return the seconds for which the event loop has not answered, as far as the watchdog knows."""
         since = self.blocked_since
         return 0.0 if since is None else time.monotonic() - since
 
 
 class Finding(Struct, frozen=True):
-    """Something the watchdog saw: of which session, and in which phase if that matters."""
+    """Fault that the watchdog found, with its session, cycle and phase where there is one."""
 
     kind: Kind
     message: str
@@ -71,22 +71,22 @@ class Finding(Struct, frozen=True):
 
 
 def look(agent: Watched, now: float) -> list[Finding]:
-    """Return what is wrong with an agent at `now` (monotonic), from the outside; reads only, from any thread."""
+    """Return the faults of an agent at `now` (monotonic seconds). Reads only; may be called from any thread."""
     if agent.core.state not in ("running", "pausing", "stopping"):
         return []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for session in list(agent.sessions.values()):
         cycle, deadline = session.cycle, session.deadline
         if cycle is not None and now > deadline + agent.setup.steps[cycle.phase].grace + LOOK_EVERY:
             message = f"{cycle.phase} is {now - deadline:.1f} s past its deadline"
-            found.append(Finding("stuck", message, cycle.id, session.key, cycle.phase))
+            findings.append(Finding("stuck", message, cycle.id, session.key, cycle.phase))
         elif agent.core.state == "running":
-            found += _dawdling(agent, session, cycle, now)
-    return found
+            findings += _idle_or_slow(agent, session, cycle, now)
+    return findings
 
 
-def _dawdling(agent: Watched, session: WatchedSession, cycle: Cycle | None, now: float) -> Iterator[Finding]:
-    """Return whether a session has completed no cycle for too long, and whether the one in hand is slow."""
+def _idle_or_slow(agent: Watched, session: WatchedSession, cycle: Cycle | None, now: float) -> Iterator[Finding]:
+    """Yield a fault if a session has completed no cycle for too long, and if its current cycle is slow."""
     last, interval = session.last_completed, expected_interval(agent.setup.pace) if session.is_standing else None
     if cycle is not None:
         last = max(last, cycle.started) if not session.is_standing else last
@@ -95,17 +95,17 @@ def _dawdling(agent: Watched, session: WatchedSession, cycle: Cycle | None, now:
             message = f"{cycle.phase} goes on in a cycle that has taken {taken:.0f} s, more than {limit:.3g} s"
             yield Finding("slow", message, cycle.id, session.key, cycle.phase)
     elif interval is None:
-        return  # it waits until something is pushed
+        return  # the session waits for pushed work
     since = max(last, session.rests_until or 0.0)
-    if now - since > _longest(agent, cycle, interval):
+    if now - since > _stall_limit(agent, cycle, interval):
         due = "" if interval is None else f", expected every {interval:.3g} s"
         yield Finding("stalled", f"no cycle completed for {now - last:.1f} s{due}", session=session.key)
 
 
-def _longest(agent: Watched, cycle: Cycle | None, interval: float | None) -> float:
-    """Seconds without a completed cycle that are too many.
+def _stall_limit(agent: Watched, cycle: Cycle | None, interval: float | None) -> float:
+    """Return the greatest allowed number of seconds without a completed cycle.
 
-    A cycle in hand has its phase's deadline, and how long it may take is for that to say; one without any has none.
+    There is no such limit in a phase with a deadline, because the deadline applies.
     """
     limit = agent.health.limits.stalled_after
     if limit != "auto":
@@ -116,7 +116,7 @@ def _longest(agent: Watched, cycle: Cycle | None, interval: float | None) -> flo
 
 
 def confirm(agent: Watched, finding: Finding) -> None:
-    """Open the alert for what was seen from outside, if it is still so once the loop can tell."""
+    """Open the alert of a finding, if the fault still exists when the event loop examines the agent again."""
     for now in look(agent, agent.core.clock.monotonic()):
         if (now.kind, now.session, now.cycle_id) == (finding.kind, finding.session, finding.cycle_id):
             agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id, session=finding.session,

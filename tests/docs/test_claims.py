@@ -12,7 +12,7 @@ from acting.run.shared.runtime import Limits
 from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_WITHIN, PROBE_AFTER
 from spar.data.paths import MAX_DEPTH, MAX_PATHS, MAX_SEGMENTS, MAX_VALUES
 from spar.errors import NoRoomError
-from spar.health.health import NEVER_SLOW_IN_HAND, SLOW_FACTOR
+from spar.health.health import NEVER_SLOW_CURRENT, SLOW_FACTOR
 from spar.health.resources import CLEARLY
 from spar.hooks import POINTS
 from spar.server.problems import STATUS_OF
@@ -44,7 +44,7 @@ def end_of(detector: Detector) -> int:
         ("plans", r"from the second time on \| the # time \|\n\| the same call denied", end_of(MISSING)),
         ("plans", r"nobody in time \| the # time; people", DENIED.told),
         ("plans", r"not asked about it again \| the # time", end_of(DENIED)),
-        ("health", r"told while it goes on, a plan after # \|", NEVER_SLOW_IN_HAND),
+        ("health", r"told while it goes on, a plan after # \|", NEVER_SLOW_CURRENT),
         ("health", r"or # times the usual", SLOW_FACTOR),
         ("health", r"it gives nothing back, and ends with # \|", exits.UNFINISHED),
         ("health", r"`service.memory_soft`; .* \| # below", CLEARLY),

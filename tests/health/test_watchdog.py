@@ -18,7 +18,7 @@ import pytest
 from spar import Agent
 from spar.clock import SystemClock
 from spar.events import HealthAlert, HealthRecovered
-from spar.health.watchdog import FRAMES, FRAMES_TOLD, TOLD_A_TURN, WATCHDOG, _Beat, stack_of
+from spar.health.watchdog import CALLS_A_TURN, FRAMES, FRAMES_IN_ALERT, WATCHDOG, _Beat, stack_of
 from spar.health.watched import confirm, look
 from spar.observe.sink import configure
 from spar.testing import Hang, VirtualClock
@@ -160,7 +160,7 @@ async def test_a_block_is_logged_once_for_all_agents_and_alerts_carry_only_the_i
     assert blocked["stack"].count("  File ") == FRAMES
     assert not any("  File " in str(line) for line in lines if "health alert" in line.values())
     for event in told:
-        assert event.message.count("  File ") == FRAMES_TOLD
+        assert event.message.count("  File ") == FRAMES_IN_ALERT
         assert "block_the_loop_here" in event.message
 
 
@@ -171,15 +171,15 @@ async def test_a_thousand_agents_are_told_a_few_a_turn_and_only_while_they_are_w
     for agent in agents:
         beat.agents.add(agent)
     told: list[Agent] = []
-    beat.tell(told.append)
+    beat.for_agents(told.append)
     turns: list[int] = []
     for _ in range(10):
         await asyncio.sleep(0)
         turns.append(len(told) - sum(turns))
-        if turns == [TOLD_A_TURN]:
+        if turns == [CALLS_A_TURN]:
             gone = next(agent for agent in agents if agent not in told)
             beat.agents.discard(gone)
-    assert max(turns) == TOLD_A_TURN
+    assert max(turns) == CALLS_A_TURN
     assert gone not in told
     assert len(told) == len(set(told)) == 99
 

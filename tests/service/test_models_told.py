@@ -148,7 +148,7 @@ async def test_models_of_a_planner_that_was_replaced_are_told_of_no_more(clock: 
 
 async def test_a_model_whose_rest_is_over_is_tried_next(clock: VirtualClock) -> None:
     agent = Agent(clock=clock)
-    agent.health.models.told(1, ModelState("fake", "open", "fake is overloaded", clock.monotonic() + 5))
+    agent.health.models.update(1, ModelState("fake", "open", "fake is overloaded", clock.monotonic() + 5))
     await clock.sleep(6)
     assert agent.health.models.report()[0]["state"] == "half_open"
     assert model_lines(json.loads(encode(describe(agent)))) == ["model fake: is overloaded, the next request tries it"]
