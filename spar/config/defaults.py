@@ -1,7 +1,8 @@
-"""Defaults of an agent made by hand, where nothing was given.
+"""Defaults of an agent made by hand.
 
-The tables of settings and the registry are loaded when they are first needed, as is what judges settings: who imports
-the class of an agent needs none of them, and who gives all four modules and no settings only the tables.
+The tables of settings, the registry and the validation are loaded when they are first needed: a program that only
+imports the class of an agent needs none of them, and one that gives all four modules and no settings needs only the
+tables.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from spar.types import Action, ActionResult, Perception, Phase, Reflection, repl
 if TYPE_CHECKING:
     from spar.config.tables.settings import Settings
 
-#: Sections that describe parts, and the argument that brings the part itself.
+#: Sections that describe parts, with the argument that gives the part itself.
 _OF_PARTS = {
     "sense": "sense=", "sensors": "sense=", "perception": "sense=", "plan": "plan=", "rules": "plan=", "act": "act=",
     "tools": "tools=", "reflect": "reflect=", "plugins": "them the agent",
     "channels": "them the agent",
 }  # fmt: skip
-#: Sections that the built-in executor takes.
+#: Sections that the built-in executor uses.
 _OF_EXECUTOR = ("acting", "approval")
 
 
@@ -43,19 +44,19 @@ async def reflect_nothing(result: ActionResult) -> Reflection:
 
 
 def hear(text: str, session: str) -> Perception:
-    """The perception that a message is."""
+    """Return the perception of a message."""
     return Perception(text, source="message", kind="message", session=session, trust="trusted")
 
 
 def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
-    """The settings that were given, validated; without any those that everything has. Raises: ConfigError."""
+    """Return the validated settings, or the defaults if none are given. Raises: ConfigError."""
     if given is None:
         return _settings()
     from spar.config.load import from_mapping
     from spar.config.tables.settings import Settings
 
-    found = from_mapping(given)
-    return found if isinstance(given, Settings) else _by_hand(found, given)
+    validated = from_mapping(given)
+    return validated if isinstance(given, Settings) else _by_hand(validated, given)
 
 
 @functools.cache
@@ -65,24 +66,24 @@ def _settings() -> Settings:
     return _by_hand(Settings(), {})
 
 
-def _by_hand(made: Settings, given: Mapping[str, Any]) -> Settings:
-    """Return the settings without the limits that only a service has, unless they were given."""
+def _by_hand(defaults: Settings, given: Mapping[str, Any]) -> Settings:
+    """Return the settings without the limits that only a service has by default, unless they are given."""
     if "calls" not in (given.get("runs") or {}):
-        made = replace(made, runs=replace(made.runs, calls="off"))
-    return made if "budgets" in given else without_budgets(made)
+        defaults = replace(defaults, runs=replace(defaults.runs, calls="off"))
+    return defaults if "budgets" in given else without_budgets(defaults)
 
 
 def without_budgets(settings: Settings) -> Settings:
-    """Return budgets without limits: the program that makes an agent says what it may use, or it may use all."""
+    """Return the settings with budgets without limits: a program that makes an agent sets its own limits, or none."""
     from spar.config.tables.budgets import BudgetSettings
 
     return replace(settings, budgets=BudgetSettings.off())
 
 
 def check_applicable(given: Mapping[str, Any] | Settings | None, act: Any) -> None:
-    """Raises: ConfigError for settings that an agent made from parts cannot apply to them."""
+    """Check that an agent made from parts can apply these settings to them. Raises: ConfigError."""
     if not isinstance(given, Mapping):
-        return  # none, or the composition root's, which has built the parts from them
+        return  # none, or those of the composition root, which has built the parts from them
     for section, argument in _OF_PARTS.items():
         if section in given:
             raise ConfigError(
@@ -99,35 +100,37 @@ def check_applicable(given: Mapping[str, Any] | Settings | None, act: Any) -> No
 
 
 def acting(settings: Settings) -> dict[str, Any]:
-    """Return the settings that the built-in executor takes: the arguments `settings` and `approval_timeout`."""
+    """Return the arguments of the built-in executor: `settings` and `approval_timeout`."""
     from spar.config.tables.section import as_table
 
     approval = settings.approval
-    given = {key: value for key, value in as_table(settings.acting).items() if key != "workspace"}
-    given["approval"] = as_table(approval, without_none=True)
-    return {"settings": given, "approval_timeout": approval.expires}
+    values = {key: value for key, value in as_table(settings.acting).items() if key != "workspace"}
+    values["approval"] = as_table(approval, without_none=True)
+    return {"settings": values, "approval_timeout": approval.expires}
 
 
 def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any], settings: Settings,
-            said: Mapping[str, Any] | Settings | None, confirm: Any) -> dict[Phase, Any]:  # fmt: skip
-    """The four parts, with what stands in for those that were not given.
+            caller_settings: Mapping[str, Any] | Settings | None, confirm: Any) -> dict[Phase, Any]:  # fmt: skip
+    """Return the four modules, with defaults for those that are not given.
 
-    Args: given: the tools; said: the settings as the caller gave them; confirm: what the executor asks instead of
-        keeping questions for people.
-    Raises: ConfigError for tools, settings or a `confirm` that nothing here can use.
+    Args: given: the tools; caller_settings: the settings as the caller gave them; confirm: function that the executor
+        asks instead of storing questions for people.
+    Raises: ConfigError for tools, settings or a `confirm` that no module here can use.
     """
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ConfigError(f"tools= must be a list of tools, found {given!r}")
     tools = tuple(given)
-    check_applicable(said, act)
+    check_applicable(caller_settings, act)
     if confirm is not None and not callable(confirm):
         raise ConfigError(
             f"confirm= must be a function that takes a call and returns a verdict, found {confirm!r:.100}"
         )
     if act is None:
-        is_told = isinstance(said, Mapping) and any(section in said for section in _OF_EXECUTOR)
-        has_calls = plan is not None or tools or confirm is not None or is_told
-        act = _executor(tools, settings, said, confirm) if has_calls else act_nothing
+        has_settings = isinstance(caller_settings, Mapping) and any(
+            section in caller_settings for section in _OF_EXECUTOR
+        )
+        has_calls = plan is not None or tools or confirm is not None or has_settings
+        act = _executor(tools, settings, caller_settings, confirm) if has_calls else act_nothing
     elif tools:
         raise ConfigError("tools= belong to the built-in executor: give them to your act module, or leave act= out")
     elif confirm is not None:
@@ -144,13 +147,13 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
     }
 
 
-def _executor(tools: tuple[Any, ...], settings: Settings, said: Mapping[str, Any] | Settings | None,
+def _executor(tools: tuple[Any, ...], settings: Settings, caller_settings: Mapping[str, Any] | Settings | None,
               confirm: Any) -> Any:  # fmt: skip
     from spar.config.registry import Registry
 
     terms = acting(settings)
-    if said is None or (isinstance(said, Mapping) and "approval" not in said):
-        # As with budgets: who makes an agent by hand says what is to be asked, or only tools and hooks ask.
+    if caller_settings is None or (isinstance(caller_settings, Mapping) and "approval" not in caller_settings):
+        # As with budgets: a program that makes an agent sets its own rules; otherwise only tools and hooks ask.
         terms["settings"]["approval"]["untrusted"] = "auto"
     executor = Registry().resolve("spar.actors", "executor")(tools, **terms)
     executor.confirm = confirm

@@ -1,4 +1,5 @@
-"""The parts that the settings name, each from the registry by its name there; nothing here names a phase package."""
+"""Factory of the parts that the settings name, each from the registry by its name; nothing here names a phase
+package."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from spar.protocols import Borrower, Home, JudgesCalls, Lender, Notifier, Sensor
 from spar.protocols.tools import terms_of
 from spar.types import Phase, replace
 
-#: Which settings each module is built from: a change to one of them builds that module anew.
+#: Settings from which each module is built: a change to one of them builds that module anew.
 BUILT_FROM: dict[Phase, tuple[str, ...]] = {
     "sense": ("sense", "sensors", "perception", "vectors"),
     "plan": ("plan", "rules", "tools"),
@@ -38,7 +39,7 @@ BUILT_FROM: dict[Phase, tuple[str, ...]] = {
 
 
 def home_of(loaded: Loaded) -> Home:
-    """The folders of a service; relative ones start at the configuration file's."""
+    """Return the folders of a service; relative ones start at the configuration file's folder."""
     service, folder = loaded.settings.service, loaded.folder
     is_split = loaded.settings.acting.workspace == "per-session"
     return Home(str(folder), str(folder / service.workspace), str(folder / service.state_dir), is_split)
@@ -53,36 +54,36 @@ def options_of(settings: Settings) -> Iterator[tuple[KeyPath, Mapping[str, Any]]
         elif isinstance(section, Part):
             yield (name, "options"), section.options
         elif isinstance(section, (list, tuple)):
-            for index, each in enumerate(section):
-                if isinstance(each, Part):
-                    yield (name, index, "options"), each.options
+            for index, part in enumerate(section):
+                if isinstance(part, Part):
+                    yield (name, index, "options"), part.options
 
 
 def secrets_of(loaded: Loaded) -> list[SecretReference]:
-    """Return the secrets that stand outside of the configuration. Raises: ConfigError with file and line."""
+    """Return the references to secrets outside of the configuration. Raises: ConfigError with file and line."""
     try:
-        return [each for path, options in options_of(loaded.settings) for each in references(options, path)]
+        return [reference for path, options in options_of(loaded.settings) for reference in references(options, path)]
     except ConfigError as error:
         raise explain(error, loaded) from error
 
 
 def digests_of(loaded: Loaded) -> dict[KeyPath, str]:
-    """Return a digest of each of these secrets as it is now, by its place: a reload asks whether one was changed."""
-    found: dict[KeyPath, str] = {}
+    """Return a digest of each of these secrets by its place, so that a reload notices a change."""
+    digest_by_place: dict[KeyPath, str] = {}
     for path, options in options_of(loaded.settings):
         if any(references(options, path)):
-            found |= digests(options, path, loaded.folder)
-    return found
+            digest_by_place |= digests(options, path, loaded.folder)
+    return digest_by_place
 
 
 class Parts:
-    """Builds the parts that the settings name. Raises: ConfigError with file and line."""
+    """Factory of the parts that the settings name. Raises: ConfigError with file and line."""
 
     def __init__(self, loaded: Loaded, registry: Registry | None = None) -> None:
         self.loaded, self.settings = loaded, loaded.settings
         self.home = home_of(loaded)
         self.registry = registry or default_registry(self.home.config)
-        #: Names of tools that the planner lends the actor.
+        #: Names of tools that the planner lends to the actor.
         self._lent: list[str] = []
 
     def memory(self, **more: Any) -> Any:
@@ -104,7 +105,7 @@ class Parts:
         )
 
     def embedder(self) -> Embedder | None:
-        """Return what embeds texts; None where no vectors are used."""
+        """Return the embedder of texts; None if vectors are not used."""
         part = self.settings.vectors
         return None if part.use is None else self._build("spar.embedders", ("vectors",), part.use, part.options)
 
@@ -137,9 +138,9 @@ class Parts:
         return self._build("spar.sensors", path, part.use, part.options, extra=extra)
 
     def programs(self) -> Programs:
-        """Return what runs programs for parts that do not act."""
-        made: Programs = self._build("spar.programs", ("sensors",), "sandboxed", {})
-        return made
+        """Return the runner of programs for parts other than the actor."""
+        runner: Programs = self._build("spar.programs", ("sensors",), "sandboxed", {})
+        return runner
 
     def tools(self) -> list[Any]:
         tools: dict[str, Any] = {}
@@ -149,7 +150,7 @@ class Parts:
                 sentence = "is for single tools: what offers several takes its terms in its options"
                 raise explain(ConfigError(sentence, path=("tools", index, next(iter(part.terms)))), self.loaded)
             if part.name or part.terms:
-                tool = under(tool, {**part.terms, **({"name": part.name} if part.name else {})})
+                tool = with_terms(tool, {**part.terms, **({"name": part.name} if part.name else {})})
             if (name := name_of(tool)) in tools:
                 sentence = f"{name!r} is the name of another tool already; give this one a `name` of its own"
                 raise explain(ConfigError(sentence, path=("tools", index, "name" if part.name else "use")), self.loaded)
@@ -160,17 +161,20 @@ class Parts:
         extra = {"rules": list(self.settings.rules), "tools": tool_names}
         module = self._module("plan", "spar.planners", extra)
         lent = module.lends().tools if isinstance(module, Lender) else ()
-        self._lent = [each.name for each in lent if offers(each, Named)]
+        self._lent = [tool.name for tool in lent if offers(tool, Named)]
         return module
 
     def act(self, tools: list[Any]) -> Any:
         extra = {"tools": tuple(tools), **defaults.acting(self.settings)}
         module = self._module("act", "spar.actors", extra)
-        self._know_what_rules_name([*[name_of(tool) for tool in tools], *self._lent])
+        self._check_approval_rules([*[name_of(tool) for tool in tools], *self._lent])
         return module
 
-    def _know_what_rules_name(self, names: list[str]) -> None:
-        """A rule that forbids what is not there because its name is misspelt would forbid nothing, and nobody knew."""
+    def _check_approval_rules(self, names: list[str]) -> None:
+        """Check that approval rules name known tools: a rule with a misspelt name would silently forbid nothing.
+
+        Raises: ConfigError with file and line.
+        """
         for index, rule in enumerate(self.settings.approval.rules):
             name = rule.tool or "*"
             if not set(name) & set("*?[") and name not in names and f"{name.partition('__')[0]}__*" not in names:
@@ -178,16 +182,16 @@ class Parts:
                 raise explain(ConfigError(sentence, path=("approval", "rules", index, "tool")), self.loaded)
 
     def plugins(self) -> list[Callable[[Any], object]]:
-        """Return what the agent is given before it starts: functions, or objects with `register`."""
-        found = []
+        """Return the functions that get the agent before it starts, among them the `register` of objects."""
+        functions = []
         for index, part in enumerate(self.settings.plugins):
-            made = self._build("spar.plugins", ("plugins", index), part.use, part.options)
-            register = made.register if offers(made, Plugin) else made
+            plugin = self._build("spar.plugins", ("plugins", index), part.use, part.options)
+            register = plugin.register if offers(plugin, Plugin) else plugin
             if not callable(register):
-                sentence = f"{part.use!r} makes {made!r:.100}, which is no function and has no method 'register'"
+                sentence = f"{part.use!r} makes {plugin!r:.100}, which is no function and has no method 'register'"
                 raise explain(ConfigError(sentence, path=("plugins", index, "use")), self.loaded)
-            found.append(register)
-        return found
+            functions.append(register)
+        return functions
 
     def channels(self) -> list[ChannelSpec]:
         """Return the channels on which people talk with the agent."""
@@ -203,7 +207,7 @@ class Parts:
         return specs
 
     def notifiers(self) -> list[NotifierSpec]:
-        """Return the ways to tell people of alerts. Raises: ConfigError, also for one that cannot work."""
+        """Return the notifiers of alerts. Raises: ConfigError, also for one that cannot work."""
         specs = []
         for index, part in enumerate(self.settings.notifiers):
             path = ("notifiers", index, "use")
@@ -240,7 +244,7 @@ class Parts:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address to listen on is for this machine alone."""
+    """Return whether only this machine can reach an address to listen on."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -248,23 +252,23 @@ def is_loopback(host: str) -> bool:
 
 
 def name_of(tool: Any) -> str:
-    """Return the name that calls use for a tool: an object's `name`, that of `@tool`, or the function's own.
+    """Return the name of a tool in calls: an object's `name`, that of `@tool`, or the function's own.
 
     A source of tools has `name__*`.
     """
     if is_source(tool):
         return f"{tool.name}__*"
-    own = tool.name if offers(tool, Named) else ""
-    return str(own or terms_of(tool).name or getattr(tool, "__name__", ""))
+    stated_name = tool.name if offers(tool, Named) else ""
+    return str(stated_name or terms_of(tool).name or getattr(tool, "__name__", ""))
 
 
 def is_source(part: Any) -> bool:
-    """Return whether a part offers tools rather than being one."""
+    """Return whether a part offers tools and is not one itself."""
     return offers(part, ToolSource)
 
 
-def under(tool: Any, terms: Mapping[str, Any]) -> Any:
-    """The tool under other terms (its name is one); a function is left as it is for those who call it by its own."""
+def with_terms(tool: Any, terms: Mapping[str, Any]) -> Any:
+    """Return the tool with other terms, among them its name; a function is copied, so that its own callers keep it."""
     if not inspect.isroutine(tool) and not isinstance(tool, functools.partial):
         for key, value in terms.items():
             setattr(tool, key, value)
@@ -277,7 +281,7 @@ def under(tool: Any, terms: Mapping[str, Any]) -> Any:
 
 
 def makers(parts: Parts) -> dict[Phase, Callable[[], Any]]:
-    """Return the function that makes each module anew, by its phase."""
+    """Return the function that makes each module anew, by phase."""
     return {
         "sense": parts.sense,
         "plan": lambda: parts.plan([name_of(tool) for tool in parts.tools()]),
@@ -287,8 +291,10 @@ def makers(parts: Parts) -> dict[Phase, Callable[[], Any]]:
 
 
 def judge_modules(planner: Any, actor: Any, reflector: Any, loaded: Loaded) -> None:
-    """Have each call that the configuration writes out judged by its tools, and see to it that a reflector which asks a
-    model has one. Raises: ConfigError with file and line."""
+    """Check the calls in the configuration by their tools, and that a reflector which asks a model has one.
+
+    Raises: ConfigError with file and line.
+    """
     if isinstance(reflector, Borrower) and not (isinstance(planner, Lender) and planner.lends().ask is not None):
         sentence = (
             f'{loaded.settings.reflect.use!r} asks the planner\'s model, and there is none: write [plan] use = "llm" '

@@ -1,11 +1,11 @@
-"""Settings that are given as text: environment variables and `--set` on the command line.
+"""Settings from text: environment variables and `--set` on the command line.
 
-`SPAR_LOG__LEVEL=debug` and `--set log.level=debug` name a key by its path. A whole table or list is written as JSON;
-what is more exact wins over the table around it. Case does not matter in a variable's name, so keys of a part's own
-that have capital letters are given inside a JSON table.
+`SPAR_LOG__LEVEL=debug` and `--set log.level=debug` name a key by its path. A whole table or list is written as JSON; a
+more exact key has priority over the table around it. Case is ignored in a variable's name, so a part's own keys with
+capital letters must stand inside a JSON table.
 
-The environment source of pydantic-settings does not read them: it stops at the first value that it cannot read, passes
-over a variable of no setting in silence, and says of no value where it came from; `--set` needs all three, too.
+The environment source of pydantic-settings is not used: it stops at the first value that it cannot read, silently
+ignores a variable without a setting, and does not say where a value came from; `--set` needs all three too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spar.config.toml_lines import KeyPath
 
 PREFIX = "SPAR_"
 
-#: Variables that are no settings: they act before there are any.
+#: Variables that are not settings: they apply before settings are read.
 PROCESS_VARIABLES = {
     "SPAR_CONFIG": "the configuration file to use when none is named",
     "SPAR_CRASH": "where to crash on purpose, for tests of recovery",
@@ -32,12 +32,12 @@ PROCESS_VARIABLES = {
     "SPAR_PLUGINS": '"off": parts of other packages are not looked up by name',
 }
 
-#: Where a value was given, which key it is for, and its text.
+#: Label of the place of a value, its key, and its text.
 Item = tuple[str, KeyPath, str]
 
 
 class Given(Struct):
-    """Values of environment or command line: a table, the label of each value in it, and what cannot be read."""
+    """Values of environment or command line: a table, the label of each value in it, and problems."""
 
     table: dict[str, Any]
     given: dict[KeyPath, str]
@@ -56,21 +56,21 @@ def from_command_line(overrides: Mapping[str, str]) -> Iterator[Item]:
 
 
 def read_as_given(items: Iterable[Item]) -> Given:
-    found = Given({}, {}, [])
-    # A whole table first, then what is inside it: the more exact one wins.
+    result = Given({}, {}, [])
+    # A whole table first, then the keys inside it: the more exact key has priority.
     for label, path, text in sorted(items, key=lambda item: len(item[1])):
-        found.given[path] = label
+        result.given[path] = label
         try:
-            value = _parsed(label, path, text)
+            value = _parse(label, path, text)
         except ValueError as error:
-            found.wrong.append(Problem(path, f": {error}"))
+            result.wrong.append(Problem(path, f": {error}"))
             continue
         for leaf, inner in leaves(value, path):
-            found.given[leaf] = label
-            _put(found.table, leaf, inner)
+            result.given[leaf] = label
+            _put(result.table, leaf, inner)
         if isinstance(value, dict) and value:
-            del found.given[path]
-    return found
+            del result.given[path]
+    return result
 
 
 def _put(table: dict[str, Any], path: KeyPath, value: Any) -> None:
@@ -80,8 +80,8 @@ def _put(table: dict[str, Any], path: KeyPath, value: Any) -> None:
     table[str(path[-1])] = value
 
 
-def _parsed(label: str, path: KeyPath, text: str) -> Any:
-    """The value that a text means for this key. Raises: ValueError with a sentence."""
+def _parse(label: str, path: KeyPath, text: str) -> Any:
+    """Return the value of a text for this key. Raises: ValueError with a sentence."""
     read_as = _reader(label, path)
     try:
         return read_as(text)
@@ -92,7 +92,10 @@ def _parsed(label: str, path: KeyPath, text: str) -> Any:
 
 
 def _reader(label: str, path: KeyPath) -> Callable[[str], Any]:
-    """Return the way to read the text for a key: as it is, as JSON for tables and lists, else as a part decides."""
+    """Return the function that reads the text of a key: as it is, as JSON for tables and lists, else either of them.
+
+    Raises: ValueError with a sentence for an unknown key.
+    """
     if path[0] not in settings_of(Settings):
         raise ValueError(_unknown_section(label, str(path[0])))
     table: type[Section] = Settings
@@ -137,7 +140,7 @@ def _unknown_section(label: str, name: str) -> str:
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value in nested tables with its path; lists and empty tables are values."""
+    """Yield every value in nested tables with its path; lists and empty tables are values."""
     if isinstance(value, Mapping) and (value or not path):
         for key, inner in value.items():
             yield from leaves(inner, (*path, key))

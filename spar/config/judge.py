@@ -1,7 +1,7 @@
-"""The judgement of tables by pydantic, made from their annotations when there is something to judge.
+"""Validation of tables by pydantic models, which are made from their annotations when they are first needed.
 
-A table is plain values (`spar.config.tables`); for each there is one model here, which judges what is given and tells
-editors what may be. What it lets pass becomes the table again, whose own word is the last.
+A table is plain values (`spar.config.tables`). For each table this module makes one model, which validates given values
+and describes valid ones for editors. Valid values become the table again, whose own checks come last.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ S = TypeVar("S", bound=Section)
 
 
 def judged(table: type[S], given: Any) -> S:
-    """Return the table that was given. Raises: ValidationError."""
-    return _made(table, model_of(table).model_validate(given))
+    """Return the validated table. Raises: ValidationError."""
+    return _build(table, model_of(table).model_validate(given))
 
 
 def schema_of(table: type[Section]) -> dict[str, Any]:
@@ -44,14 +44,14 @@ def schema_of(table: type[Section]) -> dict[str, Any]:
 
 @functools.cache
 def model_of(table: type[Section], *, is_described: bool = False) -> type[BaseModel]:
-    """Return the model that judges a table."""
+    """Return the model that validates a table."""
     texts: dict[str, str] = {}
     if is_described:
         from spar.config.tables.descriptions import describe
 
         texts = describe(table)
     fields: dict[str, Any] = {
-        name: (_followed(field.type, is_described), Field(_shown(field), description=texts.get(name)))
+        name: (_convert(field.type, is_described), Field(_shown_default(field), description=texts.get(name)))
         for name, field in settings_of(table).items()
     }
     config = ConfigDict(extra="allow" if table.rest else "forbid", allow_inf_nan=False, defer_build=True)
@@ -59,47 +59,47 @@ def model_of(table: type[Section], *, is_described: bool = False) -> type[BaseMo
 
 
 def followed(annotation: Any) -> Any:
-    """Return an annotation with marks that pydantic follows in the place of ours."""
-    return _followed(annotation, False)
+    """Return an annotation with pydantic's marks in place of ours."""
+    return _convert(annotation, False)
 
 
-def _followed(annotation: Any, is_described: bool) -> Any:
+def _convert(annotation: Any, is_described: bool) -> Any:
     origin, parts = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, Section):
         model = model_of(annotation, is_described=is_described)
-        return Annotated[model, AfterValidator(functools.partial(_made, annotation))]
+        return Annotated[model, AfterValidator(functools.partial(_build, annotation))]
     if origin is Annotated:
-        marks = [each for mark in parts[1:] for each in _marks(mark)]
-        return Annotated[(_followed(parts[0], is_described), *marks)]
+        marks = [pydantic_mark for mark in parts[1:] for pydantic_mark in _pydantic_marks(mark)]
+        return Annotated[(_convert(parts[0], is_described), *marks)]
     if origin in (Union, UnionType):
-        return Union[tuple(_followed(part, is_described) for part in parts)]  # noqa: UP007
+        return Union[tuple(_convert(part, is_described) for part in parts)]  # noqa: UP007
     if origin is tuple:
-        return tuple[_followed(parts[0], is_described), ...]  # type: ignore[misc]
+        return tuple[_convert(parts[0], is_described), ...]  # type: ignore[misc]
     return annotation
 
 
-def _marks(mark: Any) -> tuple[Any, ...]:
+def _pydantic_marks(mark: Any) -> tuple[Any, ...]:
     match mark:
         case Reading():
             return PlainValidator(mark.read), WithJsonSchema(mark.schema)
         case Before(read):
             return (BeforeValidator(read),)
         case After(read):
-            return (AfterValidator(functools.partial(_placed, read)),)
+            return (AfterValidator(functools.partial(_call, read)),)
         case Matching(text):
             return (Field(pattern=text),)
     return (mark,)
 
 
-def _made(table: type[S], model: BaseModel) -> S:
-    known = {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
-    rest = {table.rest: model.model_extra} if table.rest else {}
-    made: S = _placed(lambda given: table(**given), {**known, **rest})
-    return made
+def _build(table: type[S], model: BaseModel) -> S:
+    settings = {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
+    other_keys = {table.rest: model.model_extra} if table.rest else {}
+    section: S = _call(lambda values: table(**values), {**settings, **other_keys})
+    return section
 
 
-def _placed(read: Callable[[Any], Any], value: Any) -> Any:
-    """Return what `read` makes of a value; a place inside it that does not fit is told as pydantic tells one."""
+def _call(read: Callable[[Any], Any], value: Any) -> Any:
+    """Return `read(value)`; turn an `Unfit` error for a place inside the value into an error of pydantic."""
     try:
         return read(value)
     except Unfit as error:
@@ -108,8 +108,8 @@ def _placed(read: Callable[[Any], Any], value: Any) -> Any:
         raise ValidationError.from_exception_data("settings", [wrong]) from None
 
 
-def _shown(field: FieldInfo) -> Any:
-    """Return a default as editors are shown it; the table itself knows the one that counts."""
+def _shown_default(field: FieldInfo) -> Any:
+    """Return a default in the form for editors; the table itself applies the real one."""
     default = default_of(field)
     if default is NODEFAULT:
         return ...

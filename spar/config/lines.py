@@ -1,7 +1,7 @@
-"""The configuration file: finding it, reading it, and telling on which line a value stands.
+"""Configuration file: finding it, reading it, and finding the line of a value.
 
-`tomllib` says what a file holds but not where, and an error without its line sends people searching. So the
-text is walked once more (`spar.config.toml_lines`), only when somebody asks. This module knows nothing of what the
+`tomllib` returns the content of a file without positions, and an error without its line makes people search. So the
+text is read a second time (`spar.config.toml_lines`), only when a line is needed. This module does not know what the
 keys mean.
 """
 
@@ -21,19 +21,19 @@ from spar.errors import ConfigError
 
 
 def _packaged() -> Path:
-    """Return the commented defaults that are shipped: in the wheel in its package, in a checkout at its top."""
+    """Return the shipped commented defaults: in the wheel in its package, in a checkout at its top."""
     shipped = Path(__file__).parents[1] / "config.toml"
     return shipped if shipped.is_file() else shipped.parents[1] / "config.toml"
 
 
-#: The copy that is shipped with the package; used when there is no other.
+#: The shipped copy; used when there is no other file.
 PACKAGED = _packaged()
 
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
 class ConfigFile(Struct, frozen=True):
-    """A file that was read: `text` as it stands there, `table` what it holds, `folder` where relative paths start."""
+    """File that was read: `text` is its content, `table` the parsed content, `folder` where relative paths start."""
 
     path: Path
     text: str
@@ -42,7 +42,7 @@ class ConfigFile(Struct, frozen=True):
 
 
 class Sources(Struct, frozen=True):
-    """Origins of values: a file, and what was given elsewhere: `{("log", "level"): "SPAR_LOG__LEVEL"}`."""
+    """Origins of values: a file, and labels of values from elsewhere: `{("log", "level"): "SPAR_LOG__LEVEL"}`."""
 
     file: ConfigFile | None = None
     given: Mapping[KeyPath, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Sources(Struct, frozen=True):
     def where(self, path: KeyPath) -> str:
         """Return the place to look for a mistake: `config.toml:12`, `SPAR_LOG__LEVEL`, `--set log.level`.
 
-        The nearest thing around it when it stands nowhere itself; "" when there is not even a file.
+        It is the place of the nearest table around a value without a place of its own; "" without a file.
         """
         if label := self._given(path):
             return label
@@ -63,7 +63,7 @@ class Sources(Struct, frozen=True):
         return f"{self.file.path}:{line}" if line else str(self.file.path)
 
     def origin(self, path: KeyPath) -> str:
-        """Return where the value in effect was set, or "default"."""
+        """Return where the present value was set, or "default"."""
         if label := self._given(path):
             return label
         line = line_numbers(self.file.text).get(path) if self.file else None
@@ -74,7 +74,7 @@ class Sources(Struct, frozen=True):
 
 
 class Configured(Protocol):
-    """Port to the loaded settings that `explain` needs."""
+    """Loaded settings, reduced to the member that `explain` uses."""
 
     @property
     def sources(self) -> Sources: ...
@@ -84,10 +84,10 @@ class Configured(Protocol):
 
 
 def find(environ: Mapping[str, str], folder: Path | None = None) -> Path | None:
-    """The configuration file to use when none is named.
+    """Return the configuration file to use when none is named.
 
-    `$SPAR_CONFIG` names one, else `config.toml` in the current folder, else
-    `$XDG_CONFIG_HOME/spar/config.toml` (`~/.config` by default), else the packaged one; None without that.
+    It is the one that `$SPAR_CONFIG` names, or else `config.toml` in the current folder, or else
+    `$XDG_CONFIG_HOME/spar/config.toml` (`~/.config` by default), or else the packaged one; None without any.
     """
     if named := environ.get("SPAR_CONFIG"):
         return Path(named)
@@ -101,7 +101,7 @@ def find(environ: Mapping[str, str], folder: Path | None = None) -> Path | None:
 
 
 def read(path: Path, *, folder: Path | None = None) -> ConfigFile:
-    """Read a TOML file.
+    """Return a TOML file as read.
 
     Args: folder: where relative paths start, by default the file's own folder.
     Raises: ConfigError that names the file and, for its contents, line and column.
@@ -129,9 +129,9 @@ def read(path: Path, *, folder: Path | None = None) -> ConfigFile:
 
 
 def _syntax_sentence(path: Path, text: str, message: str) -> str:
-    if found := _POSITION.search(message):
-        message = message[: found.start()]
-        place = f"{found[1]}:{found[2]}"
+    if match := _POSITION.search(message):
+        message = message[: match.start()]
+        place = f"{match[1]}:{match[2]}"
     else:
         message = message.removesuffix(" (at end of document)")
         place = str(text.count("\n") + (not text.endswith("\n")) or 1)
@@ -139,14 +139,14 @@ def _syntax_sentence(path: Path, text: str, message: str) -> str:
 
 
 def _hint(text: str, place: str, message: str) -> str:
-    """Return what to write instead where a value cannot be read; "" where that is not known."""
+    """Return what to write instead of a value that cannot be read; "" if that is not known."""
     line, _, column = place.partition(":")
     if message != "Invalid value" or not column:
         return ""
     written = text.split("\n")[int(line) - 1]
     before, value = written[: int(column) - 1].rstrip(), written[int(column) - 1 :].partition("#")[0].strip()
     lead = f"{before} "
-    if not before.endswith("=") or "{" in before:  # one of several values
+    if not before.endswith("=") or "{" in before:  # one of several values in a line
         lead, value = "", min((value.partition(end)[0].strip() for end in ",]}"), key=len)
     elif not value:
         return f"; nothing stands behind the equals sign, write for example: {lead}1"
@@ -157,11 +157,11 @@ def _hint(text: str, place: str, message: str) -> str:
     return f"; text stands in quotes: {lead}{json.dumps(value, ensure_ascii=False)}" if value else ""
 
 
-# -- saying where
+# -- places of problems
 
 
 def dotted(path: KeyPath) -> str:
-    """`("rules", 2, "when")` as people write it: `rules[2].when`."""
+    """Return a path as people write it: `("rules", 2, "when")` becomes `rules[2].when`."""
     text = ""
     for key in path:
         if isinstance(key, int):
@@ -173,14 +173,15 @@ def dotted(path: KeyPath) -> str:
 
 
 class Problem(Struct, frozen=True):
-    """One thing that is wrong: where, and the rest of the sentence: ` = value: must be …` or `: unknown key; …`."""
+    """Problem in the configuration: its path, and the end of its sentence: ` = value: must be …` or `: unknown
+    key; …`."""
 
     path: KeyPath
     tail: str
 
 
 class Refusal(ConfigError):
-    """A `ConfigError` that knows all that is wrong, one line each, and can be told where things stand."""
+    """Error with all problems of a configuration, one line each, to which the places in the file can be added."""
 
     def __init__(self, problems: Sequence[Problem], sources: Sources | None = None) -> None:
         self.problems = tuple(problems)
@@ -194,14 +195,15 @@ def _line(problem: Problem, sources: Sources | None) -> str:
 
 
 def explain(error: ConfigError, loaded: Configured) -> ConfigError:
-    """Return the error with file and line, for one that a part raised with a `path`."""
+    """Return the error with file and line added, if a part raised it with a `path`."""
     if not error.path and not isinstance(error, Refusal):
         return error
     return Refusal(refusal(error).problems, loaded.sources)
 
 
 def refusal(error: ConfigError, inside: KeyPath = ()) -> Refusal:
-    """Any `ConfigError` as a `Refusal`, its paths below `inside`; a message that names its key is not made to twice."""
+    """Return any `ConfigError` as a `Refusal` with its paths below `inside`; a key already named in its message is not
+    repeated."""
     if isinstance(error, Refusal):
         return Refusal([Problem((*inside, *problem.path), problem.tail) for problem in error.problems])
     key, message = dotted(error.path), str(error)

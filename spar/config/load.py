@@ -1,7 +1,7 @@
 """Settings: `config.toml`, overridden by the environment, overridden by the command line.
 
-Everything that cannot be used is a `ConfigError` whose message is complete: file and line (or the variable, or the
-option), key, value, what is allowed; one line for each problem. The shapes are in `spar.config.tables`.
+An invalid configuration raises a `ConfigError` with a complete message: file and line (or the variable, or the option),
+key, value, what is allowed; one line for each problem. `spar.config.tables` describes valid settings.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = [
     "show",
 ]
 
-#: What a change needs, by the longest key that matches: "live" is applied at the next cycle boundary, where parts that
-#: are concerned are built anew; "restart" takes effect when the service starts again.
+#: Effect of a change, by the longest matching key: "live" applies at the next cycle boundary, where the parts concerned
+#: are built anew; "restart" applies when the service starts again.
 RELOAD: dict[str, Literal["live", "restart"]] = {
     "agent": "live",
     "agent.name": "restart",
@@ -76,23 +76,23 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
 
 
 class Loaded(Struct, frozen=True):
-    """Settings, and where each of them came from."""
+    """Settings, and the source of each of them."""
 
     settings: Settings
     sources: Sources
 
     @property
     def path(self) -> Path | None:
-        """The file that was read, None if there was none."""
+        """Return the file that was read, None if there was none."""
         return self.sources.file.path if self.sources.file else None
 
     @property
     def folder(self) -> Path:
-        """Return the folder where relative paths start: the file's, or the current one."""
+        """Return the folder where relative paths start: that of the file, or the current one."""
         return self.sources.file.folder if self.sources.file else Path.cwd()
 
     def origin(self, path: KeyPath) -> str:
-        """`config.toml:12`, `SPAR_LOG__LEVEL`, `--set log.level` or `default`."""
+        """Return `config.toml:12`, `SPAR_LOG__LEVEL`, `--set log.level` or `default`."""
         return self.sources.origin(path)
 
 
@@ -102,10 +102,10 @@ def load(
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read everything there is, in rising priority: defaults, file, environment, `{"log.level": "debug"}` (overrides).
+    """Read all sources, in rising priority: defaults, file, environment, `{"log.level": "debug"}` (overrides).
 
-    Args: path: the file; None: the one that `config_file.find` finds, if any; environ: `os.environ` by default.
-    Raises: ConfigError that lists all that is wrong.
+    Args: path: the file; None: the one that `lines.find` finds, if any; environ: `os.environ` by default.
+    Raises: ConfigError that lists all problems.
     """
     from spar.config.sources import merged
 
@@ -126,9 +126,9 @@ def load_only(
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read the tables of these dotted keys alone, and of the others the defaults: who needs no more has it sooner.
+    """Read only the tables of these dotted keys, with defaults for the others; this is faster.
 
-    A mistake in another table is none here. Where environment or command line have a say in one of the keys, or one of
+    Errors in other tables are not reported. If the environment or the command line sets one of the keys, or one of
     these tables is wrong, everything is read. Args and Raises: as `load`.
     """
     environ = os.environ if environ is None else environ
@@ -146,9 +146,9 @@ def load_only(
 
 
 def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
-    """Settings from a table shaped like `config.toml`, or made by hand, which are judged as well.
+    """Return validated settings from a table shaped like `config.toml`, or from settings made by hand.
 
-    Environment and files are not looked at. Raises: ConfigError.
+    Environment and files are not read. Raises: ConfigError.
     """
     if not isinstance(mapping, (Mapping, Settings)):
         raise ConfigError(f"settings must be a table shaped like config.toml, found {shown(mapping)}")
@@ -156,12 +156,12 @@ def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of `config.toml`."""
+    """Return the JSON schema of `config.toml`."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema_of(Settings)}
 
 
 def changed(old: Settings, new: Settings) -> tuple[str, ...]:
-    """The dotted keys whose values differ; a list that differs anywhere is one key."""
+    """Return the dotted keys whose values differ; a list is one key."""
     before, after = (
         {path: value for path, value in leaves(as_table(settings)) if value != {}} for settings in (old, new)
     )
@@ -171,7 +171,7 @@ def changed(old: Settings, new: Settings) -> tuple[str, ...]:
 
 
 def reloads(key: str) -> Literal["live", "restart"]:
-    """Return what a change of this dotted key needs; see `RELOAD`."""
+    """Return the effect of a change of this dotted key; see `RELOAD`."""
     while key not in RELOAD:
         key, dot, _ = key.rpartition(".")
         if not dot:
@@ -183,11 +183,11 @@ def reloads(key: str) -> Literal["live", "restart"]:
 
 
 def _file(path: str | Path | None, environ: Mapping[str, str]) -> ConfigFile | None:
-    """Return the file that is named, or found. Raises: ConfigError."""
-    found = find(environ) if path is None else Path(path)
+    """Return the named file, or else the one that is found. Raises: ConfigError."""
+    file_path = find(environ) if path is None else Path(path)
     # The packaged file describes a service that lives in the current folder, not in the package.
-    folder = Path.cwd() if path is None and found == PACKAGED else None
-    return read(found, folder=folder) if found is not None else None
+    folder = Path.cwd() if path is None and file_path == PACKAGED else None
+    return read(file_path, folder=folder) if file_path is not None else None
 
 
 def _overlap(given: str, key: str) -> bool:
@@ -196,7 +196,7 @@ def _overlap(given: str, key: str) -> bool:
 
 
 def _judged(given: Mapping[str, Any], sources: Sources, wrong: list[Problem]) -> Settings:
-    """Return the settings that were given. Raises: ConfigError that tells all that is wrong."""
+    """Return the validated settings. Raises: ConfigError with all problems."""
     try:
         settings = judged(Settings, given)
     except ValidationError as error:
@@ -207,7 +207,7 @@ def _judged(given: Mapping[str, Any], sources: Sources, wrong: list[Problem]) ->
 
 
 def _copy(value: Any) -> Any:
-    """Mappings as dicts with text for keys, so that later changes outside do not reach the settings."""
+    """Return mappings as dicts with text keys, so that later changes by the caller do not reach the settings."""
     if isinstance(value, Section):
         value = as_table(value)
     if isinstance(value, Mapping):
@@ -218,14 +218,15 @@ def _copy(value: Any) -> Any:
 # -- showing
 
 
-#: Headers that hold no secrets; their names are known.
+#: Headers that hold no secrets.
 _PLAIN_HEADERS: Final = frozenset(("accept", "accept-language", "content-type", "user-agent"))
 
 
 def show(loaded: Loaded, *, origins: bool = False, form: Literal["toml", "json"] = "toml") -> str:
-    """The values in effect, as TOML that can be loaded again or as JSON; secrets are masked.
+    """Return the present values, as TOML that can be loaded again or as JSON; secrets are masked.
 
-    With `origins` each line of TOML ends with where its value was set, and JSON becomes one object by dotted key.
+    With `origins` each line of TOML ends with the place where its value was set, and JSON becomes one object by dotted
+    key.
     """
     table = _masked(as_table(loaded.settings, without_none=True), "")
     if form == "toml":
@@ -236,7 +237,7 @@ def show(loaded: Loaded, *, origins: bool = False, form: Literal["toml", "json"]
 
 
 def _masked(value: Any, name: str) -> Any:
-    if isinstance(value, Mapping) and name == "headers":  # any of them may be one
+    if isinstance(value, Mapping) and name == "headers":  # any header may hold a secret
         return {key: inner if key.lower() in _PLAIN_HEADERS else _masked_whole(inner) for key, inner in value.items()}
     if isinstance(value, Mapping):
         return {key: _masked(inner, key) for key, inner in value.items() if inner is not None}
@@ -248,12 +249,12 @@ def _masked(value: Any, name: str) -> Any:
 
 
 def _masked_whole(value: Any) -> Any:
-    """Return a secret masked; a table says where it stands, and is shown."""
+    """Return the mask for a secret; a table names the place of a secret, and is shown."""
     return _masked(value, "") if isinstance(value, Mapping) else MASK
 
 
 def _table_lines(table: Mapping[str, Any], path: KeyPath, loaded: Loaded | None) -> Iterator[str]:
-    """The plain values of a table first, then the tables inside it, each under its header."""
+    """Yield the plain values of a table first, then the tables inside it, each under its header."""
     inner: list[tuple[KeyPath, str, Mapping[str, Any]]] = []
     for key, value in table.items():
         here = (*path, key)

@@ -1,6 +1,6 @@
-"""Refusals in one sentence: pydantic's findings as `path = value: must be …`.
+"""Errors of pydantic as one sentence each: `path = value: must be …`.
 
-They are the same for settings, for a part's options, from a file or by hand.
+The sentences are the same for settings and for a part's options, from a file or by hand.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from spar.data.scrub import MASK, is_secret_name, scrub
 
 
 def problems(error: ValidationError, model: type[BaseModel], given: Any = None) -> list[Problem]:
-    """Return what pydantic refused, one problem for each place, in the order of the places.
+    """Return the errors of pydantic, one problem for each place, in the order of the places.
 
-    `given` is the value that was validated, needed where the model has unions: it tells keys from the names that
-    pydantic gives to a union's branches.
+    `given` is the validated value; it is needed for a model with unions, to tell keys from pydantic's names of a
+    union's branches.
     """
     values: dict[KeyPath, Any] = {}
     reasons: dict[KeyPath, list[str]] = {}
@@ -32,11 +32,13 @@ def problems(error: ValidationError, model: type[BaseModel], given: Any = None) 
         known = reasons.setdefault(path, [])
         if reason not in known:
             known.append(reason)
-    return [Problem(path, _tail(path, _merge(found), values[path])) for path, found in reasons.items()]
+    return [
+        Problem(path, _tail(path, _merge(reasons_of_path), values[path])) for path, reasons_of_path in reasons.items()
+    ]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` without the question mark, or nothing when nothing is near."""
+    """Return `; did you mean 'x'`, or "" if no known name is similar."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}" if near else ""
 
@@ -47,7 +49,7 @@ def unknown_key(name: str, known: Sequence[str]) -> str:
 
 
 def shown(value: Any, name: str = "") -> str:
-    """A value as it is repeated in an error: short, and no secret."""
+    """Return a value in the form for an error: short, and without secrets."""
     if name and is_secret_name(name):
         return MASK
     if isinstance(value, bool):
@@ -152,15 +154,15 @@ _KINDS = (
 
 
 def known_keys(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
-    """The keys that a model knows in the table at this path, as they are written."""
-    found: Any = model
+    """Return the keys that a model knows in the table at this path, as they are written."""
+    inner_model: Any = model
     for key in path:
         if isinstance(key, str):
-            field = _fields(found).get(key)
+            field = _fields(inner_model).get(key)
             if field is None:
                 return ()
-            found = _model_in(field)
-    return tuple(_fields(found))
+            inner_model = _model_in(field)
+    return tuple(_fields(inner_model))
 
 
 def _fields(model: Any) -> dict[str, Any]:
@@ -170,7 +172,7 @@ def _fields(model: Any) -> dict[str, Any]:
 
 
 def _model_in(annotation: Any) -> Any:
-    """The model that an annotation holds, directly or as an element of a list, or of a union."""
+    """Return the model in an annotation: the annotation itself, or an element of a list or of a union."""
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return annotation if issubclass(annotation, BaseModel) else None
     return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)

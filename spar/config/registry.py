@@ -1,8 +1,8 @@
-"""The parts that configuration can name, and how one is built from its options.
+"""Parts that configuration can name, and their construction from options.
 
-A part is found by the name of an entry point (the built-in ones register exactly as a stranger's do) or as
-"package.module:Class". Its options are checked against its constructor's signature before it is called, so a part
-needs no schema beside its own type annotations. Nothing is imported before it is named.
+A part is found by the name of an entry point (the built-in ones register exactly as those of other packages) or as
+"package.module:Class". Its options are checked against its constructor's signature before it is called, so a part needs
+no schema besides its own type annotations. Nothing is imported before it is named.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError
 from spar.protocols import Home
 
-#: The groups of entry points, and what one of each is called in a sentence.
+#: Groups of entry points, each with the noun for its parts.
 GROUPS = {
     "spar.senses": "sense module",
     "spar.sensors": "sensor",
@@ -39,17 +39,17 @@ GROUPS = {
     "spar.programs": "runner of programs",
 }
 
-#: Where a plain function is the part itself; elsewhere a function is called and returns the part.
+#: Groups in which a plain function is the part itself; in others a function is called and returns the part.
 FUNCTIONS_ARE_PARTS = (
     "spar.senses", "spar.planners", "spar.actors", "spar.tools", "spar.reflectors", "spar.plugins",
 )  # fmt: skip
 
-#: The distribution of the parts in the box.
+#: Distribution of the built-in parts.
 OWN = "spar-agent"
 
 
 class PartEntry(Struct, frozen=True):
-    """One entry point: its group and name, the object it names, who ships it, and why it cannot be loaded, if so."""
+    """Entry point: its group and name, the object it names, its distribution, and why it cannot be loaded, if so."""
 
     group: str
     name: str
@@ -59,10 +59,10 @@ class PartEntry(Struct, frozen=True):
 
 
 class Registry:
-    """Finds and builds parts.
+    """Finder and builder of parts.
 
-    Args: allow_plugins: False knows only the names of the parts in the box; folder: where modules of "module:Class" are
-    looked for last, the configuration file's folder; "": nowhere else than on Python's own path.
+    Args: allow_plugins: False knows only the names of the built-in parts; folder: folder that is searched last for the
+        modules of "module:Class", that of the configuration file; "": only Python's own path is searched.
     """
 
     def __init__(self, *, allow_plugins: bool = True, folder: str = "") -> None:
@@ -70,13 +70,14 @@ class Registry:
         self._listed: dict[str, dict[str, list[PartEntry]]] | None = None
 
     def names(self, group: str) -> tuple[str, ...]:
-        """The names known in a group, sorted."""
+        """Return the names known in a group, sorted."""
         return tuple(sorted(self._entries(group)))
 
     def resolve(self, group: str, use: Any, path: KeyPath = ()) -> Any:
-        """Return the object that `use` names, an entry point or "package.module:attr"; what is no text stays as it is.
+        """Return the object that `use` names: an entry point or "package.module:attr". A value that is not text is
+        returned as is.
 
-        Args: path: where it was named, for the error.
+        Args: path: the place of the name, for errors.
         Raises: ConfigError that says whether the name, the module, the attribute or the import was wrong.
         """
         if not isinstance(use, str):
@@ -90,14 +91,14 @@ class Registry:
             raise _error(path, self._unknown(group, use))
         target = entries[0].value if entries else use
         if not entries and self.folder and self.folder not in sys.path:
-            sys.path.append(self.folder)  # last: a file there must not stand in for a library of the service
+            sys.path.append(self.folder)  # last: a file there must not replace a library of the service
             importlib.invalidate_caches()
         try:
-            return _imported(target)
+            return _import(target)
         except _NotFoundError as error:
-            whose = f"the {GROUPS[group]} {use!r} of {entries[0].distribution} is broken: " if entries else ""
-            looked = f"; looked on Python's path and in {self.folder}" if error.is_absent and self.folder else ""
-            raise _error(path, f"{whose}{error}{looked}") from error.__cause__
+            owner = f"the {GROUPS[group]} {use!r} of {entries[0].distribution} is broken: " if entries else ""
+            places = f"; looked on Python's path and in {self.folder}" if error.is_absent and self.folder else ""
+            raise _error(path, f"{owner}{error}{places}") from error.__cause__
 
     def build(
         self,
@@ -113,12 +114,11 @@ class Registry:
         """Find a part and make it from its options.
 
         Args:
-            spec_path: where it is configured, e.g. `("sensors", 0)`, for errors.
-            home: given to a parameter that is annotated `Home`.
-            extra: what the composition root gives, to the parameters of these names, if there are any; they cannot
-                be configured.
-            options_path: where the options stand, if not under `spec_path` in "options".
-        Raises: ConfigError with the path of what is wrong, and nothing else.
+            spec_path: where it is configured, for example `("sensors", 0)`, for errors.
+            home: the value of a parameter annotated `Home`.
+            extra: values from the composition root, for existing parameters of these names; not configurable.
+            options_path: the place of the options, if it is not "options" under `spec_path`.
+        Raises: ConfigError with the path of the problem, and no other error.
         """
         where = (*spec_path, "options") if options_path is None else options_path
         options = options or {}
@@ -132,24 +132,24 @@ class Registry:
         name = f"{GROUPS[group]} {use!r}"
         signature = Signature.of(target, name, spec_path)
         values = signature.read(options, where, home=home, extra=extra or {})
-        return _made(
+        return _call(
             target, signature, values, name, spec_path, where, lambda: {*signature.options(extra or {}), *options}
         )
 
     def wants_programs(self, group: str, spec_path: KeyPath, use: Any) -> tuple[str, ...]:
-        """Return the names of a part's parameters that are given what runs programs. Raises: ConfigError."""
+        """Return the names of a part's parameters that get the runner of programs. Raises: ConfigError."""
         target = self.resolve(group, use, (*spec_path, "use"))
         if not isinstance(use, str) or not callable(target):
             return ()
         return Signature.of(target, f"{GROUPS[group]} {use!r}", spec_path).programs
 
     def parts(self) -> list[PartEntry]:
-        """Every entry point there is, loaded to see whether it can be; by group and name."""
-        found = []
+        """Return every entry point, imported as a test, by group and name."""
+        parts = []
         for group in GROUPS:
             for _, entries in sorted(self._entries(group).items()):
-                found += [PartEntry(e.group, e.name, e.value, e.distribution, _problem_with(e.value)) for e in entries]
-        return found
+                parts += [PartEntry(e.group, e.name, e.value, e.distribution, _problem_with(e.value)) for e in entries]
+        return parts
 
     def _unknown(self, group: str, use: str) -> str:
         names = self.names(group)
@@ -172,25 +172,25 @@ class Registry:
     def _read(self) -> dict[str, dict[str, list[PartEntry]]]:
         listed: dict[str, dict[str, list[PartEntry]]] = {group: {} for group in GROUPS}
         known = importlib.metadata.entry_points()
-        owners: dict[Any, str] = {}  # a name is read from all that a distribution says of itself
+        owners: dict[Any, str] = {}  # computed once each: reading a name parses all metadata of a distribution
         for group, names in listed.items():
             for point in known.select(group=group):
                 if point.dist not in owners:
                     owners[point.dist] = point.dist.name if point.dist is not None else "an unknown distribution"
                 owner = owners[point.dist]
                 if self.allow_plugins or owner == OWN:
-                    target = point.value.partition("[")[0].strip()  # without the extras that it wants
+                    target = point.value.partition("[")[0].strip()  # without the required extras
                     names.setdefault(point.name, []).append(PartEntry(group, point.name, target, owner))
         return listed
 
 
 def default_registry(folder: str = "") -> Registry:
-    """Return the parts that can be named, modules in a folder included; with `SPAR_PLUGINS=off` only those in the
-    box by name."""
+    """Return the registry of all parts, including modules in a folder; with `SPAR_PLUGINS=off` only the built-in
+    names."""
     return Registry(allow_plugins=os.environ.get("SPAR_PLUGINS", "").lower() != "off", folder=folder)
 
 
-def _made(
+def _call(
     target: Callable[..., Any],
     signature: Signature,
     values: Mapping[str, Any],
@@ -202,7 +202,7 @@ def _made(
     try:
         return signature.call(target, values)
     except ConfigError as error:
-        # What is no option was given by the composition root and stands at its own place in the file.
+        # An argument of the composition root is not an option, and stands at its own place in the file.
         is_option = bool(error.path) and error.path[0] in options()
         raise refusal(error, where if is_option else () if error.path else spec_path) from error
     except Exception as error:
@@ -217,20 +217,20 @@ def _error(path: KeyPath, sentence: str) -> ConfigError:
 
 
 class _NotFoundError(Exception):
-    """An import string names nothing that is there; the message says why. `is_absent`: there is no such module."""
+    """Error of an import string that names nothing; the message says why. `is_absent`: there is no such module."""
 
     def __init__(self, message: str, *, is_absent: bool = False) -> None:
         super().__init__(message)
         self.is_absent = is_absent
 
 
-def _imported(target: str) -> Any:
+def _import(target: str) -> Any:
     module_name, colon, attribute = target.partition(":")
     keys = attribute.split(".")
     if not colon or not all(key.isidentifier() for key in [*module_name.split("."), *keys]):
         raise _NotFoundError(f'{shown(target)} is not of the form "package.module:Class"')
     try:
-        found: Any = importlib.import_module(module_name)
+        imported: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             sentence = f"there is no module {error.name!r} to import (of {target!r})"
@@ -240,17 +240,17 @@ def _imported(target: str) -> Any:
         raise _NotFoundError(f"importing {module_name!r} failed inside it: {_sentence(error)}") from error
     for key in keys:
         try:
-            found = getattr(found, key)
+            imported = getattr(imported, key)
         except AttributeError as error:
-            holder = getattr(found, "__name__", type(found).__name__)
-            near = did_you_mean(key, [name for name in dir(found) if not name.startswith("_")])
-            raise _NotFoundError(f"module {holder!r} has no {key!r} (of {target!r}){near}") from error
-    return found
+            holder = getattr(imported, "__name__", type(imported).__name__)
+            suggestion = did_you_mean(key, [name for name in dir(imported) if not name.startswith("_")])
+            raise _NotFoundError(f"module {holder!r} has no {key!r} (of {target!r}){suggestion}") from error
+    return imported
 
 
 def _problem_with(target: str) -> str | None:
     try:
-        _imported(target)
+        _import(target)
     except _NotFoundError as error:
         return str(error)
     return None
@@ -259,6 +259,6 @@ def _problem_with(target: str) -> str | None:
 def _sentence(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception:  # a broken __str__ must not hide whose failure it is
+    except Exception:  # a broken __str__ must not hide the type of the error
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,7 +1,7 @@
-"""The JSON schema of `config.toml` for editors: the settings, and for each part that can be named what it takes.
+"""JSON schema of `config.toml` for editors: the settings, and the options of each part that can be named.
 
-The settings leave the options of parts and the rules open, because their own parts check them. Here they are filled
-in: an editor then completes the two tables that people write most.
+The schema of the settings leaves the options of parts and the rules open, because the parts check these themselves.
+This module adds them, so that an editor completes the two tables that people write most.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from spar.config.signature import Signature
 from spar.errors import ConfigError
 from spar.ports.optional import StatesRules, offers
 
-#: Where parts are configured: the definition in the schema, the group, and what the composition root gives them.
+#: Places where parts are configured: the definition in the schema, the group, and the arguments of the composition
+#: root.
 CONFIGURED: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("SensePart", "spar.senses", frozenset({"sensors", "pipeline"})),
     ("SensorPart", "spar.sensors", frozenset()),
@@ -31,8 +32,8 @@ CONFIGURED: tuple[tuple[str, str, frozenset[str]], ...] = (
 
 def schema(registry: Registry) -> dict[str, Any]:
     """Return the JSON schema of `config.toml` with the options of each part that can be loaded."""
-    made = settings_schema()
-    definitions = made["$defs"]
+    root = settings_schema()
+    definitions = root["$defs"]
     for definition, group, given in CONFIGURED:
         default = definitions[definition]["properties"]["use"].get("default")
         choices = [
@@ -42,27 +43,27 @@ def schema(registry: Registry) -> dict[str, Any]:
         if choices:
             definitions[definition]["allOf"] = choices
     for name in registry.names("spar.planners"):
-        planner = _loaded(registry, "spar.planners", name)
+        planner = _resolve(registry, "spar.planners", name)
         if offers(planner, StatesRules):
-            made["properties"]["rules"]["items"] = _adopted(planner.rule_schema(), "Rule", definitions)
-    return made
+            root["properties"]["rules"]["items"] = _adopt(planner.rule_schema(), "Rule", definitions)
+    return root
 
 
 def _options(
     registry: Registry, group: str, given: frozenset[str], definitions: dict[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in registry.names(group):
-        part = _loaded(registry, group, name)
+        part = _resolve(registry, group, name)
         if not isinstance(part, type):
             continue
         try:
             options = Signature.of(part, name, ()).schema(given)
-        except (ConfigError, PydanticUserError):  # a part of somebody else's whose options have no schema
+        except (ConfigError, PydanticUserError):  # a part of another package whose options have no schema
             continue
-        yield name, _adopted(options, f"{group}.{name}", definitions)
+        yield name, _adopt(options, f"{group}.{name}", definitions)
 
 
-def _loaded(registry: Registry, group: str, name: str) -> Any:
+def _resolve(registry: Registry, group: str, name: str) -> Any:
     try:
         return registry.resolve(group, name)
     except ConfigError:
@@ -70,23 +71,24 @@ def _loaded(registry: Registry, group: str, name: str) -> Any:
 
 
 def _is_used(name: str, *, is_default: bool) -> dict[str, Any]:
-    """Return the condition that a table uses a part; one that says nothing uses the default."""
+    """Return the condition that a table uses a part; a table without `use` uses the default."""
     used: dict[str, Any] = {"properties": {"use": {"const": name}}}
     return used if is_default else {**used, "required": ["use"]}
 
 
-def _adopted(schema: dict[str, Any], prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema whose own definitions stand among the others, under names that cannot collide."""
-    own = schema.pop("$defs", {})
-    definitions.update({f"{prefix}.{name}": _renamed(each, prefix) for name, each in own.items()})
-    moved: dict[str, Any] = _renamed(schema, prefix)
-    return moved
+def _adopt(schema: dict[str, Any], prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Move the definitions of a schema to `definitions`, under names that cannot collide, and return the schema."""
+    moving = schema.pop("$defs", {})
+    definitions.update({f"{prefix}.{name}": _with_prefix(item, prefix) for name, item in moving.items()})
+    adopted: dict[str, Any] = _with_prefix(schema, prefix)
+    return adopted
 
 
-def _renamed(value: Any, prefix: str) -> Any:
+def _with_prefix(value: Any, prefix: str) -> Any:
+    """Return a schema in which each `$ref` has the prefix."""
     if isinstance(value, dict):
         return {
-            key: f"#/$defs/{prefix}.{each.removeprefix('#/$defs/')}" if key == "$ref" else _renamed(each, prefix)
-            for key, each in value.items()
+            key: f"#/$defs/{prefix}.{item.removeprefix('#/$defs/')}" if key == "$ref" else _with_prefix(item, prefix)
+            for key, item in value.items()
         }
-    return [_renamed(each, prefix) for each in value] if isinstance(value, list) else value
+    return [_with_prefix(item, prefix) for item in value] if isinstance(value, list) else value

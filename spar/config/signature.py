@@ -1,8 +1,8 @@
-"""A constructor's signature as the description of its options.
+"""Signature of a constructor as the description of its options.
 
-The annotations say what an option may be; pydantic checks and converts (a text to a path, a list to a tuple). A number
-may be written as a duration (`"5m"` is 300). Parameters annotated `Home` or `Programs`, and those that the composition
-root gives, are no options.
+The annotations say which values an option may have; pydantic checks and converts them (a text to a path, a list to a
+tuple). A number may be written as a duration (`"5m"` is 300). Parameters annotated `Home` or `Programs`, and those that
+the composition root fills in, are not options.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOT_GIVEN: Any = object()
 
 
 class Signature:
-    """The parameters of a part's constructor."""
+    """Parameters of a part's constructor."""
 
     def __init__(self, signature: inspect.Signature, hints: Mapping[str, Any], name: str) -> None:
         self._signature, self._name = signature, name
@@ -45,7 +45,7 @@ class Signature:
         self._takes_any = inspect.Parameter.VAR_KEYWORD in kinds.values()
         named = [key for key, kind in kinds.items() if kind not in (_STAR, _STARS)]
         self._home = {key for key in named if _is_a(Home, hints.get(key))}
-        #: Names of the parameters that are given what runs programs.
+        #: Names of the parameters that get the runner of programs.
         self.programs = tuple(key for key in named if _is_a(Programs, hints.get(key)))
         is_given = {*self._home, *self.programs}
         self._annotations = {key: hints.get(key, Any) for key in named if key not in is_given}
@@ -53,10 +53,10 @@ class Signature:
 
     @classmethod
     def of(cls, target: Callable[..., Any], name: str, path: KeyPath) -> Signature:
-        """Read the signature off a class or a function. Raises: ConfigError if it cannot be read."""
+        """Return the signature of a class or a function. Raises: ConfigError if it cannot be read."""
         try:
             signature = inspect.signature(target)
-            # A class may have an __init__ of its own, or (a Struct, a dataclass) only annotated fields.
+            # A class has its own __init__, or (a Struct, a dataclass) only annotated fields.
             init = inspect.getattr_static(target, "__init__") if isinstance(target, type) else None
             source = init if inspect.isfunction(init) else target
             hints = typing.get_type_hints(source, include_extras=True)
@@ -66,15 +66,15 @@ class Signature:
         return cls(signature, hints, name)
 
     def options(self, extra: Mapping[str, Any]) -> tuple[str, ...]:
-        """The names of what can be configured."""
+        """Return the names of the options that can be configured."""
         return tuple(key for key in self._annotations if key not in extra and self._is_writable(key))
 
     def read(
         self, options: Mapping[str, Any], path: KeyPath, *, home: Home | None, extra: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The arguments for a call: the options that were given, checked and converted, and what is injected.
+        """Return the arguments for a call: the given options, checked and converted, and the injected values.
 
-        Raises: ConfigError with one line for each option that is wrong.
+        Raises: ConfigError with one line for each wrong option.
         """
         if self._home and home is None and any(self._is_required(key) for key in self._home):
             raise Refusal([Problem(path, f": the {self._name} needs a home, and there is none here")])
@@ -84,15 +84,15 @@ class Signature:
         return {**self._validated(options, path, extra), **given, **(dict.fromkeys(self._home, home) if home else {})}
 
     def call(self, target: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-        """Call with these arguments, also where the parameters are positional only."""
-        first = [key for key, parameter in self._signature.parameters.items() if parameter.kind is _POSITIONAL]
-        rest = {key: value for key, value in values.items() if key not in first}
-        return target(*(values[key] for key in first if key in values), **rest)
+        """Call with these arguments, also if parameters are positional-only."""
+        positional = [key for key, parameter in self._signature.parameters.items() if parameter.kind is _POSITIONAL]
+        others = {key: value for key, value in values.items() if key not in positional}
+        return target(*(values[key] for key in positional if key in values), **others)
 
     def schema(self, extra: Collection[str]) -> dict[str, Any]:
-        """Return the JSON schema of the options; those named in `extra` are given by the composition root."""
-        made = self._model(self.options(dict.fromkeys(extra))).model_json_schema(schema_generator=_WhatAFileHolds)
-        return {key: value for key, value in made.items() if key != "title"}
+        """Return the JSON schema of the options, without those in `extra`, which the composition root fills in."""
+        root = self._model(self.options(dict.fromkeys(extra))).model_json_schema(schema_generator=_FileSchema)
+        return {key: value for key, value in root.items() if key != "title"}
 
     def _validated(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
         names = self._concerned(options, extra)
@@ -100,7 +100,7 @@ class Signature:
             return {}
         try:
             model = self._model(names)
-            made = model.model_validate(dict(options))
+            validated = model.model_validate(dict(options))
         except ValidationError as error:
             wrong = problems(error, model, options)
             raise Refusal([Problem((*path, *problem.path), problem.tail) for problem in wrong]) from None
@@ -108,11 +108,11 @@ class Signature:
             sentence = f"the options of the {self._name} cannot be checked: {type(error).__name__}: {error}"
             raise Refusal([Problem(path, f": {sentence}")]) from error
         fields = [(f"p{number}", key) for number, key in enumerate(names)]
-        found = {key: getattr(made, field) for field, key in fields if field in made.model_fields_set}
-        return {**found, **(made.model_extra or {})}
+        values = {key: getattr(validated, field) for field, key in fields if field in validated.model_fields_set}
+        return {**values, **(validated.model_extra or {})}
 
     def _concerned(self, options: Mapping[str, Any], extra: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the options that are given or must be; all there are where one is given that is none of them."""
+        """Return the options that are given or required; all options if an unknown one is given."""
         names = [key for key in self._annotations if key in options or self._is_required(key)]
         names = [key for key in names if key not in extra and self._is_writable(key)]
         is_known = self._takes_any or set(options) <= set(names)
@@ -127,7 +127,8 @@ class Signature:
         return create_model("Options", __config__=_OPEN if self._takes_any else _CLOSED, **fields)
 
     def _is_writable(self, key: str) -> bool:
-        """Return whether a file can hold such a value at all; a port (a clock) has a default and comes from code."""
+        """Return whether a file can hold such a value; a port (for example a clock) has a default and comes from
+        code."""
         if key not in self._writable:
             hint = self._annotations[key]
             self._writable[key] = self._is_required(key) or _is_plain(hint) or _has_schema(hint)
@@ -144,12 +145,12 @@ _CLOSED = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan
 _OPEN = ConfigDict(extra="allow", arbitrary_types_allowed=True, allow_inf_nan=False, protected_namespaces=())
 
 
-#: What TOML writes by itself.
+#: Types of plain TOML values.
 _PLAIN = (str, int, float, bool, types.NoneType, Any)
 
 
 def _is_plain(annotation: Any) -> bool:
-    """Return whether a file can surely hold this; that costs no model to find out."""
+    """Return whether a file can surely hold such a value; this test is cheaper than making a model."""
     if get_origin(annotation) in (Union, types.UnionType, list, tuple, dict, Mapping, Sequence):
         return all(_is_plain(part) for part in get_args(annotation) if part is not ...)
     return annotation in _PLAIN or get_origin(annotation) is Literal
@@ -178,8 +179,8 @@ _NUMBER = followed(
 _WHOLE = followed(Whole)
 
 
-class _WhatAFileHolds(GenerateJsonSchema):
-    """Leaves out what no file can hold, such as a callable that a parameter may also be."""
+class _FileSchema(GenerateJsonSchema):
+    """Generator of schemas that leaves out types that no file can hold, such as a callable."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -190,7 +191,7 @@ class _WhatAFileHolds(GenerateJsonSchema):
 
 
 def _lenient(annotation: Any) -> Any:
-    """The annotation with its numbers open to durations and closed to true and false."""
+    """Return the annotation whose numbers accept durations and refuse true and false."""
     if annotation is float:
         return _NUMBER
     if annotation is int:

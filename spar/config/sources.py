@@ -1,8 +1,8 @@
-"""Sources of settings and their order: pydantic-settings merges them, `spar.config.judge` judges the whole.
+"""Sources of settings and their priority: pydantic-settings merges them, `spar.config.judge` validates the result.
 
-Only who loads a configuration imports this: an agent made by hand looks nowhere. Texts of the command line and of the
-environment are read by `spar.config.given` first, which finds everything that is wrong with them, and what a key of a
-part's own means, of which no table knows.
+Only a loaded configuration needs this module: an agent made by hand reads no source. `spar.config.given` reads the
+texts of the command line and of the environment first, because it reports all errors in them, and knows how to read a
+part's own keys, which no table describes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from pydantic_settings import (
 
 from spar.config.lines import ConfigFile
 
-#: The reserved arguments that bring what lies below the command line.
+#: Reserved arguments for the sources of lower priority than the command line.
 _ENVIRONMENT, _FILE = "_environment", "_file"
 
 
 class FileSource(TomlConfigSettingsSource):
-    """`config.toml`, as it was read with an eye on its lines."""
+    """Source with the table of `config.toml`, which was read before."""
 
     def __init__(self, settings_cls: type[BaseSettings], file: ConfigFile) -> None:
         self._file = file
         super().__init__(settings_cls, file.path)
 
     def _read_files(self, files: object, deep_merge: bool = False) -> dict[str, Any]:
-        return self._file.table  # read already, also where it is no regular file
+        return self._file.table  # already read; this also supports files that are not regular
 
 
 class MergedSettings(BaseSettings):
-    """Values as their sources say together, not yet judged."""
+    """Merged values of all sources, not yet validated."""
 
     model_config = SettingsConfigDict(extra="allow")
 
@@ -48,7 +48,7 @@ class MergedSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources of one call of `merged`, the highest first."""
+        """Return the sources of one call of `merged`, the one with the highest priority first."""
         assert isinstance(init_settings, InitSettingsSource)
         environment, file = (init_settings.init_kwargs.pop(name) for name in (_ENVIRONMENT, _FILE))
         below: tuple[PydanticBaseSettingsSource, ...] = () if file is None else (FileSource(settings_cls, file),)
@@ -56,6 +56,6 @@ class MergedSettings(BaseSettings):
 
 
 def merged(command_line: dict[str, Any], environment: dict[str, Any], file: ConfigFile | None) -> dict[str, Any]:
-    """Return what these sources say together, each before the next."""
-    given: Any = {**command_line, _ENVIRONMENT: environment, _FILE: file}
-    return MergedSettings(**given).model_extra or {}
+    """Return the merged values of these sources; an earlier argument has priority over a later one."""
+    values: Any = {**command_line, _ENVIRONMENT: environment, _FILE: file}
+    return MergedSettings(**values).model_extra or {}

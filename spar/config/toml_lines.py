@@ -1,4 +1,4 @@
-"""Lines of a TOML text: on which of them each table, key and array element stands."""
+"""Lines of a TOML text: the line of each table, key and array element."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import lru_cache
 KeyPath = tuple[str | int, ...]
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")
-#: Up to two quotes may stand before the closing three of a string of several lines.
+#: A multi-line string may have up to two quotes before its closing three.
 _STRING = re.compile(r'"{3}(?:\\.|[^\\])*?"{3,5}|' r"'{3}.*?'{3,5}|" r'"(?:\\.|[^\\"])*"|' r"'[^']*'", re.DOTALL)
 _SPACE, _BLANK = re.compile(r"[ \t]*"), re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SCALAR = re.compile(r"[^,\]}#\n]*")
@@ -19,7 +19,7 @@ _BRACKETS = re.compile(r"[\[\]]{1,2}")
 
 
 def locate(text: str, path: KeyPath) -> int | None:
-    """The line (from 1) of a value, or of the nearest thing around it that is in the text; None if nothing is."""
+    """Return the line (from 1) of a value, or of the nearest table around it; None if the text has neither."""
     lines = line_numbers(text)
     for length in range(len(path), 0, -1):
         if (line := lines.get(path[:length])) is not None:
@@ -29,16 +29,16 @@ def locate(text: str, path: KeyPath) -> int | None:
 
 @lru_cache(maxsize=2)
 def line_numbers(text: str) -> Mapping[KeyPath, int]:
-    """The line of every table, key and array element of a TOML text that `tomllib` accepts."""
+    """Return the line of every table, key and array element of a TOML text that `tomllib` accepts."""
     return _Walk(text.removeprefix("\ufeff")).lines
 
 
 class _Walk:
-    """One pass over a valid TOML text, which remembers where each path begins."""
+    """Pass over a valid TOML text that records where each path begins."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
-        self._breaks = [found.start() for found in re.finditer("\n", text)]
+        self._breaks = [match.start() for match in re.finditer("\n", text)]
         self._sizes: dict[KeyPath, int] = {}
         self.lines: dict[KeyPath, int] = {}
         table: KeyPath = ()
@@ -49,15 +49,15 @@ class _Walk:
                 self._pair(table)
 
     def _take(self, pattern: re.Pattern[str]) -> str:
-        """Go on behind what stands here; a pattern that does not match takes nothing."""
-        found = pattern.match(self._text, self._at)
-        if found is None:
+        """Return the text that matches here and move behind it; "" and no move without a match."""
+        match = pattern.match(self._text, self._at)
+        if match is None:
             return ""
-        self._at = found.end()
-        return found[0]
+        self._at = match.end()
+        return match[0]
 
     def _next(self) -> str:
-        """Go on to the next sign that means something; "" at the end of the text."""
+        """Move to the next significant character and return it; "" at the end of the text."""
         self._take(_BLANK)
         return self._text[self._at : self._at + 1]
 
@@ -69,7 +69,7 @@ class _Walk:
         line, is_array = self._line, self._take(_BRACKETS) == "[["
         keys = self._keys()
         self._take(_BRACKETS)
-        # Above the last key, a name that is an array of tables means its latest element.
+        # Above the last key, the name of an array of tables means its latest element.
         path = (*self._through((), keys[:-1], line), keys[-1])
         self.lines.setdefault(path, line)
         if is_array:

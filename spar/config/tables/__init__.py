@@ -1,6 +1,6 @@
-"""The tables of `config.toml`: each setting with its type, its default and the reason for it.
+"""Tables of `config.toml`: each setting with its type, its default and the reason for it.
 
-settings  all of them
+settings  all tables together
 agent    `[agent]`, `[health]`, `[runs]`, `[sessions]`, `[acting]`, `[approval]`
 budgets  `[budgets]`, and the type of its amounts: a count, money, or "off"
 service  `[memory]`, `[service]` and `[log]`
@@ -10,5 +10,5 @@ tracing  `[tracing]`
 secret   a secret that stands in a file, the environment or a credential of systemd
 section  a table in general
 fields   the types of single values: durations, whole numbers
-descriptions  the docstrings of settings, for who shows them
+descriptions  the docstrings of settings, for display
 """

@@ -1,4 +1,4 @@
-"""The tables `[agent]`, `[health]`, `[runs]`, `[sessions]`, `[acting]` and `[approval]`."""
+"""Tables `[agent]`, `[health]`, `[runs]`, `[sessions]`, `[acting]` and `[approval]`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class ErrorPolicies(Section, frozen=True, kw_only=True):
     """The consequence of an error in a phase."""
 
     sense: _Policy = "skip"
-    """Skip the cycle: the next one senses anew."""
+    """Skip the cycle: the next one senses again."""
     plan: _Policy = "skip"
-    """Skip the cycle; calls that a streamed plan had already begun still finish and are reflected on."""
+    """Skip the cycle; calls of a streamed plan that have already begun still finish and are reflected on."""
     act: Literal["skip", "reflect", "continue", "retry", "pause", "stop"] = "reflect"
-    """Let Reflect analyse the failure: a failed action is what there is most to learn from."""
+    """Let Reflect analyse the failure: a failed action teaches most."""
     reflect: _Policy = "continue"
-    """Go on: the action is done, and its outcome is remembered without a reflection."""
+    """Continue: the action is done, and its outcome is stored without a reflection."""
 
 
 class PhaseLimits(Section, frozen=True, kw_only=True):
@@ -48,8 +48,7 @@ class PhaseLimits(Section, frozen=True, kw_only=True):
     grace: Seconds = 0.5
     """Seconds between cancelling a phase and leaving it behind: enough to close a connection."""
     opening: Limit = 60.0
-    """Seconds that opening its module may take, at the start, at a reload and in recovery; 0 or "off": as long as it
-    takes."""
+    """Seconds that opening its module may take, at the start, at a reload and in recovery; 0 or "off": any time."""
 
 
 class SenseLimits(PhaseLimits, frozen=True, kw_only=True):
@@ -63,14 +62,14 @@ class PlanLimits(PhaseLimits, frozen=True, kw_only=True):
     """The limits of Plan."""
 
     timeout: Limit = 300.0
-    """Seconds; a slow model's long answer, after a conversation had to be summed up."""
+    """Seconds; enough for a slow model's long answer after the summary of a long conversation."""
 
 
 class ActLimits(PhaseLimits, frozen=True, kw_only=True):
     """The limits of Act."""
 
     timeout: Limit = 600.0
-    """Seconds; the same as a run's own limit, for calls have timeouts of their own."""
+    """Seconds; the same as a run's own limit, because calls have timeouts of their own."""
 
 
 class ReflectLimits(PhaseLimits, frozen=True, kw_only=True):
@@ -94,21 +93,21 @@ class Phases(Section, frozen=True, kw_only=True):
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
-    """The loop: its name, its pace, its answer to errors."""
+    """The loop: its name, its pace, its reaction to errors."""
 
     name: Name = "main"
     """The name of the agent in events, logs and metrics."""
     loop_interval: Interval = 1.0
-    """Seconds from the end of a cycle to the beginning of the next; 0: at once; "adaptive": by how much is going
-    on; "off": only when something is pushed or a trigger is due."""
+    """Seconds from the end of a cycle to the beginning of the next; 0: at once; "adaptive": shorter when there is more
+    to do; "off": only when something is pushed or a trigger is due."""
     min_interval: Seconds = 0.5
-    """Seconds; the pace of a busy agent under "adaptive", and the least that a proposed next look is taken for."""
+    """Seconds; the pace of a busy agent under "adaptive", and the lower bound of a proposed wait."""
     max_interval: Seconds = 5.0
-    """Seconds; the pace of an idle agent under "adaptive", and the most that a proposed next look is taken for."""
+    """Seconds; the pace of an idle agent under "adaptive", and the upper bound of a proposed wait."""
     busy_count: Annotated[Whole, Ge(1)] = 10
-    """How many perceptions in one cycle count as busy."""
+    """The number of perceptions in one cycle that counts as busy."""
     plan_when_idle: bool = False
-    """Whether to plan when nothing was noticed; off, because it makes an idle agent cost something."""
+    """Whether to plan without perceptions; off, because it makes an idle agent cost something."""
     errors: ErrorPolicies = ErrorPolicies()
     """The consequence of an error in a phase: skip, reflect, continue, retry, pause or stop."""
     phases: Phases = Phases()
@@ -120,17 +119,17 @@ class AgentSettings(Section, frozen=True, kw_only=True):
 
 
 class HealthSettings(Section, frozen=True, kw_only=True):
-    """Limits from which something counts as wrong, and the number of repairs."""
+    """Limits beyond which something counts as wrong, and the number of repairs."""
 
     failing_after: Annotated[Whole, Ge(1)] = 5
     """Failures in a row of one phase in one session until it counts as failing."""
     slow_after: AutoSeconds = "auto"
-    """Seconds from which a cycle counts as slow; "auto": by what is usual for this agent, a second at least, and a
-    minute while it goes on."""
+    """Seconds after which a cycle counts as slow; "auto": computed from what is usual for this agent, at least a
+    second, and at least a minute while it runs."""
     blocked_after: Positive = 1.0
-    """Seconds for which the event loop may not answer; no honest work holds it that long."""
+    """Seconds for which the event loop may not respond; correct code never blocks it that long."""
     stalled_after: AutoSeconds = "auto"
-    """Seconds without a completed cycle; "auto": three times the expected interval, and for a cycle in hand only if its
+    """Seconds without a completed cycle; "auto": three times the expected interval, and for a running cycle only if its
     phase has no deadline."""
     backoff: Seconds = 0.5
     """Seconds before the first repair; doubles with each, up to a minute."""
@@ -147,47 +146,49 @@ class RunSettings(Section, frozen=True, kw_only=True):
 
     queue_mode: QueueMode = "followup"
     """The place of a message while its session has a run. "followup": it waits its turn. "steer": the run's next
-    request sees it, calls that have not started are put to the planner again. "collect": with others that come it
-    becomes one run, once nobody says more. "interrupt": the run is ended, and it is served next."""
+    request contains it, and calls that have not started are put to the planner again. "collect": it becomes one run
+    with other messages, once no more arrive. "interrupt": the run is ended, and the message is served next."""
     quiet: Seconds = 0.5
     """Seconds without a further message until collected ones become one run."""
     cap: Cap = "auto"
-    """How many messages may wait in one session; "auto": 20 of those that become part of something else, 1000 where
-    each gets an answer of its own."""
+    """How many messages may wait in one session; "auto": 20 of those that become part of another run, 1000 if each gets
+    its own answer."""
     drop: Literal["old", "new", "summarize"] = "summarize"
-    """The message that is dropped when more arrive than `cap`: the oldest, the new one, or the oldest with a summary
-    of it for the next run. Each sender is told."""
+    """The message that is dropped when more arrive than `cap`: the oldest, the new one, or the oldest with a summary of
+    it for the next run. Each sender is told."""
     timeout: Limit = 600.0
-    """Seconds that a run may take; 0 or "off": any time. Waiting for a provider that is down counts as no time."""
+    """Seconds that a run may take; 0 or "off": any time. Time spent waiting for a provider that is down does not
+    count."""
     patience: Limit = 86_400.0
-    """Seconds that a run waits in all for a provider that is down, or for its budget; a day. 0 or "off": any."""
+    """Seconds that a run waits in all for a provider that is down, or for its budget; a day. 0 or "off": any time."""
     inactivity: Limit = 0.0
-    """Seconds without any progress until a run is ended; 0 or "off": any."""
+    """Seconds without any progress until a run is ended; 0 or "off": any time."""
     requests: Count = 40
-    """How many requests to models a run may take; one that has got nowhere by then will not."""
+    """How many requests to models a run may make; a run without a result by then will not get one."""
     calls: Count = 200
     """How many calls a run may make before it is ended; a cycle that has begun is not cut."""
     tokens: Count = "off"
-    """Tokens of models that a run may take."""
+    """Tokens of models that a run may use."""
     money: Money = "off"
     """The money that a run may cost."""
     limit: Annotated[Whole, Ge(1)] = 8
-    """How many runs may be under way at once, over all sessions, `main` included; the oldest message goes first."""
+    """How many runs may be active at once, over all sessions, `main` included; the oldest message goes first."""
     verify_output: bool = True
     """Whether an answer that comes together with failed calls is asked for once more, with the errors shown."""
     tell_errors: bool = True
     """Whether people are told in one sentence that the run of their message failed."""
     reasoning: Reasoning = "off"
-    """Readers of what a model thinks before it answers. "off": nobody. "stream": those who follow the run. "reply":
-    those who are sent its reply as well, before it, where a channel asks for that. It is never kept, and nothing is
-    learnt from it."""
+    """Readers of a model's reasoning before its answer. "off": nobody. "stream": subscribers of the run. "reply": also
+    the receivers of its reply, before the reply, if a channel asks for it. It is never stored, and nothing is learnt
+    from it."""
     blocks: Literal["off", "text_end", "message_end"] = "off"
-    """Whether an answer is sent in blocks, for channels that cannot edit. "off": whole, at the end. "text_end": each
-    block as soon as it is written, and the rest where the text ends. "message_end": in blocks, once it is complete."""
+    """Whether an answer is sent in blocks, for channels that cannot edit. "off": whole, at the end. "text_end":
+    each block as soon as it is written, and the last one when the text ends. "message_end": in blocks, once it is
+    complete."""
     block_min: Annotated[Whole, Ge(1)] = 800
-    """Characters from which on a block ends with the paragraph."""
+    """Characters from which a block ends with the paragraph."""
     block_max: Annotated[Whole, Ge(100), Le(100_000)] = 1_200
-    """The most characters of a block; it ends before with a line, a sentence or a word, never inside a code fence."""
+    """The most characters of a block; it ends earlier at a line, a sentence or a word, never inside a code fence."""
 
     def __post_init__(self) -> None:
         if self.block_min > self.block_max:
@@ -212,37 +213,38 @@ class SessionSettings(Section, frozen=True, kw_only=True):
     """Sessions, and when one ends."""
 
     idle: Limit = 0.0
-    """Seconds without a run after which a conversation is over: hooks at `session_end` are told, and the next message
-    begins a new one. 0 or "off": never."""
+    """Seconds without a run after which a conversation is over: hooks at `session_end` run, and the next message begins
+    a new one. 0 or "off": never."""
     reset_at: Annotated[Text, After(_is_time_of_day)] = "off"
-    """The time of day ("04:00") at which conversations are over: the next message begins a new one. "off": never."""
+    """The time of day ("04:00") at which conversations end: the next message begins a new one. "off": never."""
     timezone: Annotated[Text, After(_is_zone)] = "local"
     """The time zone of `reset_at`: "local", "UTC", or a name like "Europe/Berlin"."""
     commands: bool = False
-    """Whether trusted senders may say `/new`, `/reset`, `/stop`, `/status`, `/model` and `/feedback`, and what hooks at
-    `command` add; else these are text like any other."""
+    """Whether trusted senders may use `/new`, `/reset`, `/stop`, `/status`, `/model` and `/feedback`, and commands that
+    hooks at `command` add; else these are text like any other."""
 
 
 class ActingSettings(Section, frozen=True, kw_only=True):
     """Limits and order of calls."""
 
     max_parallel: Annotated[Whole, Ge(1)] = 64
-    """How many calls may run at once; they mostly wait for others."""
+    """How many calls may run at once; calls mostly wait for other programs."""
     order: Literal["parallel", "plan"] = "parallel"
-    """"plan": calls of one action that are not only reading run one after another, in the order of the plan."""
+    """"plan": calls of one action that do more than read run one after another, in the order of the plan."""
     workspace: Literal["shared", "per-session"] = "shared"
-    """"per-session": each session has a folder of its own in the workspace, made when it is first used; the tools
-    `files` and `shell` see that one alone."""
+    """"per-session": each session has its own folder in the workspace, made when it is first used; the tools `files`
+    and `shell` see only this one."""
     largest_result: Annotated[Whole, Ge(1024), Le(256 * 1024 * 1024)] = 16 * 1024 * 1024
     """Bytes of a result as JSON. The next call gets all of it; a call that returns more fails (`too_large`). Models and
-    people are shown a short form."""
+    people see a short form."""
 
 
 class ApprovalRule(Section, frozen=True, kw_only=True):
-    """One rule: the calls that it is about, by all that it names, and the decision. The first rule that matches counts.
+    """One rule: the calls that it applies to, by all conditions that it names, and the decision. The first matching
+    rule counts.
 
-    A text is a pattern over the whole value, upper and lower case told apart: `*` any characters, `?` one, `[ab]` one
-    of these.
+    A text is a pattern over the whole value, in which upper and lower case differ: `*` any characters, `?` one, `[ab]`
+    one of these.
     """
 
     tool: Text | None = None
@@ -250,31 +252,31 @@ class ApprovalRule(Section, frozen=True, kw_only=True):
     effect: Literal["read", "idempotent", "once"] | tuple[Literal["read", "idempotent", "once"], ...] | None = None
     """The effect of the call; one, or a list of which one must hold."""
     trust: Literal["trusted", "untrusted"] | None = None
-    """Whether text from outside may have decided on the call; a rule that names it decides about such calls alone."""
+    """Whether text from outside may have influenced the call; a rule that names it applies only to such calls."""
     session: Text | None = None
     """A pattern for the session."""
     params: Options | None = None
-    """The parameters by name: texts are patterns, lists match item by item, all else must be equal. A parameter that
-    the call leaves out matches nothing."""
+    """The parameters by name: texts are patterns, lists match item by item, all other values must be equal. A parameter
+    that the call leaves out matches nothing."""
     decision: Literal["auto", "ask", "deny"]
-    """Run it, ask people about it, or refuse it. A tool's own "deny" stands in any case."""
+    """Run it, ask people about it, or refuse it. A tool's own "deny" always applies."""
 
 
 class ApprovalSettings(Section, frozen=True, kw_only=True):
-    """Questions to people about calls: their rules and their time."""
+    """Questions to people about calls: their rules and their time limits."""
 
     hold: Seconds = 0.0
-    """Seconds that a cycle waits for the answer, and everything of its session with it; then it goes on without the
-    call, which follows once there is one. 0: nothing waits for a person."""
+    """Seconds that a cycle, and with it its session, waits for the answer; then it continues without the call, which
+    follows once there is an answer. 0: nothing waits for a person."""
     expires: Positive = 900.0
-    """Seconds until a question that nobody has answered is a denial."""
+    """Seconds until a question without an answer becomes a denial."""
     untrusted: Literal["auto", "ask", "deny"] = "ask"
-    """The decision about calls that follow from untrusted text, of tools that are not declared safe with it."""
+    """The decision about calls that follow from untrusted text, by tools that are not declared safe with it."""
     max_pending: Annotated[Whole, Ge(1)] = 10
     """Questions of one run (or of a session's cycles without one) that may wait; a person who is asked too much does
     not read. Further questions are denied."""
     grantable: tuple[Text, ...] = GRANTABLE
-    """Names of the programs (the files that links lead to) whose very calls a person may let pass for a time; calls of
-    any other are approved one by one."""
+    """Names of programs (of the files that links lead to) whose exact calls a person may grant for a time; calls of
+    other programs are approved one by one."""
     rules: tuple[ApprovalRule, ...] = ()
-    """Which calls run, are asked about, or are refused; for all others the tool's own word counts."""
+    """Which calls run, are asked about, or are refused; for all others the tool's own setting counts."""

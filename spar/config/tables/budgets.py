@@ -1,4 +1,4 @@
-"""The table `[budgets]`, and its amounts: a count, or money in units of its currency; or "off"."""
+"""Table `[budgets]`, and its amounts: a count, or money in units of its currency; or "off"."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MICRO = 1_000_000
 
 
 class CountField(Reading, frozen=True):
-    """Annotates a number of something; 0: nothing may be used, "off": any number."""
+    """Mark of a count; 0: nothing may be used, "off": any number."""
 
     allowed: ClassVar[str] = f'a whole number from 0 to {MOST}, or "off" for any'
     amount: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": MOST}
@@ -35,7 +35,7 @@ class CountField(Reading, frozen=True):
 
 
 class Paid(CountField, frozen=True):
-    """Annotates an amount of money, exact to a millionth: a number or decimal text; never kept as a float."""
+    """Mark of an amount of money, exact to a millionth: a number or decimal text; never stored as a float."""
 
     allowed: ClassVar[str] = (
         f'an amount from 0 to {MOST // _MICRO} with at most 6 decimals, like 0.5 or "0.50", or "off" for any'
@@ -48,7 +48,7 @@ class Paid(CountField, frozen=True):
         if value == "off":
             return value
         try:
-            # Through its text a float is the decimal that was written, not the binary one nearest to it.
+            # The text of a float is the decimal that was written, not the nearest binary number.
             amount = Decimal(str(value)) if type(value) in (int, float, str, Decimal) else Decimal("nan")
         except InvalidOperation:
             amount = Decimal("nan")
@@ -58,7 +58,7 @@ class Paid(CountField, frozen=True):
 
 
 class Capped(CountField, frozen=True):
-    """Annotates how many of something there may be; at least one, or "auto"."""
+    """Mark of an upper bound of at least one, or "auto"."""
 
     allowed: ClassVar[str] = f'a whole number from 1 to {MOST}, or "auto"'
 
@@ -69,9 +69,9 @@ class Capped(CountField, frozen=True):
     def read(self, value: Any) -> Any:
         if value == "auto":
             return value
-        if value == "off" or (found := CountField.read(self, value)) == 0:
+        if value == "off" or (count := CountField.read(self, value)) == 0:
             raise ValueError(f"must be {self.allowed}")
-        return found
+        return count
 
 
 Cap = Annotated[int | Literal["auto"], Capped()]
@@ -83,19 +83,19 @@ class WindowBudget(Section, frozen=True, kw_only=True):
     """The amounts that may be used within one window. 0: nothing; "off": any amount."""
 
     calls: Count = "off"
-    """Calls of tools, each attempt one."""
+    """Calls of tools; each attempt counts as one."""
     effects: Count = "off"
     """The calls of tools that change something."""
     requests: Count = "off"
     """Requests to models."""
     tokens: Count = "off"
-    """Tokens of models, both ways."""
+    """Tokens of models, input and output."""
     money: Money = "off"
-    """The cost of models, in units of the currency that their prices are given in."""
+    """The cost of models, in units of the currency of their prices."""
 
 
 class CycleBudget(WindowBudget, frozen=True, kw_only=True):
-    """The amounts that one cycle may use; more is refused, and the next cycle has as much again."""
+    """The amounts that one cycle may use; more is refused, and the next cycle has the same amounts again."""
 
     calls: Count = 10_000
     """Calls of tools; a plan with more of them is a mistake."""
@@ -109,7 +109,7 @@ class HourBudget(WindowBudget, frozen=True, kw_only=True):
     """The amounts that an hour, by the clock and in UTC, may use."""
 
     effects: Count = 1_000
-    """Calls that change something: an agent that files what is dropped stays below, one that runs wild does not."""
+    """Calls that change something: an agent that files incoming documents stays below, one that runs wild does not."""
     requests: Count = 120
     """Requests to models: one each half minute."""
     tokens: Count = 200_000
@@ -137,7 +137,7 @@ class MonthBudget(WindowBudget, frozen=True, kw_only=True):
 
 
 class BudgetSettings(Section, frozen=True, kw_only=True):
-    """Budgets: the agent slows down at 80 % of one, does without or asks at 100 %, is paused at 120 %."""
+    """Budgets: the agent slows down at 80 % of one, does without models or asks people at 100 %, is paused at 120 %."""
 
     cycle: CycleBudget = CycleBudget()
     """One cycle."""
@@ -150,13 +150,13 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
 
     @classmethod
     def off(cls) -> BudgetSettings:
-        """No limit at all, as an agent has that is made by hand."""
+        """Return budgets without limits, as an agent made by hand has."""
         usual, none = cls(), dict.fromkeys(QUANTITIES, "off")
         return cls(**{window: replace(getattr(usual, window), **none) for window in WINDOWS})
 
     @property
     def limits(self) -> Limits:
-        """The limits that there are, by window and quantity; money in millionths."""
+        """Return the limits by window and quantity; money in millionths."""
         return {
             (window, quantity): in_micro(amount)
             for window in WINDOWS

@@ -1,4 +1,5 @@
-"""Descriptions of settings: the docstrings below them, read from the text of their modules when somebody shows them."""
+"""Descriptions of settings: the docstrings below them, read from the source of their modules when they are
+displayed."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from spar.config.tables.section import Section
 
 
 def describe(table: type[Section]) -> dict[str, str]:
-    """Return what a table says of its settings, by name."""
+    """Return the descriptions of a table's settings by name."""
     return {
         name: text
         for base in reversed(table.__mro__)
@@ -22,15 +23,15 @@ def describe(table: type[Section]) -> dict[str, str]:
 
 @functools.cache
 def _of_module(name: str) -> dict[str, dict[str, str]]:
-    """Return the docstrings of attributes, by class, of a module."""
+    """Return the docstrings of attributes, by class, in a module."""
     tree = ast.parse(inspect.getsource(sys.modules[name]))
     return {node.name: _of_class(node) for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _of_class(node: ast.ClassDef) -> dict[str, str]:
-    found = {}
+    descriptions = {}
     for attribute, text in zip(node.body, node.body[1:], strict=False):
         match attribute, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                found[name] = inspect.cleandoc(said)
-    return found
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                descriptions[name] = inspect.cleandoc(docstring)
+    return descriptions

@@ -1,7 +1,7 @@
-"""Types of single values: what may stand for them, and one sentence for what does not fit.
+"""Types of single values: their allowed forms, and one sentence for an invalid value.
 
 Durations are numbers of seconds or text like `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. The annotations here are plain
-values; `spar.config.judge` has pydantic follow them, once there is something to judge.
+values; `spar.config.judge` translates them for pydantic once there is a value to validate.
 """
 
 from __future__ import annotations
@@ -15,57 +15,57 @@ from msgspec import Struct
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?|\.\d{1,18})\s*(ms|s|m|h|d)?\s*", re.ASCII)
 
-#: A hundred years: what is longer is a mistake, and date arithmetic would overflow not far above.
+#: A hundred years in seconds: a longer duration is a mistake, and date arithmetic would overflow not far above.
 LONGEST = 100 * 365 * 86400.0
 
 
 class Matching(Struct, frozen=True):
-    """Annotates a text that must match a regular expression."""
+    """Mark of a text that must match a regular expression."""
 
     text: str
 
 
 class Before(Struct, frozen=True):
-    """Annotates a value that `read` turns into what the type then judges. It raises ValueError with a sentence."""
+    """Mark of a value that `read` converts before the type validates it. `read` raises ValueError with a sentence."""
 
     read: Callable[[Any], Any]
 
 
 class After(Struct, frozen=True):
-    """Annotates a value that `read` judges further once its type fits. It raises ValueError with a sentence."""
+    """Mark of a value that `read` checks after the type has validated it. `read` raises ValueError with a sentence."""
 
     read: Callable[[Any], Any]
 
 
 class Reading(Struct, frozen=True):
-    """Annotates a value that `read` alone judges, whatever its type says."""
+    """Mark of a value that only `read` validates, whatever its type."""
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of what may be written."""
+        """Return the JSON schema of allowed forms."""
         raise NotImplementedError
 
     def read(self, value: Any) -> Any:
-        """Return the value that is meant. Raises: ValueError with a sentence."""
+        """Return the value in its final form. Raises: ValueError with a sentence."""
         raise NotImplementedError
 
 
 def seconds(value: object) -> float | None:
-    """The number of seconds that a number or a text like `"5m"` means; None if it means none (nan, a bool, -1)."""
+    """Return the seconds of a number or of a text like `"5m"`; None for other values (nan, a bool, -1)."""
     number = _number(value)
     return float(number) if number is not None and 0 <= number <= LONGEST else None
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, str) and (found := _DURATION.fullmatch(value)):
-        return float(found[1]) * _UNITS[found[2] or "s"]
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+        return float(match[1]) * _UNITS[match[2] or "s"]
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 class Duration(Reading, frozen=True):
-    """Annotates a number of seconds; `words` are allowed in its place.
+    """Mark of a number of seconds; `words` are allowed in its place.
 
-    `above_zero` refuses 0; with `off_is_zero` the text `"off"` is read as 0, for deadlines that may be missing.
+    `above_zero` refuses 0; with `off_is_zero` the text `"off"` becomes 0, for optional deadlines.
     """
 
     words: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class Duration(Reading, frozen=True):
 
 
 def either(words: Iterable[str]) -> str:
-    """`a`, `a or b`, `a, b or c`."""
+    """Return words as `a`, `a or b`, `a, b or c`."""
     known = list(words)
     return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} or {known[-1]}"
 
@@ -112,7 +112,7 @@ def _refuse_flag(value: Any, kind: str) -> Any:
     return value
 
 
-# Python takes true for 1; a person who wrote true did not mean a number.
+# Python accepts true as 1; a person who wrote true did not mean a number.
 not_a_flag = Before(lambda value: _refuse_flag(value, "a number"))
 _not_a_flag_but_whole = Before(lambda value: _refuse_flag(value, "a whole number"))
 

@@ -1,4 +1,4 @@
-"""The table of a part in `config.toml`: its name, its options, its supervision."""
+"""Table of a part in `config.toml`: its name, its options, its supervision."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class ReflectPart(Part, frozen=True, kw_only=True):
 
 
 class VectorsPart(Section, frozen=True, kw_only=True):
-    """The embedder: texts as vectors, near each other where they mean nearly the same."""
+    """The embedder: turns texts into vectors, near each other if the texts mean nearly the same."""
 
     use: Text | None = None
-    """An embedder, as "minilm" (English; extra `vectors`); left out: texts are known by their words alone."""
+    """An embedder, such as "minilm" (English; extra `vectors`); left out: texts are compared by their words only."""
     options: Options = field(default_factory=dict)
     """The arguments of its constructor."""
 
@@ -65,20 +65,20 @@ class SensorPart(Part, frozen=True, kw_only=True):
     name: Name | None = None
     """The name of the sensor, unique among the sensors; the same as `use` when left out."""
     every: Seconds | None = None
-    """Least seconds between two polls; 0: each cycle; left out: the choice of the sensor."""
+    """Least seconds between two polls; 0: each cycle; left out: the sensor's own choice."""
     timeout: Positive = 30.0
     """Seconds for opening, for one poll and for closing."""
     max_failures: Annotated[Whole, Ge(1)] = 5
-    """Failures within `within` seconds until the sensor is put in quarantine; the other sensors go on."""
+    """Failures within `within` seconds until the sensor is put in quarantine; the other sensors continue."""
     within: Positive = 60.0
     """Seconds over which its failures are counted."""
     probe_after: Positive = 600.0
     """Seconds in quarantine until it is tried again."""
     session: Name = "main"
-    """The session that its perceptions belong to."""
+    """The session of its perceptions."""
     when_full: Literal["refuse", "latest", "sample"] = "refuse"
-    """When ten thousand of its perceptions wait: "refuse" the next one; "latest": keep the newest, of each key one;
-    "sample": thin them out, so that what is kept is spread over the flood."""
+    """When ten thousand of its perceptions wait: "refuse" the next one; "latest": keep the newest, one for each key;
+    "sample": drop some, so that the kept ones are spread over the whole time."""
 
     @property
     def label(self) -> str:
@@ -95,13 +95,13 @@ class ChannelPart(Part, frozen=True, kw_only=True):
     mode: QueueMode | None = None
     """The place of a message while its conversation has a run; left out: `runs.queue_mode`."""
     stream: bool = True
-    """Whether an answer is shown as it is written, where the channel can change what it has sent."""
+    """Whether an answer is shown while it is written, if the channel can change sent messages."""
     reasoning: bool = False
-    """Whether the model's thoughts are sent before its answer, where `runs.reasoning` is "reply"."""
+    """Whether the model's reasoning is sent before its answer, if `runs.reasoning` is "reply"."""
     timeout: Positive = 30.0
     """Seconds for sending or changing one message."""
     max_failures: Annotated[Whole, Ge(1)] = 5
-    """Failures within `within` seconds until receiving, or sending, is put in quarantine; the other goes on."""
+    """Failures within `within` seconds until receiving, or sending, is put in quarantine; the other one continues."""
     within: Positive = 60.0
     """Seconds over which its failures are counted."""
     probe_after: Positive = 600.0
@@ -121,22 +121,22 @@ def _hours(text: str) -> str:
 
 
 class NotifierPart(Part, frozen=True, kw_only=True):
-    """One notifier, which tells people of alerts."""
+    """One notifier, which sends alerts to people."""
 
     name: Name | None = None
     """The name of the notifier, unique among them; the same as `use` when left out."""
     kinds: tuple[AlertKind, ...] = ()
-    """The kinds of alerts that it is told of; left out: all."""
+    """The kinds of alerts that it sends; left out: all."""
     min_severity: Literal["warning", "critical"] = "warning"
-    """From which severity on."""
+    """The least severity that it sends."""
     repeat: Seconds = 0.0
-    """Seconds after which it is told again of an alert that is still open; 0: once."""
+    """Seconds after which an alert that is still open is sent again; 0: only once."""
     timeout: Positive = 20.0
     """Seconds for one attempt."""
     give_up_after: Positive = 86_400.0
     """Seconds for which a notice is tried again until it is given up; a day."""
     quiet: Annotated[str, After(_hours)] = ""
-    """Hours in the machine's zone in which it is told only of what is critical, such as `22:00-07:00`; the rest follows
+    """Hours in the machine's time zone in which it sends only critical alerts, such as `22:00-07:00`; the others follow
     at their end as one notice. Left out: none."""
 
     @property
@@ -150,24 +150,25 @@ class ToolPart(Part, frozen=True, kw_only=True):
     name: Name | None = None
     """The name of the tool in calls; left out: the name that the tool gives itself."""
     timeout: Positive | None = None
-    """Seconds that one attempt at a call may take. This and all keys below: left out, the term of the tool itself."""
+    """Seconds that one attempt at a call may take. For this and all keys below, left out: the term of the tool
+    itself."""
     retries: Annotated[Whole, Ge(0), Le(100)] | None = None
     """Further attempts at a call that may be repeated."""
     concurrency: Annotated[Whole, Ge(0)] | None = None
     """Calls at once; 0: any number."""
     rate: Annotated[str, Matching(r"^([1-9]\d{0,5}/(s|min|h|day))?$")] | None = None
-    """How many may start in which time: "10/min", "2/s", "100/h", "1000/day"; "": any number."""
+    """How many calls may start in which time: "10/min", "2/s", "100/h", "1000/day"; "": any number."""
     resources: tuple[Text, ...] | None = None
-    """Names; calls that share one never overlap, and start in the order of the plan."""
+    """Names of resources; calls that share one never overlap, and start in the order of the plan."""
     order: Literal["parallel", "plan"] | None = None
     """"plan": its calls run one after another, in the order of the plan."""
     approval: Literal["auto", "ask", "deny"] | None = None
-    """Whether people are asked before a call; rules under `approval` can say more."""
+    """Whether people are asked before a call; rules under `approval` may decide otherwise."""
     safe_with_untrusted: bool | None = None
-    """Whether text from outside may fill its parameters without anybody being asked."""
+    """Whether text from outside may fill its parameters without a question to people."""
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The terms of its calls, as far as the configuration says."""
-        said = as_table(self, without_none=True)
-        return {key: value for key, value in said.items() if key not in ("use", "options", "name")}
+        """Return the terms of its calls that the configuration sets."""
+        stated = as_table(self, without_none=True)
+        return {key: value for key, value in stated.items() if key not in ("use", "options", "name")}

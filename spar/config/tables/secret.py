@@ -1,9 +1,10 @@
-"""Secrets of parts that stand elsewhere: `{ file = "…" }`, `{ env = "NAME" }`, `{ credential = "NAME" }` for a text.
+"""Secrets of parts that stand elsewhere: `{ file = "…" }`, `{ env = "NAME" }`, `{ credential = "NAME" }` in place of a
+text.
 
-In the options of a part such a table may stand wherever a secret does: under `api_key`, `password`, `secret`,
-`authorization` and whatever else `is_secret_name` knows. It is read when the part is made, never before: a command
-that makes no part (`spar status`) needs no permission to read a secret. What was read is known to `spar.data.scrub`
-from then on and shown nowhere.
+In the options of a part such a table may replace any secret: under `api_key`, `password`, `secret`, `authorization` and
+all other names that `is_secret_name` knows. It is read when the part is made, never before: a command that makes no
+part (`spar status`) needs no permission to read a secret. From then on `spar.data.scrub` knows the secret and hides it
+everywhere.
 """
 
 from __future__ import annotations
@@ -23,28 +24,28 @@ from spar.data.scrub import is_secret_name, know
 
 Origin = Literal["file", "env", "credential"]
 ORIGINS: Final[tuple[Origin, ...]] = ("file", "env", "credential")
-#: Where systemd puts the credentials of a unit: systemd.exec(5), LoadCredential=.
+#: Variable with the folder of a unit's credentials in systemd: systemd.exec(5), LoadCredential=.
 DIRECTORY: Final = "CREDENTIALS_DIRECTORY"
-#: Bytes of a secret, at most: a longer file is another one.
+#: Most bytes of a secret: a larger file is not a secret.
 LARGEST: Final = 65_536
 
 
 class SecretReference(Struct, frozen=True):
-    """A secret that stands elsewhere: where the setting is, of which kind its origin is, and its name there."""
+    """Reference to a secret that stands elsewhere: the path of the setting, the kind of origin, and the name there."""
 
     path: KeyPath
     origin: Origin
     name: str
 
     def file(self, folder: Path, environ: Mapping[str, str] = os.environ) -> Path | None:
-        """Return the file that it is read from; None for a variable, and where there are no credentials."""
+        """Return the file of the secret; None for a variable, or if there are no credentials."""
         if self.origin == "file":
             return folder / Path(self.name).expanduser()
-        given = environ.get(DIRECTORY, "") if self.origin == "credential" else ""
-        return Path(given, self.name) if given else None
+        folder_of_credentials = environ.get(DIRECTORY, "") if self.origin == "credential" else ""
+        return Path(folder_of_credentials, self.name) if folder_of_credentials else None
 
     def read(self, folder: Path, environ: Mapping[str, str] = os.environ) -> str:
-        """Return the secret, without the line break at its end. Raises: ValueError with a sentence."""
+        """Return the secret without the line break at its end. Raises: ValueError with a sentence."""
         if self.origin == "env":
             text = environ.get(self.name, "")
             if not text:
@@ -60,14 +61,14 @@ class SecretReference(Struct, frozen=True):
 
 
 def references(options: Mapping[str, Any], path: KeyPath) -> Iterator[SecretReference]:
-    """Yield the secrets of options that stand elsewhere. Raises: ConfigError for one that is written wrong."""
+    """Yield the references to secrets in options. Raises: ConfigError for one that is written wrong."""
     for where, value in _under_secret_names(options, path):
         if isinstance(value, Mapping):
             yield _read(value, where)
 
 
 def with_secrets(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dict[str, Any]:
-    """Return options with their secrets in their places, and have nobody show them from now on.
+    """Return options with the secrets in place of the references, and hide the secrets everywhere from now on.
 
     Raises: ConfigError with one line for each secret that cannot be read.
     """
@@ -90,22 +91,22 @@ def with_secrets(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dic
             know(value)
         return value
 
-    found = {key: filled(value, (*path, key)) for key, value in options.items()}
+    options_with_secrets = {key: filled(value, (*path, key)) for key, value in options.items()}
     if wrong:
         raise Refusal(wrong)
-    return found
+    return options_with_secrets
 
 
 def digests(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dict[KeyPath, str]:
-    """Return a digest of each secret that stands elsewhere, by its place, to see whether it was changed."""
-    found = {}
+    """Return a digest of each referenced secret by its place, to notice a change."""
+    digest_by_place = {}
     for reference in references(options, path):
         try:
             text = reference.read(folder)
         except ValueError:
             text = ""
-        found[reference.path] = hashlib.blake2b(text.encode("utf-8", "surrogateescape")).hexdigest()
-    return found
+        digest_by_place[reference.path] = hashlib.blake2b(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return digest_by_place
 
 
 def _under_secret_names(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
@@ -127,21 +128,21 @@ def _is_secret(path: KeyPath) -> bool:
 
 
 def _read(table: Mapping[str, Any], path: KeyPath) -> SecretReference:
-    """Return what a table says of a secret. Raises: ConfigError."""
+    """Return the reference in a table. Raises: ConfigError."""
     origin, name = next(iter(table.items()))
     if len(table) != 1 or origin not in ORIGINS or not isinstance(name, str) or not name or "\0" in name:
-        found = ", ".join(map(str, table))
+        keys = ", ".join(map(str, table))
         sentence = 'must be text, { file = "…" }, { env = "NAME" } or { credential = "NAME" }'
-        raise Refusal([Problem(path, f": {sentence}; found a table with {found:.100}")])
+        raise Refusal([Problem(path, f": {sentence}; found a table with {keys:.100}")])
     if origin == "credential" and ("/" in name or name in (".", "..")):
         raise Refusal([Problem((*path, origin), f" = {name!r:.80}: is the name of a credential, not a path")])
     return SecretReference(path, origin, name)
 
 
 def _text_of(path: Path) -> str:
-    """Return what a file holds. Raises: ValueError with a sentence."""
+    """Return the content of a file. Raises: ValueError with a sentence."""
     try:
-        # Not to wait for ever at a pipe, whose other end nobody may open.
+        # Do not wait for ever at a pipe whose other end nobody opens.
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(number, "rb") as file:
             if not stat.S_ISREG(os.fstat(number).st_mode):

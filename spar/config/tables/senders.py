@@ -1,4 +1,4 @@
-"""The table `[senders]`: people who may talk with the agent on its channels, and strangers."""
+"""Table `[senders]`: people who may talk with the agent on its channels, and unknown senders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spar.config.tables.section import Section, Text, refuse
 from spar.records.senders import read_sender
 
 
-def _judge(names: tuple[str, ...]) -> tuple[str, ...]:
+def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
     for index, name in enumerate(names):
         try:
             read_sender(name, may_be_pattern=True)
@@ -21,16 +21,16 @@ def _judge(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class AllowedSenders(Section, frozen=True, kw_only=True):
-    """Senders that are let in, one person or several."""
+    """Allowed senders, of one person or of several."""
 
-    senders: Annotated[tuple[Text, ...], Len(1), After(_judge)]
+    senders: Annotated[tuple[Text, ...], Len(1), After(_check_names)]
     """Each as `channel:address` (`mail:alice@example.org`); `mail:*@example.org` is everybody of a domain, `mail:*`
     everybody on a channel."""
     person: str = ""
-    """The name of the person; left out: nobody in particular."""
+    """The name of the person; left out: no particular person."""
     trust: Literal["trusted", "untrusted"] = "trusted"
     """"trusted": their text may steer the agent, and their commands count; "untrusted": they are answered, but a call
-    that follows from what they say needs approval."""
+    that follows from their text needs approval."""
 
     def __post_init__(self) -> None:
         everybody = [name for name in self.senders if name.strip().endswith(":*")]
@@ -39,16 +39,16 @@ class AllowedSenders(Section, frozen=True, kw_only=True):
 
 
 class SenderSettings(Section, frozen=True, kw_only=True):
-    """People who may talk with the agent on its channels; nobody else is listened to."""
+    """People who may talk with the agent on its channels; messages of other senders are not heard."""
 
     unknown: Literal["pair", "ignore"] = "pair"
-    """An unknown sender is told a code that its owner gives to the service (`spar senders pair`), or nothing at all.
-    Its messages are neither planned nor kept, only counted."""
+    """"pair": an unknown sender is sent a code, which the owner gives to the service (`spar senders pair`). "ignore":
+    it is sent nothing. Its messages are only counted, neither planned nor stored."""
     expires: Annotated[Positive, Le(30 * 86_400)] = 86_400.0
-    """Seconds for which a code is good; a sender is told one at most once a day."""
+    """Seconds for which a code is valid; a sender is sent one at most once a day."""
     limit: Annotated[Whole, Ge(1), Le(10_000)] = 100
-    """Unknown senders that are listed at once; of more, those whose codes have expired go, and else nobody is added."""
+    """Most unknown senders in the list; further ones replace those whose codes have expired, and else are not added."""
     allow: tuple[AllowedSenders, ...] = ()
-    """Senders that are let in; the most exact name of a sender counts."""
-    deny: Annotated[tuple[Text, ...], After(_judge)] = ()
-    """Senders that are never let in, written as under `allow`."""
+    """Allowed senders; the most exact name of a sender counts."""
+    deny: Annotated[tuple[Text, ...], After(_check_names)] = ()
+    """Senders that are never allowed, written as under `allow`."""

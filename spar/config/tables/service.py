@@ -1,4 +1,4 @@
-"""The tables `[memory]`, `[service]` and `[log]`."""
+"""Tables `[memory]`, `[service]` and `[log]`."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-#: What survives of what was acknowledged: a power cut, the death of the process, neither.
+#: Events that acknowledged writes survive: a power cut, the death of the process, neither.
 DURABILITIES = ("power", "process", "off")
 
 
 class MemorySettings(Section, frozen=True, kw_only=True):
-    """The memory: the store for experiences and cycles. Keys beside `use` go to the store's constructor."""
+    """The memory: the store for experiences and cycles. Keys besides `use` go to the store's constructor."""
 
     rest: ClassVar[str] = "options"
 
     use: Text = "sqlite"
     """The store: a name, or "package.module:Class"; it checks its own keys (`url`, `durability`, …)."""
     learning: Learning = "on"
-    """"on": decisions go by what was learnt; "observe": it is learnt and told, and no decision goes by it; "off":
-    nothing is learnt. Experiences are kept in each case, as a log."""
+    """"on": decisions use what was learnt; "observe": lessons are learnt and reported, but no decision uses them;
+    "off": nothing is learnt. Experiences are stored in each case, as a log."""
 
     options: Options = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Judge the key of the built-in store that decides what is lost, also where no store is made."""
-        given = self.options.get("durability", DURABILITIES[0])
-        if self.use == "sqlite" and given not in DURABILITIES:
-            refuse(("durability",), given, f"must be one of {', '.join(map(repr, DURABILITIES))}")
+        """Check the durability of the built-in store, even if no store is made."""
+        durability = self.options.get("durability", DURABILITIES[0])
+        if self.use == "sqlite" and durability not in DURABILITIES:
+            refuse(("durability",), durability, f"must be one of {', '.join(map(repr, DURABILITIES))}")
 
 
 # -- [service], [log]
@@ -47,29 +47,29 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     """The process."""
 
     state_dir: Text = "state"
-    """Where the service keeps its own files; relative to the configuration file's folder."""
+    """The folder of the service's own files; relative to the configuration file's folder."""
     workspace: Text = "workspace"
     """The only folder that tools may touch; relative to the configuration file's folder."""
     host: Text = "127.0.0.1"
-    """The address that the port listens on; only this machine reaches the default."""
+    """The address on which the port listens; only this machine reaches the default."""
     port: Annotated[Whole, Ge(0), Le(65535)] = 8420
-    """Its port; 0: any that is free."""
+    """The port; 0: any free one."""
     probes: bool = True
     """Whether there is a port: /livez, /startupz, /readyz, /metrics, hooks, and /v1 for those who have a token."""
     hosts: tuple[Text, ...] = ()
-    """Names under which the port is asked, besides those of this machine, as by a proxy before it."""
+    """Host names of requests, besides those of this machine, for example of a proxy in front of it."""
     metrics: Literal["local", "token", "open"] = "local"
-    """The readers of /metrics: "local": programs of this machine, others with a token of scope read; "token": nobody
-    without one; "open": whoever reaches the port."""
+    """The readers of /metrics: "local": programs of this machine, others with a token of scope read; "token": only with
+    a token; "open": whoever reaches the port."""
     drain: Seconds = 20.0
-    """Seconds that work in hand gets to finish at SIGTERM; less than the 30 that container platforms allow."""
+    """Seconds that current work gets to finish at SIGTERM; less than the 30 that container platforms allow."""
     memory_soft: Annotated[Whole, Ge(0)] = 512 * 1024 * 1024
-    """Bytes of memory that the process takes, from which on caches are given up; 0: none. Usual use is a tenth."""
+    """Bytes of process memory above which caches are given up; 0: none. Usual use is a tenth."""
     memory_hard: Annotated[Whole, Ge(0)] = 1024 * 1024 * 1024
-    """Bytes from which on the process drains and ends with 75, to be started again; 0: none. A leak ends here, before
-    the system kills something else."""
+    """Bytes above which the process drains and ends with 75, to be started again; 0: none. A leak ends here, before the
+    system kills something else."""
     min_free_disk: Annotated[Whole, Ge(0)] | None = None
-    """Bytes that must be free on the state directory's disk, or nothing new is accepted; left out: 512 MiB or 5 %,
+    """Bytes that must be free on the state directory's disk, or no new work is accepted; left out: 512 MiB or 5 %,
     whichever is less; 0: none."""
 
 
@@ -77,7 +77,7 @@ class LogSettings(Section, frozen=True, kw_only=True):
     """The log: its level, its form, its file."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], Before(_lower)] = "info"
-    """The least important lines that are written."""
+    """The least important level that is written."""
     format: Literal["auto", "json", "pretty"] = "auto"
     """"json": one object a line; "pretty": for people; "auto": pretty on a terminal, else json."""
     file: Text | None = None

@@ -1,7 +1,7 @@
-"""All that can be configured, table by table (`spar.config.tables`).
+"""All settings, table by table (`spar.config.tables`).
 
-Only the shapes are here; reading them from files and elsewhere is `spar.config.load`' work, judging them
-`spar.config.judge`'s. Everything is frozen; unknown keys are errors.
+This module only describes them; `spar.config.load` reads them, `spar.config.judge` validates them. All tables are
+frozen; unknown keys are errors.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def _differ_in_name(kind: str, parts: tuple[Labelled, ...]) -> tuple[Labelled, .
 
 
 class Settings(Section, frozen=True, kw_only=True):
-    """Everything that can be configured."""
+    """All settings."""
 
     agent: AgentSettings = AgentSettings()
-    """The loop: its name, its pace, its answer to errors."""
+    """The loop: its name, its pace, its reaction to errors."""
     health: HealthSettings = HealthSettings()
-    """Limits from which something counts as wrong, and the number of repairs."""
+    """Limits beyond which something counts as wrong, and the number of repairs."""
     runs: RunSettings = RunSettings()
     """Runs, and the place of a message that arrives during a run."""
     sessions: SessionSettings = SessionSettings()
@@ -73,7 +73,7 @@ class Settings(Section, frozen=True, kw_only=True):
     perception: Options = field(default_factory=dict)
     """The stages of the pipeline, which checks them itself."""
     vectors: VectorsPart = VectorsPart()
-    """The embedder of texts: learning by their meaning stands on its vectors."""
+    """The embedder of texts, whose vectors are needed to learn by the meaning of texts."""
     sensors: Annotated[tuple[SensorPart, ...], After(partial(_differ_in_name, "sensor"))] = ()
     """The sensors; with none, only pushed perceptions and messages are perceived."""
     rules: tuple[Options, ...] = ()
@@ -81,15 +81,15 @@ class Settings(Section, frozen=True, kw_only=True):
     tools: tuple[ToolPart, ...] = ()
     """The tools that calls may use."""
     channels: Annotated[tuple[ChannelPart, ...], After(partial(_differ_in_name, "channel"))] = ()
-    """The channels on which people talk with the agent, besides its own doors."""
+    """The channels on which people talk with the agent, besides its built-in interfaces."""
     notifiers: Annotated[tuple[NotifierPart, ...], After(partial(_differ_in_name, "notifier"))] = ()
-    """The ways on which people are told of alerts."""
+    """The notifiers, which send alerts to people."""
     plugins: tuple[Part, ...] = ()
     """The plug-ins, which register hooks and subscribe to events; a plug-in that is only installed does nothing."""
     acting: ActingSettings = ActingSettings()
     """Limits and order of calls."""
     approval: ApprovalSettings = ApprovalSettings()
-    """Questions to people about calls: their rules and their time."""
+    """Questions to people about calls: their rules and their time limits."""
     budgets: BudgetSettings = BudgetSettings()
     """How much may be used in a cycle, an hour, a day, a month."""
     senders: SenderSettings = SenderSettings()
