@@ -81,13 +81,13 @@ def experience_of(
     session: str,
     cycle_id: str,
     at: datetime,
-    said: str = "",
+    messages: str = "",
     answer: str = "",
 ) -> Experience | None:
     """Return the experience of a result; None when there was no call, no answer and no fault.
 
-    Args: tasks: the tasks of the result's calls; said, answer: the messages of people and the answer to them, whole
-    and without secrets.
+    Args: tasks: the tasks of the result's calls; messages, answer: the messages of people and the answer to them,
+    whole and without secrets.
     """
     action = result.action
     if not result.results and result.fault is None and (action is None or (not action.calls and action.output is None)):
@@ -108,7 +108,7 @@ def experience_of(
         session=session,
         trust=_weakest(perceptions),
         origin=f"{RECALLED}:{cycle_id}" if is_recalled else cycle_id,
-        said=said,
+        said=messages,
         answer=answer,
     )
 

@@ -85,7 +85,7 @@ class Reflect:
             session=context.session,
             cycle_id=context.cycle_id,
             at=(context.clock or self._clock).now(),
-            said=messages,
+            messages=messages,
             answer=answer,
         )
         judged = Judged()

@@ -1,7 +1,7 @@
-"""The answers of one agent on its channels, and its other messages to people.
+"""Answers of one agent on its channels, and its other messages to people.
 
-A message to people (`MessageSent`) goes to the address from which the message of its run came. One that belongs to no
-such run goes to the conversation that it names as its route. The next process sends the answers that this one owes.
+A message to people (`MessageSent`) goes to the address from which the message of its run came. A message without such
+a run goes to the conversation in its `route`. An answer that this process does not send is sent by the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Answers:
     """Sender of messages to people, while the channels are open.
 
     Args: owed: the answers that people are owed, by run; talks: channel and address by session; supervisors: those of
-        the channels, by name.
+    the channels, by name.
     """
 
     __slots__ = ("_core", "_drafts", "_owed", "_runs", "_subscriptions", "_supervisors", "_talks")
@@ -41,32 +41,35 @@ class Answers:
     async def open(self) -> None:
         """Begin to send, and send the answers that an earlier process owed."""
         events = self._core.events
-        self._subscriptions = (events.subscribe(MessageSent, self._told), events.subscribe(RunEnded, self._ended))
+        self._subscriptions = (
+            events.subscribe(MessageSent, self._on_message),
+            events.subscribe(RunEnded, self._on_run_ended),
+        )
         self._drafts.open()
         for owed in self._owed.open():
             await self.settle(owed)
 
     async def close(self) -> None:
-        """End sending."""
+        """Stop sending."""
         for unsubscribe in self._subscriptions:
             unsubscribe()
         self._subscriptions = ()
         await self._drafts.close()
 
     def wants_blocks(self, run: Run) -> bool:
-        """Return whether the answer of a run is to be told in blocks: not where people see it grow."""
+        """Return whether the answer of a run is to be sent in blocks: not where people see it grow."""
         owed = self._owed.get(run.id)
         supervisor = self._supervisors.get(owed.channel) if owed is not None else None
         return supervisor is None or not (supervisor.spec.channel.limits.can_edit and supervisor.spec.stream)
 
-    def _told(self, event: MessageSent) -> None:
-        """People are told something: send it to where it belongs."""
+    def _on_message(self, event: MessageSent) -> None:
+        """Send a message to people to its address or conversation."""
         owed = self._owed.get(event.run_id)
         if event.kind == "reasoning" and not self._asks_for_thoughts(owed):
             return
         if owed is None:
-            self._tell_conversation(event)
-        elif event.kind == "verbose":  # the same line twice says that the same was done twice
+            self._send_to_conversation(event)
+        elif event.kind == "verbose":  # equal lines are all sent, because each reports another step
             if (supervisor := self._supervisors.get(owed.channel)) is not None:
                 clock = self._core.clock
                 delivery = Delivery(clock.new_id(), owed.channel, owed.address, event.text, clock.now(), "note",
@@ -75,14 +78,14 @@ class Answers:
         elif event.route in (event.session, owed.session):
             self._answer(owed, event.text, "answer" if event.is_answer else "note", event.part)
         else:
-            self._tell_conversation(event)
+            self._send_to_conversation(event)
 
     def _asks_for_thoughts(self, owed: Owed | None) -> bool:
         supervisor = self._supervisors.get(owed.channel) if owed is not None else None
         return supervisor is not None and supervisor.spec.reasoning
 
     def _answer(self, owed: Owed, text: str, kind: Literal["answer", "note"], part: int = 0) -> None:
-        """Send a text of a run to who began it, once; blocks of one answer (`part`) may say the same."""
+        """Send a text of a run to the person who began the run, once; blocks of one answer (`part`) may be equal."""
         digest, supervisor = digest_of(text), self._supervisors.get(owed.channel)
         if part:
             digest = f"{digest}.{part}"
@@ -99,8 +102,9 @@ class Answers:
                             owed.session, owed.run_id, reference=reference)  # fmt: skip
         supervisor.deliver(delivery)
 
-    def _tell_conversation(self, event: MessageSent) -> None:
-        """Send a text by its route, if that is a conversation; the answer to a message of another door is not."""
+    def _send_to_conversation(self, event: MessageSent) -> None:
+        """Send a text to the conversation of its route, if there is one. The answer to a message that came another way
+        is not sent."""
         talk = self._talks.get(event.route)
         run = self._runs.find(event.run_id)
         if talk is None or (event.is_answer and run is not None and run.message.source == "message"):
@@ -111,15 +115,15 @@ class Answers:
             delivery = Delivery(id, channel, address, event.text, clock.now(), "note", {}, event.route, event.run_id)
             supervisor.deliver(delivery)
 
-    def _ended(self, event: RunEnded) -> None:
-        """A run has ended: who began it is owed nothing more."""
+    def _on_run_ended(self, event: RunEnded) -> None:
+        """Note that a run has ended, so that its sender is owed nothing more."""
         owed = self._owed.get(event.run_id)
         if owed is None or owed.is_done:
             return
         run = self._runs.find(event.run_id)
         whole = self._owed.get(run.into.id) if run is not None and run.into is not None else None
-        if event.reply and run is not None and run.into is not None and not _is_same(owed, whole):
-            self._answer(owed, event.reply, "answer")  # what it became a part of was answered to somebody else
+        if event.reply and run is not None and run.into is not None and not _goes_to_same(owed, whole):
+            self._answer(owed, event.reply, "answer")  # the run that it was merged into answers other people
         self._close(event.run_id)
 
     def _close(self, run_id: str) -> None:
@@ -128,7 +132,7 @@ class Answers:
             self._owed.keep(replace(owed, is_done=True, reply={}))
 
     async def settle(self, owed: Owed) -> None:
-        """Tell how a run has ended, if it has, and if nobody was told."""
+        """Send the answer of a run that has ended, if it was not sent yet."""
         try:
             status = await self._runs.wait(owed.run_id, 0)
         except LookupError:
@@ -137,29 +141,29 @@ class Answers:
         if status.status == "timeout":
             return
         if status.reply and any("." in digest for digest in owed.told):
-            self._tell_other_blocks(owed, status.reply)
-        elif status.reply and not self._was_told(owed, status.reply):
+            self._send_other_blocks(owed, status.reply)
+        elif status.reply and not self._was_sent(owed, status.reply):
             self._answer(owed, status.reply, "answer")
         self._close(owed.run_id)
 
-    def _tell_other_blocks(self, owed: Owed, reply: str) -> None:
-        """Send the blocks of an answer that an earlier process did not come to."""
+    def _send_other_blocks(self, owed: Owed, reply: str) -> None:
+        """Send the blocks of an answer that an earlier process did not send."""
         settings = self._core.settings.runs
-        told = Counter(digest.partition(".")[0] for digest in owed.told)
+        sent_counts = Counter(digest.partition(".")[0] for digest in owed.told)
         part = max(int(digest.partition(".")[2] or 0) for digest in owed.told)
         for text in blocks_of(reply, settings.block_min, settings.block_max):
-            if told[digest_of(text)] > 0:
-                told[digest_of(text)] -= 1
+            if sent_counts[digest_of(text)] > 0:
+                sent_counts[digest_of(text)] -= 1
             else:
                 part += 1
                 self._answer(self._owed.get(owed.run_id) or owed, text, "answer", part)
 
-    def _was_told(self, owed: Owed, text: str) -> bool:
-        """Return whether somebody was told a text, perhaps by another run that this one became a part of."""
+    def _was_sent(self, owed: Owed, text: str) -> bool:
+        """Return whether a text was sent to the same people, perhaps by the run that this one was merged into."""
         digest = digest_of(text)
-        return any(digest in each.told for each in self._owed.open() if _is_same(owed, each))
+        return any(digest in other.told for other in self._owed.open() if _goes_to_same(owed, other))
 
 
-def _is_same(owed: Owed, other: Owed | None) -> bool:
-    """Return whether two answers go to the same people."""
+def _goes_to_same(owed: Owed, other: Owed | None) -> bool:
+    """Return whether two answers go to the same address."""
     return other is not None and (owed.channel, owed.address) == (other.channel, other.address)

@@ -1,7 +1,7 @@
-"""The conversations of one agent on its channels: received messages become runs.
+"""Conversations of one agent on its channels: received messages become runs.
 
-A message is accepted once it, its run and where the answer goes are on disk; its id is its idempotency key, so that the
-other side may deliver it again. `spar.channels.answers` sends the answers.
+A message is accepted once the message, its run and the address of the answer are on disk. Its id is its idempotency
+key, so the other side may deliver it again. `spar.channels.answers` sends the answers.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from spar.runs.run import Receipt, Run
 from spar.runs.runs import Runs
 from spar.types import Perception
 
-#: The owner of the rows.
+#: Owner of the rows.
 OWNER: Final = "channels"
 
 
 class KnowsSenders(Protocol):
-    """Table of who is who."""
+    """Table of the senders and the decisions about them."""
 
     async def meet(self, channel: str, address: str, *, is_verified: bool = True) -> Admission: ...
     def knows(self, channel: str, address: str) -> bool: ...
 
 
 class HasRows(Protocol):
-    """The state of an agent, as far as channels need it."""
+    """Part of an agent's state that channels need."""
 
     @property
     def journal(self) -> Any: ...
@@ -55,14 +55,14 @@ class HasRows(Protocol):
 
 
 class Submit(Protocol):
-    """Submission of a message, with where it came from."""
+    """Submission of a message with its origin."""
 
     def __call__(self, message: Perception, session: str, mode: str | None, key: str | None, /, *,
                  origin: Origin | None = None) -> Awaitable[Receipt]: ...  # fmt: skip
 
 
 class Channels:
-    """The channels of one agent. Without any, nothing listens and nothing is kept."""
+    """Channels of one agent. Without any, nothing is received and nothing is stored."""
 
     __slots__ = ("_core", "_home", "_owed", "_runs", "_senders", "_specs", "_state", "_submit", "_talks", "answers",
                  "supervisors")  # fmt: skip
@@ -73,12 +73,12 @@ class Channels:
         self._senders, self._submit, self._home = senders, submit, home
         self._specs: tuple[ChannelSpec, ...] = ()
         self._owed = OwedAnswers(None)
-        self._talks: dict[str, tuple[str, str]] = {}  # channel and address by session
+        self._talks: dict[str, tuple[str, str]] = {}  # channel and address of the last message, by session
         self.answers: Answers | None = None
         self.supervisors: dict[str, ChannelSupervisor] = {}
 
     def take(self, specs: Sequence[ChannelSpec]) -> None:
-        """Have these channels from the next start on. Raises: ConfigError for two of one name."""
+        """Use these channels from the next start on. Raises: ConfigError for two of one name."""
         names = [spec.name for spec in specs]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(f"channels must differ in name, found {twice[0]!r} twice", path=("channels",))
@@ -87,26 +87,26 @@ class Channels:
     # -- life
 
     async def open(self) -> None:
-        """Take up what an earlier process left, and begin to receive and to send. Raises: what the store raises."""
+        """Load the rows of an earlier process, and begin to receive and to send. Raises: the errors of the store."""
         if not self._specs or self.supervisors:
             return
         rows = self._state.rows_of(OWNER)
-        kept: Mapping[str, Any] = {} if rows is None else await rows.list()
+        stored: Mapping[str, Any] = {} if rows is None else await rows.list()
         self._owed = OwedAnswers(rows)
-        self._owed.restore((value for key, value in kept.items() if key.startswith("run/")), self._core.clock.now())
-        self._talks = {key[5:]: (value[0], value[1]) for key, value in kept.items() if key.startswith("talk/")}
-        self.supervisors = {spec.name: self._made(spec, rows) for spec in self._specs}
-        self._restore(value for key, value in kept.items() if key.startswith("out/"))
+        self._owed.restore((value for key, value in stored.items() if key.startswith("run/")), self._core.clock.now())
+        self._talks = {key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")}
+        self.supervisors = {spec.name: self._supervisor_of(spec, rows) for spec in self._specs}
+        self._restore(value for key, value in stored.items() if key.startswith("out/"))
         self.answers = Answers(self._core, self._runs, self._owed, self._talks, self.supervisors)
         await self.answers.open()
         for supervisor in self.supervisors.values():
             supervisor.start()
 
     def _restore(self, values: Iterable[Any]) -> None:
-        """Have what waits on disk sent, oldest first; what is for a channel that is not there now stays on disk."""
+        """Enqueue the messages that wait on disk, the oldest first; those for a missing channel stay on disk."""
         homeless: Counter[str] = Counter()
         deliveries = [msgspec.convert(value, Delivery) for value in values]
-        for delivery in sorted(deliveries, key=lambda each: (each.at, each.id)):
+        for delivery in sorted(deliveries, key=lambda delivery: (delivery.at, delivery.id)):
             if (supervisor := self.supervisors.get(delivery.channel)) is not None:
                 supervisor.deliveries.restore(delivery)
             else:
@@ -115,40 +115,40 @@ class Channels:
             self._core.log.warning("messages wait for a channel that is not configured", agent=self._core.name,
                                    channel=channel, number=number)  # fmt: skip
 
-    def _made(self, spec: ChannelSpec, rows: Any) -> ChannelSupervisor:
-        own = self._state.rows_of(f"{OWNER}.{spec.name}")
-        context = ChannelContext(spec.name, self._core.clock, partial(self.accept, spec), rows=own, home=self._home,
-                                 hears=partial(self._senders.knows, spec.name))  # fmt: skip
-        return ChannelSupervisor(spec, self._core, Deliveries(rows), context, self._sent)
+    def _supervisor_of(self, spec: ChannelSpec, rows: Any) -> ChannelSupervisor:
+        channel_rows = self._state.rows_of(f"{OWNER}.{spec.name}")
+        context = ChannelContext(spec.name, self._core.clock, partial(self.accept, spec), rows=channel_rows,
+                                 home=self._home, hears=partial(self._senders.knows, spec.name))  # fmt: skip
+        return ChannelSupervisor(spec, self._core, Deliveries(rows), context, self._wait_for_disk)
 
-    async def _sent(self) -> None:
-        """Return once it is on disk what was sent."""
+    async def _wait_for_disk(self) -> None:
+        """Wait until the last deliveries are recorded on disk."""
         if (journal := self._state.journal) is not None:
-            with suppress(SparError):  # it is being closed, or cannot write now: what was sent may be sent again
+            with suppress(SparError):  # it is closing or cannot write now: a sent message may be sent again
                 await journal.safe()
 
     async def close(self) -> None:
-        """End receiving and sending; what was not sent waits on disk."""
+        """Stop receiving and sending; unsent messages wait on disk."""
         if self.answers is not None:
             await self.answers.close()
         await asyncio.gather(*(supervisor.close() for supervisor in self.supervisors.values()))
         self.answers, self.supervisors = None, {}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how each channel is doing, JSON-able; from any thread."""
+        """Return the state of each channel, JSON-able. It may be called from any thread."""
         return {name: supervisor.snapshot() for name, supervisor in list(self.supervisors.items())}
 
     # -- receiving
 
     async def accept(self, spec: ChannelSpec, message: Incoming) -> Accepted:
-        """Take a message in: when this returns it is on disk, or is not to be heard.
+        """Accept or refuse a message: when this returns, an accepted one is on disk.
 
-        Raises: InboxFullError, NoRoomError, NotReadyError, LifecycleError while nothing can be taken.
+        Raises: InboxFullError, NoRoomError, NotReadyError, LifecycleError while no message can be accepted.
         """
         supervisor = self.supervisors[spec.name]
         try:
             accepted = await self._accept(spec, message, supervisor)
-        except (ValueError, PermissionError) as error:  # that it is offered again would change nothing
+        except (ValueError, PermissionError) as error:  # offering it again would not help
             accepted = Accepted("refused", reason=str(error))
         supervisor.counts[accepted.status] += 1
         return accepted
@@ -161,7 +161,7 @@ class Channels:
             if admission.answer:
                 self._refuse(supervisor, message, admission.answer)
             return Accepted("refused", reason=f"its sender is {admission.verdict}")
-        if message.refusal:  # told again after a crash it has the same id
+        if message.refusal:  # the id is the same if it is sent again after a crash
             self._refuse(supervisor, message, message.refusal, f"refusal.{short_digest(message.id)}")
             return Accepted("refused", reason=message.refusal)
         if supervisor.deliveries.is_full:
@@ -178,31 +178,32 @@ class Channels:
             return Accepted("known", receipt.run_id)
         owed = Owed(receipt.run_id, spec.name, message.address, self._core.clock.now(), session, message.reply)
         self._owed.keep(owed)
-        self._talk(session, spec.name, message.address)
+        self._note_address(session, spec.name, message.address)
         if self.answers is not None:
-            await self.answers.settle(owed)  # a process that died right after it accepted the run may have ended it
+            await self.answers.settle(owed)  # after a crash the run may have ended before its answer was owed
         if (journal := self._state.journal) is not None:
             await journal.safe()
         return Accepted("accepted", receipt.run_id)
 
     def _refuse(self, supervisor: ChannelSupervisor, message: Incoming, text: str, id: str = "") -> None:
-        """Tell the sender of a message why it is not taken in."""
+        """Send the sender of a message the reason for its refusal."""
         clock, name = self._core.clock, supervisor.spec.name
         supervisor.deliver(
             Delivery(id or clock.new_id(), name, message.address, text, clock.now(), "note", message.reply)
         )
 
-    def _talk(self, session: str, channel: str, address: str) -> None:
-        """Note with whom a session talks."""
+    def _note_address(self, session: str, channel: str, address: str) -> None:
+        """Note the address of a session's conversation."""
         if self._talks.get(session) != (channel, address):
             self._talks[session] = (channel, address)
             if (rows := self._state.rows_of(OWNER)) is not None:
                 rows.keep(f"talk/{session}", [channel, address])
 
     async def forget(self, session: str) -> None:
-        """Forget with whom a session talked and what was told there; what waits to be sent is sent, and forgotten then.
+        """Forget the address and the answers of a session. Messages that wait to be sent are sent, and forgotten after
+        that.
 
-        Raises: what the store raises.
+        Raises: the errors of the store.
         """
         self._talks.pop(session, None)
         self._owed.forget(session)
@@ -219,31 +220,31 @@ class Channels:
                 rows.drop(key)
 
     def wants_blocks(self, run: Run) -> bool:
-        """Return whether the answer of a run is to be told in blocks: not where people see it grow."""
+        """Return whether the answer of a run is to be sent in blocks: not where people see it grow."""
         return self.answers is None or self.answers.wants_blocks(run)
 
-    # -- what could not be delivered
+    # -- undelivered messages
 
     def undelivered(self) -> list[Delivery]:
-        """Return the messages that were put aside, and those that were tried in vain so far; from any thread."""
-        found: list[Delivery] = []
+        """Return the messages that were put aside, and those with failed attempts. It may be called from any thread."""
+        deliveries: list[Delivery] = []
         for supervisor in list(self.supervisors.values()):
-            found += list(supervisor.deliveries.failed.values())
-            found += [each for each in list(supervisor.deliveries.items.values()) if each.attempts]
-        return found
+            deliveries += list(supervisor.deliveries.failed.values())
+            deliveries += [delivery for delivery in list(supervisor.deliveries.items.values()) if delivery.attempts]
+        return deliveries
 
     def retry(self, id: str) -> Delivery:
-        """Have a message tried again that was put aside. Raises: LookupError."""
-        supervisor = self._of(id)
+        """Enqueue a message again that was put aside. Raises: LookupError."""
+        supervisor = self._holder_of(id)
         delivery = supervisor.deliveries.retry(id)
         supervisor.wake()
         return delivery
 
     def drop(self, id: str) -> Delivery:
         """Forget a message that was put aside. Raises: LookupError."""
-        return self._of(id).deliveries.drop(id)
+        return self._holder_of(id).deliveries.drop(id)
 
-    def _of(self, id: str) -> ChannelSupervisor:
+    def _holder_of(self, id: str) -> ChannelSupervisor:
         for supervisor in self.supervisors.values():
             if id in supervisor.deliveries.failed:
                 return supervisor

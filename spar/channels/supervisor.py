@@ -85,8 +85,9 @@ class ChannelSupervisor:
     """One supervised channel. Errors of the channel are published and counted, not raised, except by `send`, `edit`
     and `typing`.
 
-    Args: safe: returns once all changes of rows are on disk, so that a crash repeats one message at most. Attributes:
-    counts: numbers of messages `sent` and `failed` for good, and of received ones by their outcome.
+    Args: safe: returns once all changes of rows are on disk, so that a crash repeats one message at most.
+
+    Attributes: counts: numbers of messages `sent` and `failed` for good, and of received ones by their outcome.
     """
 
     def __init__(self, spec: ChannelSpec, core: Core, deliveries: Deliveries, context: ChannelContext,
@@ -129,7 +130,7 @@ class ChannelSupervisor:
             self._tasks = []
 
     def deliver(self, delivery: Delivery) -> None:
-        """Have a message sent; one that waits already or was put aside is left as it is."""
+        """Enqueue a message; one that waits already or was put aside stays as it is."""
         if self.deliveries.add(delivery):
             self.wake()
 

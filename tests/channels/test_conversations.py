@@ -537,7 +537,7 @@ async def test_an_answer_that_ended_with_its_process_is_gone_on_with_block_by_bl
         assert owed is not None
         assert agent.channels.answers is not None
         tale = replace(owed, is_done=False, told=(f"{digest_of(TALE[0])}.1", f"{digest_of(TALE[1])}.2"))
-        agent.channels.answers._tell_other_blocks(tale, "\n\n".join(TALE))
+        agent.channels.answers._send_other_blocks(tale, "\n\n".join(TALE))
         await until(clock, lambda: len(channel.texts("alice")) == 3)
 
     assert channel.texts("alice")[1:] == TALE[2:]
