@@ -177,7 +177,7 @@ class Lifespan:
 
     async def close(self) -> None:
         """Close the modules in reverse order, also replaced ones. Errors are reported."""
-        self._holding.release()
+        self._holding.wake_waiters()
         former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
         await self._deadline.wait_for(former, CLOSE_WITHIN)
         self._former = ()
@@ -248,14 +248,14 @@ class Lifespan:
             return
         until = self._core.clock.monotonic() + FREE_WITHIN
         while at_work := self._holding.at_work(is_sensing=phase == "sense"):
-            if not await self._holding.gone(at_work, until):
+            if not await self._holding.wait_until_unused(at_work, until):
                 raise SparError(f"{module.name} is at work for other sessions and was not restarted")
-        self._holding.keep(is_sensing=phase == "sense")
+        self._holding.stop_cycles(is_sensing=phase == "sense")
         try:
             await opening.close(CLOSE_WITHIN)
             await self._open_in_time(opening, self._setup.modules)
         finally:
-            self._holding.resume()
+            self._holding.resume_cycles()
 
     async def exchange(self, parts: Mapping[str, Any]) -> None:
         """Replace modules. Raises: errors of opening; the old modules then stay."""
@@ -289,7 +289,7 @@ class Lifespan:
         if left := [opening for opening in before if opening not in openings]:
             users = self._holding.at_work()
             if new["act"] is not old["act"]:
-                self._holding.leave(users)
+                self._holding.require_change(users)
             gone = self._requests.in_background(self._close_replaced(left, users), "closing of former modules of")
             self._former = (*(task for task in self._former if not task.done()), gone)
             if not users:
@@ -298,12 +298,12 @@ class Lifespan:
     async def _close_replaced(self, openings: Sequence[Opening], users: set[Session]) -> None:
         """Close replaced modules once no session uses them, and report sessions that take too long."""
         within = self._longest_cycle()
-        if not await self._holding.gone(users, self._core.clock.monotonic() + within):
+        if not await self._holding.wait_until_unused(users, self._core.clock.monotonic() + within):
             names = ", ".join(opening.name for opening in openings)
             sessions = ", ".join(sorted(session.key for session in users)[:5])
             reason = f"replaced {within:g} s ago and still at work for {sessions}: left behind until that ends"
             self._health.ladder.step("abandon", names, reason)
-            await self._holding.gone(users, float("inf"))
+            await self._holding.wait_until_unused(users, float("inf"))
         await self._close(openings)
         if self._core.state in ("running", "pausing", "paused"):  # otherwise the next start reads the open calls
             await self.take_over()

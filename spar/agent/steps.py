@@ -83,7 +83,7 @@ class Stepper:
             self.close_chain()
             self._chain = session.opened(is_stepped=True)
             self._chain.is_stepped = True
-        session.change_over()
+        session.use_present_modules()
         cycle = self._chain
         if self._is_recorded:  # a repetition: the cycle is recorded again with the new products
             cycle.durations, cycle.faults = [None, None, None, None], ()

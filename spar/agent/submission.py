@@ -110,7 +110,7 @@ class Submission:
             perception = replace(perception, attributes={**perception.attributes, OUTPUT: dict(output)})
         if "message_received" in self._core.hooks.used:
             perception = await self._received(perception)
-            if (receipt := self._accepted(key)) is not None:  # time has passed
+            if (receipt := self._accepted(key)) is not None:  # accepted during the wait
                 return receipt
         origin = origin or _UNKNOWN  # never from attributes, which any sender may set
         perception = await self._commands.marked(perception, origin)
@@ -127,9 +127,9 @@ class Submission:
         session = perception.session
         record, use = await self._records.use(session, origin, is_busy=self._is_busy(session))
         if use.reset is not None:
-            await self._resets.make_void(session)
+            await self._resets.void_calls(session)
         chosen = await self._fitting(options, record)
-        if (receipt := self._accepted(key)) is not None:  # time has passed
+        if (receipt := self._accepted(key)) is not None:  # accepted during the wait
             return receipt
         run = self._runs.new_run(perception, key)
         run.options, run.defaults = options, chosen
@@ -145,7 +145,7 @@ class Submission:
         reset = self._records.used(session, record, use)
         self._runs.accept(run, key)
         if reset is not None:
-            await self._resets.renewed(reset)
+            await self._resets.publish_automatic_reset(reset)
         if self._core.state in ("stopping", "stopped"):
             # The next start processes it. It may not be dropped now, since the end of a run cannot be stored any more.
             self._sessions.of(run.session).queue(run)
@@ -157,7 +157,7 @@ class Submission:
         """Accept a command: a run that is carried out at once, beside the work of its session."""
         if refusal := self._refusal():
             raise NoRoomError(refusal)
-        if (receipt := self._accepted(key)) is not None:  # time has passed
+        if (receipt := self._accepted(key)) is not None:  # accepted during the wait
             return receipt
         run = self._runs.new_run(message, key)
         if self._recovery.work.journal is not None:
@@ -210,15 +210,15 @@ class Submission:
         is_busy = session.is_busy
         place = session.queue(run, mode)
         if place == "front" and (before := session.run or session.interrupted.first_run()) is not None:
-            self._runs.say(run, "interrupting")
+            self._runs.set_outcome(run, "interrupting")
             self._stops.in_background(before, "interrupted by a newer message")
         elif is_busy:
-            self._runs.say(run, "queued")
+            self._runs.set_outcome(run, "queued")
         self._sessions.spawn(session)
 
     def _drop(self, run: Run, cap: int, what: str) -> None:
         """End a run whose message is dropped."""
-        self._runs.say(run, "dropped")
+        self._runs.set_outcome(run, "dropped")
         self._runs.end(run, End("error", f"dropped: {cap} messages of its session waited (runs.cap), {what}"))
 
     async def accept(self, perception: Perception) -> bool:
@@ -254,7 +254,7 @@ class Submission:
 
     async def _received(self, perception: Perception) -> Perception:
         """Return the message as the hooks leave it. Raises: PermissionError if one denies it."""
-        outcome = await self._reports.asked(
+        outcome = await self._reports.run_hooks(
             HookContext("message_received", self._core.name, perception, perception.session)
         )
         if outcome.denied:

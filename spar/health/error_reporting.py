@@ -39,7 +39,7 @@ class ErrorReporter:
         #: The programming errors whose stack was logged, by part, place and type.
         self._logged_stacks = _NONE
 
-    def say(self, write: Callable[..., None], message: str, fault: Fault, /, **fields: Any) -> None:
+    def log_fault(self, write: Callable[..., None], message: str, fault: Fault, /, **fields: Any) -> None:
         """Write a log line about a fault. For an unexpected exception add its type and place, and its stack the first
         time."""
         where, stack = fault.detail.get("where"), fault.detail.get("traceback")
@@ -57,8 +57,8 @@ class ErrorReporter:
         if policy != "retry":
             cycle.error = error
         write = log.warning if policy == "retry" else log.error  # a failure that is retried at once is only a warning
-        self.say(write, "phase failed", fault, session=cycle.session, cycle=cycle.id, phase=fault.phase,
-                 part=fault.part, fault=fault.kind, reason=fault.message, policy=policy)  # fmt: skip
+        self.log_fault(write, "phase failed", fault, session=cycle.session, cycle=cycle.id, phase=fault.phase,
+                       part=fault.part, fault=fault.kind, reason=fault.message, policy=policy)  # fmt: skip
         if policy != "retry":
             self._stats.errors_by_phase[fault.phase] += 1
         self._core.events.publish(
@@ -90,7 +90,9 @@ class ErrorReporter:
     def closing_failed(self, cycle: Cycle, error: BaseException) -> None:
         """Report that a step after a cycle's end failed. The other steps continue."""
         fault = Fault.of(error, part="loop", phase="loop")
-        self.say(self._core.log.error, "consequence of a cycle failed", fault, cycle=cycle.id, reason=fault.message)
+        self.log_fault(
+            self._core.log.error, "consequence of a cycle failed", fault, cycle=cycle.id, reason=fault.message
+        )
         self._core.events.publish(
             ErrorOccurred(cycle_id=cycle.id, phase="loop", error=fault, policy="continue", exception=error,
                           session=cycle.session)
@@ -99,8 +101,8 @@ class ErrorReporter:
     def note_failed(self, cycle: Cycle, phase: Phase, error: BaseException) -> None:
         """Report that a module's note about a cycle cannot be recorded. The cycle itself is not affected."""
         fault = Fault.of(error, part=self._setup.modules[phase].name, phase=phase)
-        self.say(self._core.log.warning, "note cannot be kept", fault, cycle=cycle.id, phase=fault.phase,
-                 part=fault.part, reason=fault.message)  # fmt: skip
+        self.log_fault(self._core.log.warning, "note cannot be kept", fault, cycle=cycle.id, phase=fault.phase,
+                       part=fault.part, reason=fault.message)  # fmt: skip
         self._stats.errors_by_phase[fault.phase] += 1
         self._core.events.publish(
             ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy="continue", exception=error,
@@ -110,8 +112,8 @@ class ErrorReporter:
     def hooks_failed(self, cycle_id: str, outcome: Outcome, session: str = "") -> None:
         """Report the faults of hooks."""
         for fault in outcome.faults:
-            self.say(self._core.log.warning, "hook failed", fault, session=session, cycle=cycle_id, hook=fault.part,
-                     point=fault.phase, reason=fault.message)  # fmt: skip
+            self.log_fault(self._core.log.warning, "hook failed", fault, session=session, cycle=cycle_id,
+                           hook=fault.part, point=fault.phase, reason=fault.message)  # fmt: skip
             self._core.events.publish(
                 ErrorOccurred(cycle_id=cycle_id, phase=fault.phase, error=fault, policy="continue", session=session)
             )
@@ -119,7 +121,7 @@ class ErrorReporter:
     def handler_failed(self, name: str, error: BaseException, turned_off: bool) -> None:
         """Report the failure of an event handler, and whether it was turned off for too many failures."""
         fault = Fault.of(error, part=name)
-        self.say(
+        self.log_fault(
             self._core.log.warning, "handler failed", fault, handler=name, reason=repr(error), turned_off=turned_off
         )
         if turned_off:
@@ -128,9 +130,9 @@ class ErrorReporter:
     async def ask(self, point: str, value: Any) -> None:
         """Call the hooks at a point about the agent itself. Their answers change nothing."""
         if point in self._core.hooks.used:
-            await self.asked(HookContext(point, self._core.name, value))
+            await self.run_hooks(HookContext(point, self._core.name, value))
 
-    async def asked(self, ctx: HookContext) -> Outcome:
+    async def run_hooks(self, ctx: HookContext) -> Outcome:
         """Run the hooks at a point, report their faults, and return the outcome. Operations on the agent that a hook
         calls become requests."""
         with self._requests.inside():

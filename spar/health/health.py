@@ -152,7 +152,7 @@ class Health:
         for key in list(self.alerts):
             self._close(key)
 
-    def rests(self, session: str) -> None:
+    def session_ended(self, session: str) -> None:
         """Close the alert `slow` of a session that has no work left."""
         if self.alerts:
             self.recovered("slow", session=session)

@@ -42,8 +42,8 @@ class InterruptedCycles:
     ) -> bool:
         """Resume or split one interrupted cycle; return whether it resumes under its own id.
 
-        Args: items: open accepted work by id, from which the work of the cycle is removed; said: ids of messages that
-        runs absorbed, which those runs process themselves.
+        Args: items: open accepted work by id, from which the work of the cycle is removed; absorbed_ids: ids of
+        messages that runs absorbed, which those runs process themselves.
         """
         if cycle.effect:
             return self._reattach(cycle)

@@ -299,7 +299,7 @@ class Recovery:
 
     # -- polled perceptions
 
-    def sift(self, polled: list[Perception], session: str, cycle_id: str, sense: Module) -> list[Perception]:
+    def accept_suspects(self, polled: list[Perception], session: str, cycle_id: str, sense: Module) -> list[Perception]:
         """Return the polled perceptions, or none if one of them was current when the process died: then all of them
         become accepted work, each with a cycle of its own, and the cursors of the sensors are saved."""
         attempts = {perception.id: self.suspects.polled.pop(self.journal.trait(perception), 0) for perception in polled}

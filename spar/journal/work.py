@@ -85,7 +85,7 @@ class RunEnds:
     def parts(self, run: Run, end: End) -> tuple[RunStatus, ...]:
         """Return the ends of the accepted messages that a run has absorbed."""
         statuses: list[RunStatus] = []
-        for part in run.share():
+        for part in run.share_usage():
             if part.id in self._work.open_items:
                 statuses.append(part.status_at(end, self._core.clock.now()))
             statuses += self.parts(part, end)

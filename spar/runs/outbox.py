@@ -126,13 +126,13 @@ class Outbox:
         if "message_sending" not in self._core.hooks.used:
             return text
         ctx = HookContext("message_sending", self._core.name, text, session, run_id, reason=kind)
-        outcome = await self._reports.asked(ctx)
+        outcome = await self._reports.run_hooks(ctx)
         return None if outcome.denied else str(outcome.value)
 
     async def was_sent(self, run_id: str, session: str, text: str) -> None:
         """Call the hooks at `message_sent`."""
         if "message_sent" in self._core.hooks.used:
-            await self._reports.asked(HookContext("message_sent", self._core.name, text, session, run_id))
+            await self._reports.run_hooks(HookContext("message_sent", self._core.name, text, session, run_id))
 
     def _send_answer(self, run: Run, text: str) -> bool:
         """Send the answer of a run; return False if the run has sent that text already."""

@@ -192,14 +192,14 @@ class Run:
         self.later_messages = (*self.later_messages, other.message)
         self.new, self.unwritten = (*self.new, other.message), (*self.unwritten, other.message)
 
-    def share(self) -> tuple[Run, ...]:
+    def share_usage(self) -> tuple[Run, ...]:
         """Copy the usage and errors to the absorbed runs, which end with it, and return them."""
         for other in self.absorbed:
             other.errors, other.started_at = self.errors, other.started_at or self.started_at
             other.used, other.waited = self.used, self.waited
         return self.absorbed
 
-    def restored(self, message: Perception) -> None:
+    def mark_restored(self, message: Perception) -> None:
         """Treat a message of an earlier process as answered if a cycle has processed it or if it was collected into the
         first."""
         if message.id in self.seen or self.is_about(message):

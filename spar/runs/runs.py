@@ -170,13 +170,13 @@ class Runs:
         options = run.chosen
         chosen = {} if options.is_empty else {"options": options.given}
         self.timers.watch(run)
-        self.say(run, "started", now)
+        self.set_outcome(run, "started", now)
         if run.log is not None:
             run.log.add("lifecycle", now, {"phase": "start", "session": run.session, **chosen})
         if self._events.wanted[RunStarted]:
             self._events.publish(RunStarted(run_id=run.id, session=run.session, at=now))
 
-    def say(self, run: Run, outcome: Outcome, at: datetime | None = None) -> None:
+    def set_outcome(self, run: Run, outcome: Outcome, at: datetime | None = None) -> None:
         """Set the outcome of a message, and publish it."""
         run.outcome = outcome
         at = at or self._clock.now()
@@ -191,12 +191,12 @@ class Runs:
         if other.options.timeout is not None and run.started_at is not None:
             self.timers.watch(run)
         other.started_at = run.started_at
-        self.say(other, outcome)
+        self.set_outcome(other, outcome)
 
     def rejoin(self, run: Run, other: Run) -> None:
         """Add the message of another run that was absorbed in an earlier process."""
         run.absorb(other)
-        run.restored(other.message)
+        run.mark_restored(other.message)
         other.outcome = "collected" if run.is_about(other.message) else "steered"
 
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
@@ -224,7 +224,7 @@ class Runs:
         if run.has_ended is not None:
             run.has_ended.set()
         run.options = run.chosen
-        parts, run.absorbed, run.into = run.share(), (), None
+        parts, run.absorbed, run.into = run.share_usage(), (), None
         for other in parts:
             if run.is_changed:
                 other.reply, other.is_changed = run.reply, True

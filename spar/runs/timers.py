@@ -48,7 +48,7 @@ class RunTimers:
 
     @inactivity.setter
     def inactivity(self, seconds: float) -> None:
-        """Runs that begin from now on may rest so long; only then is anybody asked to say what goes on."""
+        """Set the limit, and subscribe to signs of activity only while there is one."""
         if bool(seconds) != bool(self._unsubscribe):
             for unsubscribe in self._unsubscribe:
                 unsubscribe()

@@ -103,7 +103,7 @@ def log_sensors(core: Core, reports: ErrorReporter, module: str) -> None:
     def failed(event: ErrorOccurred) -> None:
         part, reason = event.error.part, event.error.message
         if event.phase == "sense" and part != module:
-            reports.say(
+            reports.log_fault(
                 sensor_log.warning, "sensor failed", event.error, sensor=part, reason=reason, policy=event.policy
             )
 
@@ -132,8 +132,8 @@ def log_hooks(core: Core, reports: ErrorReporter) -> None:
 
     def failed(event: ErrorOccurred) -> None:
         if event.policy in POINTS:
-            reports.say(core.log.warning, "hook failed", event.error, cycle=event.cycle_id, hook=event.error.part,
-                        point=event.policy, reason=event.error.message)  # fmt: skip
+            reports.log_fault(core.log.warning, "hook failed", event.error, cycle=event.cycle_id, hook=event.error.part,
+                              point=event.policy, reason=event.error.message)  # fmt: skip
 
     core.events.subscribe(ErrorOccurred, failed)
 
@@ -146,13 +146,13 @@ def log_tools(core: Core, reports: ErrorReporter) -> None:
 
     def failed(event: ErrorOccurred) -> None:
         if event.phase == "act" and not event.cycle_id:
-            reports.say(tool_log.warning, "tool failed", event.error, part=event.error.part,
+            reports.log_fault(tool_log.warning, "tool failed", event.error, part=event.error.part,
                               reason=event.error.message, policy=event.policy)  # fmt: skip
 
     def call_failed(event: CallFailed) -> None:
         fault = event.result.fault
         if fault is not None and fault.detail.get("where"):
-            reports.say(tool_log.warning, "call failed", fault, cycle=event.cycle_id, tool=event.call.tool,
+            reports.log_fault(tool_log.warning, "call failed", fault, cycle=event.cycle_id, tool=event.call.tool,
                               call=event.call.id, reason=fault.message)  # fmt: skip
 
     def violated(event: ContractViolation) -> None:

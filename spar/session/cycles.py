@@ -58,7 +58,7 @@ class SessionCycles(SessionWork):
 
     # -- the start of a cycle
 
-    def change_over(self) -> None:
+    def use_present_modules(self) -> None:
         """Use the modules, timeouts and settings that are in force now."""
         self.modules = self.parts.setup.modules
         self.loop.steps, self.loop.plan_when_idle = self.parts.setup.steps, self.parts.setup.plan_when_idle
@@ -70,7 +70,7 @@ class SessionCycles(SessionWork):
         """
         core, parts = self.core, self.parts
         if self.modules is not parts.setup.modules or self.loop.steps is not parts.setup.steps:
-            self.change_over()
+            self.use_present_modules()
         piece = None if is_stepped or not self.interrupted.number else self.next_interrupted()
         run = self.run
         if piece is not None:  # interrupted work gets its own cycle, outside the current run
@@ -141,8 +141,7 @@ class SessionCycles(SessionWork):
         self.parts.reports.phase_failed(cycle, fault, error, policy)
 
     def salvage(self, action: Action) -> ActionResult | None:
-        """Return the result, as far as the actor has it, of an action that was interrupted; None if the actor cannot
-        tell."""
+        """Return the result of an interrupted action, as far as the actor has it; None if the actor cannot tell."""
         module = self.modules["act"]
         try:
             known = module.part.interrupted(action.id) if offers(module.part, TellsInterrupted) else None
@@ -211,7 +210,7 @@ class SessionCycles(SessionWork):
         for tell in cycle.when_closed:
             tell()
         if parts.holding.awaited:
-            parts.holding.left(self)
+            parts.holding.note_cycle_ended(self)
 
     def _close_interrupted(self, cycle: Cycle) -> None:
         """Close an unfinished plan, and get the result of an interrupted action from the actor."""
@@ -275,7 +274,7 @@ class SessionCycles(SessionWork):
         if self.inbox.steers:
             self.requeue_steers()
 
-    async def say_ended(self, cycle: Cycle, run: Run, end: End) -> None:
+    async def publish_end(self, cycle: Cycle, run: Run, end: End) -> None:
         """Publish the end of a run, once its answer is on disk, and call the hooks at `after_run`."""
         crashpoint("run.before_answer")
         if run.status is None:
@@ -310,7 +309,7 @@ class SessionCycles(SessionWork):
         disk."""
         self.cycle = None
         if self.parts.holding.awaited:
-            self.parts.holding.left(self)
+            self.parts.holding.note_cycle_ended(self)
         if self.ended is not None:
             self.parts.runs.end(*self.ended)
             self.ended = None

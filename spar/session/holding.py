@@ -12,13 +12,13 @@ from spar.loop.tasks import Requests
 
 
 class HeldSession(Protocol):
-    """Session as the gate sees it. `is_turning` says that its loop is between the start of a cycle and the next
+    """Session as the gate sees it. `is_in_iteration` says that its loop is between the start of a cycle and the next
     wait."""
 
     key: str
     cycle: Cycle | None
     is_standing: bool
-    is_turning: bool
+    is_in_iteration: bool
 
     @property
     def is_mid_cycle(self) -> bool:
@@ -57,14 +57,14 @@ class Holding:
         self._leavers = _NOBODY
         self.is_holding = False  # read before every cycle, therefore stored
 
-    def left(self, session: object) -> None:
+    def note_cycle_ended(self, session: object) -> None:
         """Note that a session has ended a cycle, and wake the callers that waited for it."""
         for users in self.awaited:
             users.discard(session)
             if not users:
                 self._requests.notify()
 
-    def leave(self, sessions: set[Any]) -> None:
+    def require_change(self, sessions: set[Any]) -> None:
         """Have these sessions change to the new actor after their current cycle."""
         self._leavers |= sessions
         self._hold(self._held)
@@ -74,7 +74,7 @@ class Holding:
         self._leavers -= {session}
         self._hold(self._held)
 
-    def release(self) -> None:
+    def wake_waiters(self) -> None:
         """Wake all waiting callers, because no session runs any more."""
         for users in self.awaited:
             users.clear()
@@ -83,7 +83,7 @@ class Holding:
     async def hold(self, session: HeldSession) -> None:
         """Wait while the session must not begin a cycle. Then let it change to the new actor, if that is due."""
         while self._core.state == "running" and (self._held == "all" or (self._held and session.is_standing)):
-            session.is_turning = False
+            session.is_in_iteration = False
             self._requests.notify()
             await self._requests.change()
         if session in self._leavers:
@@ -101,13 +101,13 @@ class Holding:
             yield
         finally:
             if is_needed:
-                self.resume()
+                self.resume_cycles()
 
-    def keep(self, *, is_sensing: bool) -> None:
+    def stop_cycles(self, *, is_sensing: bool) -> None:
         """Stop sessions from beginning a cycle: all, or only the standing one if only the sense module is replaced."""
         self._hold("standing" if is_sensing else "all")
 
-    def resume(self) -> None:
+    def resume_cycles(self) -> None:
         """Let all sessions begin cycles again."""
         self._hold("")
         self._requests.notify()
@@ -122,7 +122,7 @@ class Holding:
         at_work = [session for session in list(self._sessions.values()) if session.cycle is not None]
         return {session for session in at_work if session.is_standing or not is_sensing}
 
-    async def gone(self, users: set[Any], until: float) -> bool:
+    async def wait_until_unused(self, users: set[Any], until: float) -> bool:
         """Wait until these sessions have ended their cycles, until `until` (monotonic seconds); return whether they
         have."""
         self.awaited = (*self.awaited, users)

@@ -45,7 +45,7 @@ class SessionState(Protocol):
     is_standing: bool
     is_open: bool
     is_polling: bool
-    is_called: bool
+    is_poll_requested: bool
     is_resuming: bool
     modules: dict[Phase, Module]
     runner: PhaseRunner
@@ -81,7 +81,7 @@ class SessionPhases:
         is_polled = session.is_standing and cycle.interrupted is None and not self.parts.recovery.suspects.polled
         if not is_polled or not (session.is_empty() or not session.has_work):
             return self._sense(module, cycle)
-        session.is_open = session.is_called = False
+        session.is_open = session.is_poll_requested = False
         call = module.call
         return call(self._context(cycle)) if module.wants_context else call()
 
@@ -124,11 +124,11 @@ class SessionPhases:
             return await self._sense_interrupted(module, cycle, cycle.interrupted)
         polled: list[Perception] = []
         if session.is_standing and session.is_polling:
-            session.is_called = False
+            session.is_poll_requested = False
             given = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*given), module.name))
             if parts.recovery.suspects.polled:
-                polled = parts.recovery.sift(polled, session.key, cycle.id, module)
+                polled = parts.recovery.accept_suspects(polled, session.key, cycle.id, module)
         before, pushed = session.run, session.take(cycle)
         run = session.run
         if run is not None and run is not before and not await session.may_begin(run, cycle):
@@ -157,7 +157,7 @@ class SessionPhases:
         the process."""
         session, run, work = self.session, piece.run, piece.work
         if piece.is_suspect and self.parts.work.journal is not None:
-            await self.parts.work.journal.safe()  # the end of what was tried before does not share the fate of this
+            await self.parts.work.journal.safe()  # before this work runs, the end of the former attempt must be safe
         if run is not None and run is not session.run:
             assert session.run is None, "a session takes interrupted work while it has a run"
             session.run = run

@@ -36,45 +36,44 @@ class RunSlots(Protocol):
 class Session(SessionCycles):
     """One session: its loop of cycles, and the choice of each wait."""
 
-    __slots__ = ("_polled_at", "is_turning", "planned_look", "sessions")
+    __slots__ = ("_polled_at", "is_in_iteration", "planned_look", "sessions")
 
     def __init__(self, parts: SessionParts, sessions: RunSlots, key: str) -> None:
         super().__init__(parts, key)
         self.sessions = sessions
         self._polled_at = 0.0
         self.planned_look: float | None = None  # seconds until the next cycle, as the last plan proposed them
-        self.is_turning = False  # whether its loop is between the start of a cycle and the next wait
+        self.is_in_iteration = False  # whether its loop is between the start of a cycle and the next wait
 
-    async def live(self) -> None:
+    async def run_cycles(self) -> None:
         """Run cycles while the agent runs.
 
         A session other than `main` also returns when it has no work now, and after a run when others wait for its slot.
         """
         core, parts, monotonic = self.core, self.parts, self.loop.monotonic
-        self.is_turning = False  # the task before this one may have ended in a cycle
+        self.is_in_iteration = False  # the task before this one may have ended in a cycle
         if self.is_standing and parts.setup.pace.interval == "off" and not self.has_work:
             await self.wake.sleep(None)  # only pushed work begins a cycle
-        while core.state == "running" and (not self.not_before or await self._is_left_alone()):
+        while core.state == "running" and (not self.not_before or await self._wait_until_allowed()):
             if parts.holding.is_holding:
                 await parts.holding.hold(self)
                 if core.state != "running":
                     return
             if not (self.is_standing or self.has_work):
                 return  # its work was aborted, or another session's work comes first
-            self.is_turning = True
+            self.is_in_iteration = True
             cycle = await self.loop.cycle()
             is_answered = self.ended is not None
-            if (cycle.is_journalled or is_answered) and not await parts.cycle_log.wait_until_safe(
-                is_answered=is_answered
-            ):
+            is_written = cycle.is_journalled or is_answered
+            if is_written and not await parts.cycle_log.wait_until_safe(is_answered=is_answered):
                 self.ended = None  # the process that has taken over the journal ends the run
             if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):
                 await self.phases.settle(cycle)
             if self.ended is not None:
-                await self.say_ended(cycle, *self.ended)
+                await self.publish_end(cycle, *self.ended)
             if core.state != "running":
                 return
-            self.is_turning = False
+            self.is_in_iteration = False
             if parts.holding.is_holding:
                 parts.requests.notify()
             if self.is_polling and cycle.has_sensed:
@@ -84,29 +83,29 @@ class Session(SessionCycles):
             if is_idle and not (self.has_slot and self.is_standing):
                 wait = parts.budgets.paced(self._wait_by_pace(cycle), parts.setup.pace.max_interval)
             else:
-                wait = self._make_way(cycle, did_well=did_well)
+                wait = self._yield_slot(cycle, did_well=did_well)
             if not self.is_standing and self.run is None and (wait != 0.0 or self.sessions.do_others_wait):
                 self.rests_until = None if not wait else monotonic() + wait
                 return
             # A cycle of interrupted work did not poll.
-            is_poll_due = self.is_called and cycle.interrupted is not None
+            polls_next = self.is_poll_requested and cycle.interrupted is not None
             del cycle  # frees its memory during the wait
             if wait == 0.0:
                 self.wake.clear()
                 await OTHERS_TURN
                 # Waiting work does not advance the next poll.
-                self.is_polling = is_idle or self.is_called or self._is_interval_over()
+                self.is_polling = is_idle or self.is_poll_requested or self._is_interval_over()
             else:
                 self.rests_until = None if wait is None else monotonic() + wait
-                if is_poll_due:
+                if polls_next:
                     self.wake.set()
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
 
-    def has_ended(self, error: BaseException | None) -> None:
+    def on_task_end(self, error: BaseException | None) -> None:
         """Release the slot, and let other sessions run, after the session's task has ended."""
         self.sessions.ended(self, error)
 
-    async def _is_left_alone(self) -> bool:
+    async def _wait_until_allowed(self) -> bool:
         """Wait until `not_before`, whatever comes meanwhile; return whether the agent still runs."""
         clock = self.core.clock
         while (left := self.not_before - clock.monotonic()) > 0:
@@ -116,9 +115,9 @@ class Session(SessionCycles):
                 return False
         return True
 
-    def call(self) -> None:
+    def request_poll(self) -> None:
         """Begin the next cycle at once, and have it poll."""
-        self.is_called = True
+        self.is_poll_requested = True
         self.wake.set()
 
     # -- when the next cycle comes
@@ -132,7 +131,7 @@ class Session(SessionCycles):
         interval = self.parts.setup.pace.interval
         return isinstance(interval, str) or self.core.clock.monotonic() >= self._polled_at + interval
 
-    def _make_way(self, cycle: Cycle, *, did_well: bool) -> float | None:
+    def _yield_slot(self, cycle: Cycle, *, did_well: bool) -> float | None:
         """Release the slot if it is no longer needed; return the seconds until the next cycle, None for no limit."""
         parts = self.parts
         keeps_slot = did_well and cycle.run is None and self.has_run_to_begin
@@ -191,7 +190,7 @@ class Session(SessionCycles):
     @property
     def is_mid_cycle(self) -> bool:
         """Return whether it is in a cycle, or in the work right after a cycle, and its task is alive."""
-        return self.is_turning and self.runner.task is not None
+        return self.is_in_iteration and self.runner.task is not None
 
     @property
     def deadline(self) -> float:

@@ -127,4 +127,4 @@ class SessionHooks:
 
     async def _ask(self, ctx: HookContext) -> None:
         if ctx.point in self._core.hooks.used:
-            await self._reports.asked(ctx)
+            await self._reports.run_hooks(ctx)

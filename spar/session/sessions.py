@@ -45,12 +45,12 @@ class Sessions:
     Args: by_key: an empty dictionary, shared with other parts that read the sessions.
     """
 
-    __slots__ = ("_alive", "_core", "_health", "_holding", "_is_called", "_number", "_owner", "_queue", "_restarts",
-                 "_used_slots", "by_key")  # fmt: skip
+    __slots__ = ("_alive", "_core", "_health", "_holding", "_is_poll_requested", "_number", "_owner", "_queue",
+                 "_restarts", "_used_slots", "by_key")  # fmt: skip
 
     def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session], owner: Owner) -> None:
         self._core, self._health, self._holding, self._owner = core, health, holding, owner
-        self._is_called = False  # a cycle was requested before the standing session existed
+        self._is_poll_requested = False  # a cycle was requested before the standing session existed
         self.by_key = by_key
         self._restarts: Intensity | None = None
         self._alive: dict[Session, None] = {}  # sessions with a task, in order of their start
@@ -101,9 +101,9 @@ class Sessions:
         """Start the standing session, and all others that have work."""
         standing = self.of(STANDING)
         self.spawn(*list(self.by_key.values()))
-        if self._is_called:
-            self._is_called = False
-            standing.call()
+        if self._is_poll_requested:
+            self._is_poll_requested = False
+            standing.request_poll()
 
     def spawn(self, *sessions: Session, until: float = 0.0) -> None:
         """Start sessions that have work: now if a slot is free, otherwise in the order of their oldest messages.
@@ -206,7 +206,7 @@ class Sessions:
         session.last_completed = self._core.clock.monotonic()  # no cycle was due while it had no task
         session.wake.clear()  # its first cycle begins at once
         self._alive[session] = None
-        session.begin(session.live(), session.has_ended)
+        session.begin(session.run_cycles(), session.on_task_end)
 
     def resume(self, key: str) -> None:
         """Begin a cycle of this session now, because the actor can resume calls in it."""
@@ -232,7 +232,7 @@ class Sessions:
         del self.by_key[session.key]
         if self._holding.is_holding:
             self._holding.forget(session)
-        self._health.rests(session.key)
+        self._health.session_ended(session.key)
         if session.resting is not None:
             session.resting.cancel()
 
@@ -269,9 +269,9 @@ class Sessions:
     def wake_standing(self) -> None:
         """Request a cycle of the standing session that polls."""
         if (session := self.by_key.get(STANDING)) is not None:
-            session.call()
+            session.request_poll()
         else:  # the sense module opens before sessions exist
-            self._is_called = True
+            self._is_poll_requested = True
 
     # -- the tasks of sessions
 
@@ -283,7 +283,7 @@ class Sessions:
         self.release_slot(session)
         session.release_task()
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            self._broke(session, error)
+            self._loop_failed(session, error)
         elif error is not None and not was_cut and core.state == "running":
             # No part of the agent cancelled the task: the event loop is being closed.
             self._owner.fail("its task was cancelled from outside")
@@ -294,7 +294,7 @@ class Sessions:
             self.spawn()
         self._owner.settle()
 
-    def _broke(self, session: Session, error: BaseException) -> None:
+    def _loop_failed(self, session: Session, error: BaseException) -> None:
         """Report a failure of the loop itself, which no module can cause; stop the agent after too many."""
         core = self._core
         core.log.error("loop failed", agent=core.name, session=session.key, reason=repr(error))

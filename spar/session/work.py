@@ -18,7 +18,7 @@ from spar.types import Perception, QueueMode
 class SessionWork:
     """Session as work is given to it. A run also needs a slot from `spar.session.sessions`."""
 
-    __slots__ = ("core", "cycle", "has_slot", "inbox", "interrupted", "is_called", "is_open", "is_polling",
+    __slots__ = ("core", "cycle", "has_slot", "inbox", "interrupted", "is_open", "is_poll_requested", "is_polling",
                  "is_resuming", "is_standing", "key", "not_before", "parts", "passed_over", "phases", "resting", "run",
                  "runner", "waits_for_slot", "wake")  # fmt: skip
 
@@ -37,7 +37,7 @@ class SessionWork:
         self.is_resuming = False  # the actor can resume calls of earlier cycles
         self.not_before = 0.0  # the earliest next cycle after a failure with `retry_after` (monotonic seconds)
         self.is_polling = True
-        self.is_called = False  # a polling cycle was requested and has not begun
+        self.is_poll_requested = False  # a polling cycle was requested and has not begun
         #: The slot among the running runs: whether it has one, whether it waits for one; whether it could use one at
         #: once (no cycle is between taking its work and its end); the cycle during which it was passed over; the timer
         #: that offers it a slot after a wait.

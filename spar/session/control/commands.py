@@ -68,7 +68,7 @@ class Commands:
         answer = None
         if "command" in core.hooks.used:
             context = HookContext("command", core.name, command, message.session)
-            outcome = await self._parts.reports.asked(context)
+            outcome = await self._parts.reports.run_hooks(context)
             if outcome.denied:
                 answer = f"/{command.name} is refused: {outcome.reason or 'by a hook'}"
             elif isinstance(outcome.value, str):

@@ -76,13 +76,13 @@ class Resets:
             await asyncio.shield(reset.settling)
         return reset.record
 
-    async def make_void(self, key: str) -> None:
+    async def void_calls(self, key: str) -> None:
         """Have the actor drop the waiting calls of a session's runs. Raises: errors of the actor."""
         actor = self._parts.setup.modules["act"].part
         if offers(actor, EndsConversations):
             await actor.end_conversation(key)
 
-    async def renewed(self, reset: Reset) -> None:
+    async def publish_automatic_reset(self, reset: Reset) -> None:
         """Publish a reset that a message caused because its conversation was over by itself."""
         await self._publish(reset, ())
 
@@ -93,7 +93,7 @@ class Resets:
         parts, record = self._parts, await self._records.get(key)
         if not self._runs(key) and not await parts.transcripts.has(key):
             return JournalledReset(record)
-        await self.make_void(key)
+        await self.void_calls(key)
         self._demand("reset a session")  # the state may have changed during the waits
         runs, journal = self._runs(key), parts.work.journal
         if journal is not None and parts.agent_state.sessions is None:
@@ -113,7 +113,7 @@ class Resets:
             answers = {run.id: run.status_at(_END, reset.at) for run in runs if run.id in parts.work.open_items}
             cut = None if session is None else _without_messages(session, runs)
             journal.reset(parts.core.name, reset, entries, answers, cut)
-        record = self._records.begin_anew(record, reset)
+        record = self._records.record_reset(record, reset)
         unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if run.into is None]
         for run, is_cut in unabsorbed:
             if not is_cut:  # its session must not continue it in the next cycle

@@ -26,7 +26,7 @@ class RunStops:
             return
         parts.recovery.demand_ready("abort a run")
         session = self._sessions.of(run.session)
-        await self.call_off(run, "aborted")
+        await self.end_with_error(run, "aborted")
         if run.status is None and not parts.requests.is_inside:
             parts.recovery.demand_ready("abort a run")  # the agent may have stopped before the run ended
         await session.phases.abandon(run.id)
@@ -56,9 +56,9 @@ class RunStops:
 
     def in_background(self, run: Run, reason: str) -> None:
         """Start to end a run, without waiting for its end."""
-        self._parts.requests.in_background(self.call_off(run, reason), "ending of a run")
+        self._parts.requests.in_background(self.end_with_error(run, reason), "ending of a run")
 
-    async def call_off(self, run: Run, reason: str) -> None:
+    async def end_with_error(self, run: Run, reason: str) -> None:
         """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
         session = self._sessions.of(run.session)
         if session.is_answering(run):  # it has ended, and its answer cannot change

@@ -117,7 +117,7 @@ class SessionControl:
         key = record.key
         if self._view(record).runs:
             await self._resets.reset(key, by)
-        await self._resets.make_void(key)
+        await self._resets.void_calls(key)
         await self.forgets(key)
         parts, store = self._parts, self._parts.agent_state.sessions
         if self._home is not None:  # also files from a time when each session had a folder

@@ -137,13 +137,13 @@ class SessionRecords:
             return None
         reset = use.reset if use.reset is not None and use.reset.ordinal == record.ordinal else None
         if reset is not None:  # of two simultaneous messages only the first resets
-            record = self.begin_anew(record, reset)
+            record = self.record_reset(record, reset)
         known[key] = replace(record, used_at=max(record.used_at, use.at))
         return reset
 
     # -- changing
 
-    def begin_anew(self, record: SessionRecord, reset: Reset) -> SessionRecord:
+    def record_reset(self, record: SessionRecord, reset: Reset) -> SessionRecord:
         """Record a reset; return the session with its new conversation."""
         known, _ = self._current()
         known[record.key] = record = replace(record, ordinal=reset.ordinal + 1, began_at=reset.at)
