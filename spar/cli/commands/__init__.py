@@ -1,8 +1,8 @@
-"""The commands of `spar`, a folder for each group.
+"""The commands of `spar`, a folder for each subject.
 
-conversation  gives work to the service, follows it, and shows what was said
-operate       runs and controls the service, and says how it is
-records       shows what is kept: cycles, experiences
-review        lists, shows and answers what waits for a person
-setup         writes, checks and shows the configuration and the parts it names
+conversation/  submits work to the service, follows runs, and shows sessions
+operate/       runs and controls the service, and shows its state
+records/       shows stored records: cycles, experiences, incidents, audit entries
+review/        lists, shows and answers records that wait for a person; manages senders and tokens
+setup/         writes, checks and shows the configuration and the parts that it names
 """

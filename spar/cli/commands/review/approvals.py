@@ -1,4 +1,4 @@
-"""Commands for approvals: list and show them, decide on them. A decision first shows exactly what would run."""
+"""Commands for approvals: list, show and decide them. A decision first shows the exact call that would run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spar.records.approvals import ApprovalStatus
 from spar.review.kinds import APPROVALS, GRANTS
 from spar.service import exit_codes as exits
 
-#: As text, what was decided.
+#: The words for each decision.
 _DONE = {"approve": "approved", "deny": "denied", "edit": "approved with other parameters", "replace": "replaced"}
 
 
@@ -25,11 +25,11 @@ def approvals() -> None:
 
 
 @approvals.command("list")
-@click.option("--all", "is_all", is_flag=True, help="Also what was answered, has expired or was used.")
+@click.option("--all", "is_all", is_flag=True, help="Also the answered, expired and used ones.")
 @click.option("--status", type=click.Choice([*get_args(ApprovalStatus), "all"]), help="Only these (default: pending).")
 @click.pass_obj
 def list_approvals(options: Options, is_all: bool, status: str | None) -> None:
-    """List what waits, newest first, a line each.
+    """List the calls that wait, newest first, a line each.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def list_approvals(options: Options, is_all: bool, status: str | None) -> None:
 @click.argument("approval_id", metavar="ID")
 @click.pass_obj
 def show_approval(options: Options, approval_id: str) -> None:
-    """Show one whole: what would run, and why it asks (a unique beginning of its id is enough).
+    """Show one in full: the call that would run, and why it needs approval. ID may be a unique beginning of an id.
 
     \b
     Example:
@@ -57,12 +57,14 @@ def show_approval(options: Options, approval_id: str) -> None:
     show_record(options, APPROVALS, approval_id)
 
 
-def _answer(function: Any) -> Any:
-    """The options that every answer takes."""
+def _add_answer_options(function: Any) -> Any:
+    """Add the argument and the options that every decision takes to a command."""
     for option in (
-        click.option("--digest", metavar="BEGINNING", help="Answer only if the digest of what waits begins like this."),
-        click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask whether to go on."),
-        click.option("--reason", default="", help="Why; it is kept, and the plan is told of a denial."),
+        click.option(
+            "--digest", metavar="BEGINNING", help="Answer only if the digest of the waiting call begins like this."
+        ),
+        click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation."),
+        click.option("--reason", default="", help="The reason; it is stored, and the planner sees that of a denial."),
         click.argument("approval_id", metavar="ID"),
     ):
         function = option(function)
@@ -71,13 +73,16 @@ def _answer(function: Any) -> Any:
 
 @approvals.command()
 @click.option(
-    "--for", "duration", metavar="DURATION", help="Also let further calls with just these parameters pass: 1h."
+    "--for",
+    "duration",
+    metavar="DURATION",
+    help="Also approve further calls with exactly these parameters, for example for 1h.",
 )
-@click.option("--any-session", is_flag=True, help="With --for: in every session, not in this one only.")
-@_answer
+@click.option("--any-session", is_flag=True, help="With --for: in all sessions instead of only this one.")
+@_add_answer_options
 def approve(options: Options, approval_id: str, reason: str, is_sure: bool, digest: str | None, duration: str | None,
             any_session: bool) -> None:  # fmt: skip
-    """Let a call run, once. It is shown first; in a terminal you are asked whether to go on.
+    """Let a call run, once. It is shown first; in a terminal you are asked for confirmation.
 
     \b
     Examples:
@@ -94,7 +99,7 @@ def approve(options: Options, approval_id: str, reason: str, is_sure: bool, dige
 
 
 @approvals.command()
-@_answer
+@_add_answer_options
 def deny(options: Options, approval_id: str, reason: str, is_sure: bool, digest: str | None) -> None:
     """Keep a call from running.
 
@@ -107,47 +112,47 @@ def deny(options: Options, approval_id: str, reason: str, is_sure: bool, digest:
 
 @approvals.command()
 @click.option("--param", "changes", multiple=True, metavar="KEY=VALUE", help="Another value for one parameter.")
-@click.option("--params", "whole", metavar="JSON", help="All parameters, instead of those that were planned.")
-@_answer
+@click.option("--params", "all_params", metavar="JSON", help="All parameters, instead of the planned ones.")
+@_add_answer_options
 def edit(options: Options, approval_id: str, reason: str, is_sure: bool, digest: str | None, changes: tuple[str, ...],
-         whole: str | None) -> None:  # fmt: skip
-    """Let a call run with other parameters; they are checked against the tool again.
+         all_params: str | None) -> None:  # fmt: skip
+    """Let a call run with other parameters, which are checked against the tool again.
 
-    A VALUE that is JSON is taken as that, anything else as text.
+    A VALUE that is JSON is read as JSON, any other one is a text.
 
     \b
     Examples:
       spar approvals edit 18ea10a4 --param path=/tmp/other --param count=3
       spar approvals edit 18ea10a4 --params '{"argv": ["uptime"]}'
     """
-    if bool(changes) == (whole is not None):
+    if bool(changes) == (all_params is not None):
         fail("say what to change: --param KEY=VALUE, or --params JSON for all of them", exits.USAGE)
-    given = _object("--params", whole) if whole is not None else None
+    new_params = _object("--params", all_params) if all_params is not None else None
     pairs = dict(map(_pair, changes))
     _decide(
         options, approval_id, "edit", reason, is_sure, digest,
-        lambda shown: {"params": {**shown["call"]["params"], **pairs} if given is None else given},
+        lambda shown: {"params": {**shown["call"]["params"], **pairs} if new_params is None else new_params},
     )  # fmt: skip
 
 
 @approvals.command()
-@_answer
+@_add_answer_options
 @click.argument("call", metavar="CALL")
 def replace(options: Options, approval_id: str, call: str, reason: str, is_sure: bool, digest: str | None) -> None:
-    """Let another CALL run in its place, as JSON: {"_tool": name, …parameters}.
+    """Let another CALL run instead, as JSON: {"_tool": name, …parameters}.
 
     \b
     Example:
       spar approvals replace 18ea10a4 '{"_tool": "note", "text": "asked to delete everything"}'
     """
-    given = _object("CALL", call)
-    _decide(options, approval_id, "replace", reason, is_sure, digest, lambda shown: {"call": given})
+    new_call = _object("CALL", call)
+    _decide(options, approval_id, "replace", reason, is_sure, digest, lambda shown: {"call": new_call})
 
 
 @approvals.command()
 @click.pass_obj
 def grants(options: Options) -> None:
-    """List the grants in force: calls that pass without being asked about.
+    """List the grants in force: calls that run without a question.
 
     \b
     Example:
@@ -160,7 +165,7 @@ def grants(options: Options) -> None:
 @click.argument("grant_id", metavar="ID")
 @click.pass_obj
 def revoke(options: Options, grant_id: str) -> None:
-    """End a grant: what it let pass is asked about again.
+    """End a grant: its calls need approval again.
 
     \b
     Example:
@@ -176,7 +181,10 @@ def revoke(options: Options, grant_id: str) -> None:
 
 def _decide(options: Options, approval_id: str, decision: str, reason: str, is_sure: bool, digest: str | None,
             more: Any) -> None:  # fmt: skip
-    """Show what waits, make sure, and answer about exactly what was shown."""
+    """Show the waiting call, ask for confirmation, and send the decision with the digest of the shown call.
+
+    Args: more: returns further fields of the body, from the shown record.
+    """
     from spar.data.text import value_lines
 
     with service(options) as client:
@@ -197,9 +205,9 @@ def _decide(options: Options, approval_id: str, decision: str, reason: str, is_s
 def _seconds(text: str) -> float:
     from spar.config.tables.fields import Duration, seconds
 
-    if not (found := seconds(text)):
+    if not (duration := seconds(text)):
         fail(f"--for {text!r}: {Duration(above_zero=True).sentence(text)}", exits.USAGE)
-    return found
+    return duration
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""Commands for channels: they show how each is doing, and decide on messages that it could not deliver."""
+"""Commands for channels: show their states, and decide about undelivered messages."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from spar.data.text import one_line
 
 @click.group()
 def channels() -> None:
-    """Channels on which people talk with the agent, and what could not be delivered there."""
+    """Look at channels on which people talk with the agent, and at undelivered messages."""
 
 
 @channels.command("list")
 @click.pass_obj
 def list_channels(options: Options) -> None:
-    """List the channels: whether each receives and sends, and how much waits.
+    """List the channels: whether each receives and sends, and how many messages wait.
 
     \b
     Example:
       spar channels list
     """
     with service(options) as client:
-        found = client.get("/v1/channels")
+        states = client.get("/v1/channels")
     heads = ("channel", "receives", "sends", ">heard", ">sent", ">waiting", ">failed", "last error")
-    show(options, found, table(heads, [_cells(name, each) for name, each in found.items()])
-         if found else "no channels are configured ([[channels]])")  # fmt: skip
+    show(options, states, table(heads, [_cells(name, state) for name, state in states.items()])
+         if states else "no channels are configured ([[channels]])")  # fmt: skip
 
 
 def _cells(name: str, state: dict[str, Any]) -> tuple[str, ...]:
     receiving, sending = state["receiving"], state["sending"]
-    errors = [each["last_error"] for each in (receiving, sending) if each["state"] != "ok"]
+    errors = [direction["last_error"] for direction in (receiving, sending) if direction["state"] != "ok"]
     return (name, receiving["state"], sending["state"], str(state["accepted"]), str(state["sent"]),
             str(state["waiting"]), str(state["undelivered"]), one_line("; ".join(errors), 100))  # fmt: skip
 
@@ -45,7 +45,7 @@ def _cells(name: str, state: dict[str, Any]) -> tuple[str, ...]:
 @channels.command("failed")
 @click.pass_obj
 def list_failed(options: Options) -> None:
-    """List messages that could not be delivered: those put aside, and those that are tried again by themselves.
+    """List messages that could not be delivered: failed ones, and those that are still tried again automatically.
 
     \b
     Example:
@@ -54,8 +54,8 @@ def list_failed(options: Options) -> None:
     with service(options) as client:
         rows = client.get("/v1/deliveries")
     heads = ("id", "state", zoned("since"), "channel", "address", ">tries", "why", "text")
-    cells = [(each["id"], each["state"], local(each["at"]), each["channel"], each["address"], str(each["attempts"]),
-              one_line(each["error"], 60), one_line(each["text"], 40)) for each in rows]  # fmt: skip
+    cells = [(row["id"], row["state"], local(row["at"]), row["channel"], row["address"], str(row["attempts"]),
+              one_line(row["error"], 60), one_line(row["text"], 40)) for row in rows]  # fmt: skip
     show(options, rows, table(heads, cells) if rows else "all messages were delivered")
 
 
@@ -63,7 +63,7 @@ def list_failed(options: Options) -> None:
 @click.argument("message_id", metavar="ID")
 @click.pass_obj
 def retry(options: Options, message_id: str) -> None:
-    """Have a message that was put aside tried again.
+    """Try a failed message again.
 
     \b
     Example:
@@ -76,7 +76,7 @@ def retry(options: Options, message_id: str) -> None:
 @click.argument("message_id", metavar="ID")
 @click.pass_obj
 def drop(options: Options, message_id: str) -> None:
-    """Forget a message that was put aside: it is never sent.
+    """Delete a failed message: it is never sent.
 
     \b
     Example:
@@ -87,5 +87,5 @@ def drop(options: Options, message_id: str) -> None:
 
 def _act(options: Options, message_id: str, verb: str, done: str) -> None:
     with service(options) as client:
-        found = client.post(f"/v1/deliveries/{quote(message_id, safe='', errors='replace')}:{verb}")
-    show(options, found, f"{done}: {found['id']} to {found['address']} on {found['channel']}")
+        delivery = client.post(f"/v1/deliveries/{quote(message_id, safe='', errors='replace')}:{verb}")
+    show(options, delivery, f"{done}: {delivery['id']} to {delivery['address']} on {delivery['channel']}")

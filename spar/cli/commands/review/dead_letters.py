@@ -1,4 +1,4 @@
-"""Commands for dead letters: work that was cut off or failed too often, put aside until somebody deals with it."""
+"""Commands for dead letters: work that was interrupted or failed too often, stored until a person decides about it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from spar.review.kinds import DEAD_LETTERS
 
 @click.group()
 def dead() -> None:
-    """Work that failed too often: have it tried again, or drop it."""
+    """Look at work that failed too often; try it again, or drop it."""
 
 
 @dead.command("list")
 @click.pass_obj
 def list_letters(options: Options) -> None:
-    """List what was put aside, the oldest first, a line each; whether the service runs or not.
+    """List the dead letters, the oldest first, a line each, whether the service runs or not.
 
     \b
     Example:
@@ -31,7 +31,7 @@ def list_letters(options: Options) -> None:
 @click.argument("letter_id", metavar="ID")
 @click.pass_obj
 def show_letter(options: Options, letter_id: str) -> None:
-    """Show one whole: what it is about, and why it was put aside (a unique beginning of its id is enough).
+    """Show one in full: its content, and why it failed. ID may be a unique beginning of an id.
 
     \b
     Example:
@@ -44,7 +44,7 @@ def show_letter(options: Options, letter_id: str) -> None:
 @click.argument("letter_id", metavar="ID")
 @click.pass_obj
 def retry(options: Options, letter_id: str) -> None:
-    """Have it tried again, as if it were new.
+    """Try a dead letter again, as if it were new.
 
     \b
     Example:
@@ -57,7 +57,7 @@ def retry(options: Options, letter_id: str) -> None:
 @click.argument("letter_id", metavar="ID")
 @click.pass_obj
 def drop(options: Options, letter_id: str) -> None:
-    """Have it be through for good.
+    """End a dead letter permanently; it is not tried again.
 
     \b
     Example:

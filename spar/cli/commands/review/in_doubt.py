@@ -1,5 +1,5 @@
-"""Commands for calls in doubt: they may have had an effect that must not be repeated; somebody must say what became
-of them.
+"""Commands for calls in doubt: they may have had an effect that must not be repeated, so a person must answer whether
+they had it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from spar.service import exit_codes as exits
 
 @click.group()
 def calls() -> None:
-    """Calls that may have had their effect: say what became of them."""
+    """Look at calls that may have had their effect, and answer what became of them."""
 
 
 @calls.command("list")
-@click.option("--all", "is_all", is_flag=True, help="Also what was answered.")
+@click.option("--all", "is_all", is_flag=True, help="Also the answered ones.")
 @click.pass_obj
 def list_doubts(options: Options, is_all: bool) -> None:
-    """List the calls in doubt, the oldest first, a line each; whether the service runs or not.
+    """List the calls in doubt, the oldest first, a line each, whether the service runs or not.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ def list_doubts(options: Options, is_all: bool) -> None:
 @click.argument("doubt_id", metavar="ID")
 @click.pass_obj
 def show_doubt(options: Options, doubt_id: str) -> None:
-    """Show one whole: what may have run, and why nobody knows (a unique beginning of its id is enough).
+    """Show one in full: the call that may have run, and why that is unknown. ID may be a unique beginning of an id.
 
     \b
     Example:
@@ -53,16 +53,16 @@ def show_doubt(options: Options, doubt_id: str) -> None:
 @calls.command("resolve")
 @click.argument("doubt_id", metavar="ID")
 @click.argument("answer", type=click.Choice(get_args(Answer)))
-@click.option("--output", metavar="JSON", help="With done: what it returned.")
-@click.option("--by", default="", metavar="NAME", help="On whose word, if not yours.")
-@click.option("--reason", default="", help="How you know; it is kept.")
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask whether to go on.")
+@click.option("--output", metavar="JSON", help="With done: the value that the call returned.")
+@click.option("--by", default="", metavar="NAME", help="The person on whose word it is, if not yours.")
+@click.option("--reason", default="", help="How you know it; it is stored.")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def resolve(options: Options, doubt_id: str, answer: str, output: str | None, by: str, reason: str,
             is_sure: bool) -> None:  # fmt: skip
-    """Say what became of a call: done, failed (it had no effect), or again: it had none and is made once more.
+    """Answer what became of a call: done, failed (it had no effect), or again (it had no effect and is made again).
 
-    It is shown first; in a terminal you are asked whether to go on. The first answer counts.
+    The call is shown first; in a terminal you are asked for confirmation. The first answer counts.
 
     \b
     Examples:
@@ -79,8 +79,8 @@ def resolve(options: Options, doubt_id: str, answer: str, output: str | None, by
         shown = client.get(path)
         if shown["answer"] is None:
             make_sure(options, CALLS_IN_DOUBT, shown["text"], answer, is_sure=is_sure)
-        done = client.post(f"{path_of(CALLS_IN_DOUBT, shown['id'])}/resolve", body)
+        answered = client.post(f"{path_of(CALLS_IN_DOUBT, shown['id'])}/resolve", body)
     from spar.data.text import visible
 
-    what, by = f"{visible(done['id'])} ({visible(done['call']['tool'])})", visible(done["answered_by"])
-    show(options, done, f"{answer}: {what} by {by}")
+    what, by = f"{visible(answered['id'])} ({visible(answered['call']['tool'])})", visible(answered["answered_by"])
+    show(options, answered, f"{answer}: {what} by {by}")

@@ -1,4 +1,4 @@
-"""Commands that teach: which intent or kind a text has, what was taught, and how it is taken back."""
+"""Commands for learning from examples: teach the intent or kind of texts, list and forget examples, try a text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spar.cli.tables import local, zoned
 
 @click.group()
 def learn() -> None:
-    """Teach it which intent a text has, by examples; list and forget them."""
+    """Teach the intents of texts by examples; list and forget examples."""
 
 
 @learn.command("intent")
@@ -22,9 +22,9 @@ def learn() -> None:
 @click.argument("label")
 @click.pass_obj
 def learn_intent(options: Options, text: str, label: str) -> None:
-    """Teach that TEXT has the intent LABEL. It counts at once, also for texts like it, and is kept.
+    """Teach that TEXT has the intent LABEL. The example is stored, and counts at once, also for similar texts.
 
-    {name} in TEXT marks a word that the planner is to get as a slot.
+    {name} in TEXT marks a word that the planner gets as a slot.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def learn_intent(options: Options, text: str, label: str) -> None:
 @click.argument("label")
 @click.pass_obj
 def learn_kind(options: Options, text: str, label: str) -> None:
-    """Teach that TEXT, a line of a log, is of the kind LABEL.
+    """Teach that TEXT, a line of a log, has the kind LABEL.
 
     \b
     Example:
@@ -51,31 +51,31 @@ def learn_kind(options: Options, text: str, label: str) -> None:
 @learn.command("list")
 @click.pass_obj
 def list_examples(options: Options) -> None:
-    """List the labels that are known, and the examples that were taught.
+    """List the known labels, and the taught examples.
 
     \b
     Example:
       spar learn list
     """
     with service(options) as client:
-        found = client.get("/v1/examples")
-    labels = [(row["what"], row["label"], str(row["written"]), str(row["taught"])) for row in found["labels"]]
+        answer = client.get("/v1/examples")
+    labels = [(row["what"], row["label"], str(row["written"]), str(row["taught"])) for row in answer["labels"]]
     taught = [
-        (row["id"], row["what"], row["label"], row["text"], row["by"], local(row["at"])) for row in found["taught"]
+        (row["id"], row["what"], row["label"], row["text"], row["by"], local(row["at"])) for row in answer["taught"]
     ]
     blocks: list[Block] = [
         table(("what", "label", ">written", ">taught"), labels) if labels else "nothing was learnt yet"
     ]
     if taught:
         blocks += ["", table(("id", "what", "label", "text", "by", zoned("at")), taught)]
-    show(options, found, *blocks, *([f"\n{found['failure']}"] if found["failure"] else []))
+    show(options, answer, *blocks, *([f"\n{answer['failure']}"] if answer["failure"] else []))
 
 
 @learn.command("forget")
 @click.argument("example")
 @click.pass_obj
 def forget(options: Options, example: str) -> None:
-    """Forget the EXAMPLE with this id, or this beginning of one.
+    """Forget the EXAMPLE with this id, or with a unique beginning of one.
 
     \b
     Example:
@@ -92,15 +92,15 @@ def forget(options: Options, example: str) -> None:
 @click.argument("text")
 @click.pass_obj
 def attempt(options: Options, text: str) -> None:
-    """Show what TEXT would be read as, by what was learnt. Nothing is kept.
+    """Show how TEXT would be classified. Nothing is stored.
 
     \b
     Example:
       spar learn try "please bounce nginx"
     """
     with service(options) as client:
-        found = client.post("/v1/examples:try", {"text": text})
-    show(options, found, "\n".join(f"{what:<8}{_told(reading)}" for what, reading in found.items()))
+        readings = client.post("/v1/examples:try", {"text": text})
+    show(options, readings, "\n".join(f"{what:<8}{_reading_line(reading)}" for what, reading in readings.items()))
 
 
 def _teach(options: Options, what: str, text: str, label: str) -> None:
@@ -112,7 +112,8 @@ def _teach(options: Options, what: str, text: str, label: str) -> None:
     show(options, row, f"learnt: {visible(text)!r} has the {what} {visible(row['label'])}{later}")
 
 
-def _told(reading: dict[str, Any] | None) -> str:
+def _reading_line(reading: dict[str, Any] | None) -> str:
+    """Return the label of a text with its confidence, slots and reason."""
     from spar.data.text import visible
 
     if reading is None:

@@ -1,4 +1,4 @@
-"""Commands for senders of messages: they list, pair, allow, deny and forget."""
+"""Commands for senders of messages: list, pair, allow, deny and forget them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TRUST = click.Choice(["trusted", "untrusted"])
 
 @click.group()
 def senders() -> None:
-    """Senders of messages, by mail and on other channels: list, pair, allow, deny, forget."""
+    """Manage senders of messages, by mail and on other channels: list, pair, allow, deny, forget."""
 
 
 @senders.command("list")
 @click.option("--status", type=click.Choice(["waiting", "allowed", "denied"]), help="Only those of this status.")
 @click.pass_obj
 def list_senders(options: Options, status: str | None) -> None:
-    """List the senders that the configuration names, and those that were met or decided about.
+    """List the senders that the configuration names, that have written, or that people have decided about.
 
     Messages of unknown senders are not read, only counted.
 
@@ -43,10 +43,10 @@ def list_senders(options: Options, status: str | None) -> None:
 @senders.command("pair")
 @click.argument("code")
 @click.option("--person", default="", help="The name of the person.")
-@click.option("--trust", type=TRUST, default="trusted", show_default=True, help="How far its text may steer the agent.")
+@click.option("--trust", type=TRUST, default="trusted", show_default=True, help="The trust in its text.")
 @click.pass_obj
 def pair(options: Options, code: str, person: str, trust: str) -> None:
-    """Let the sender in that was told CODE and gave it to you. A code is good once, and for a day.
+    """Allow the sender that received CODE and gave it to you. A code is valid once, for a day.
 
     \b
     Examples:
@@ -59,10 +59,10 @@ def pair(options: Options, code: str, person: str, trust: str) -> None:
 @senders.command("allow")
 @click.argument("sender")
 @click.option("--person", default="", help="The name of the person.")
-@click.option("--trust", type=TRUST, default="trusted", show_default=True, help="How far its text may steer the agent.")
+@click.option("--trust", type=TRUST, default="trusted", show_default=True, help="The trust in its text.")
 @click.pass_obj
 def allow(options: Options, sender: str, person: str, trust: str) -> None:
-    """Let SENDER in (channel:address) without a code.
+    """Allow SENDER (channel:address) without a code.
 
     \b
     Example:
@@ -75,7 +75,7 @@ def allow(options: Options, sender: str, person: str, trust: str) -> None:
 @click.argument("sender")
 @click.pass_obj
 def deny(options: Options, sender: str) -> None:
-    """Never listen to SENDER (channel:address), nor answer it.
+    """Ignore all messages of SENDER (channel:address).
 
     \b
     Example:
@@ -88,7 +88,7 @@ def deny(options: Options, sender: str) -> None:
 @click.argument("sender")
 @click.pass_obj
 def forget(options: Options, sender: str) -> None:
-    """Forget what was decided about SENDER: it is unknown again.
+    """Delete the decision about SENDER: it is unknown again.
 
     \b
     Example:

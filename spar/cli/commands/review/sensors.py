@@ -1,4 +1,4 @@
-"""Commands for sensors: list them, and have one in quarantine tried again."""
+"""Commands for sensors: list them, and restore one from quarantine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spar.cli.context import Options, show
 
 @click.group()
 def sensors() -> None:
-    """Look at sensors, and have one that is in quarantine tried again."""
+    """Look at sensors, and restore one from quarantine."""
 
 
 @sensors.command("list")
@@ -27,16 +27,16 @@ def list_sensors(options: Options) -> None:
       spar sensors list
     """
     with service(options) as client:
-        found = client.get("/v1/status", lanes=0)["agents"][0]["modules"]["sense"].get("sensors", {})
-    rows = [(name, each.get("state", "?"), each.get("last_error") or "") for name, each in found.items()]
-    show(options, found, table(("sensor", "state", "last error"), rows) if rows else "no sensors are configured")
+        by_name = client.get("/v1/status", lanes=0)["agents"][0]["modules"]["sense"].get("sensors", {})
+    rows = [(name, state.get("state", "?"), state.get("last_error") or "") for name, state in by_name.items()]
+    show(options, by_name, table(("sensor", "state", "last error"), rows) if rows else "no sensors are configured")
 
 
 @sensors.command()
 @click.argument("sensor", shell_complete=complete.sensors)
 @click.pass_obj
 def restore(options: Options, sensor: str) -> None:
-    """Try a SENSOR in quarantine now, instead of when its time comes.
+    """Poll a SENSOR in quarantine again now, instead of at the planned time.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Commands for tokens of programs that ask over the network: make, list, revoke; the service may run or not."""
+"""Commands for access tokens of programs: create, list, revoke, whether the service runs or not."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 @click.group()
 def tokens() -> None:
-    """Tokens of programs that ask over the network: make one, list them, revoke one."""
+    """Manage access tokens of programs that use the API over the network: create, list, revoke."""
 
 
 @tokens.command()
 @click.argument("name")
-@click.option("--scopes", required=True, help="Rights, with commas: read, operate, approve, admin (all).")
-@click.option("--days", type=click.FloatRange(0, 3650, min_open=True), help="For how many days; else until revoked.")
+@click.option("--scopes", required=True, help="Scopes, separated by commas: read, operate, approve, admin (all).")
+@click.option(
+    "--days", type=click.FloatRange(0, 3650, min_open=True), help="Validity in days (default: until it is revoked)."
+)
 @click.pass_obj
 def create(options: Options, name: str, scopes: str, days: float | None) -> None:
-    """Make a token called NAME and print it. It is printed once and kept nowhere: only its digest is.
+    """Create a token called NAME and print it. It is printed once; only its digest is stored.
 
-    Programs send it as `Authorization: Bearer TOKEN` to /v1 at service.host and service.port. The audit log tells
-    what they do as of `token NAME`.
+    Programs send it as `Authorization: Bearer TOKEN` to /v1 at service.host and service.port. In the audit log their
+    actor is `token NAME`.
 
     \b
     Examples:
@@ -41,28 +43,28 @@ def create(options: Options, name: str, scopes: str, days: float | None) -> None
     """
     from spar.service.token_rows import SCOPES, check_name
 
-    given = [each.strip() for each in scopes.split(",") if each.strip()]
-    if unknown := [each for each in given if each not in SCOPES]:
+    names = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+    if unknown := [scope for scope in names if scope not in SCOPES]:
         fail(f"--scopes {unknown[0]!r:.80}: must be of {', '.join(SCOPES)}", exits.USAGE)
-    if not given:
+    if not names:
         fail(f"--scopes is empty: must be of {', '.join(SCOPES)}", exits.USAGE)
     try:
         check_name(name)
     except ValueError as error:
         fail(str(error), exits.USAGE)
-    made = _changed(
+    token = _change(
         options,
-        lambda client: client.post("/v1/tokens", {"name": name, "scopes": given, "days": days}),
-        lambda tokens, by: tokens.create(name, given, days=days, by=by),  # type: ignore[arg-type]
-        ("token.create", name, {"scopes": given, "days": days}),
+        lambda client: client.post("/v1/tokens", {"name": name, "scopes": names, "days": days}),
+        lambda tokens, by: tokens.create(name, names, days=days, by=by),  # type: ignore[arg-type]
+        ("token.create", name, {"scopes": names, "days": days}),
     )
-    show(options, made, made["token"])
+    show(options, token, token["token"])
 
 
 @tokens.command("list")
 @click.pass_obj
 def list_tokens(options: Options) -> None:
-    """List the tokens: their rights, when they were made and last used (to the hour), until when they are good.
+    """List the tokens: their scopes, when they were created and last used (to the hour), and until when they are valid.
 
     \b
     Example:
@@ -85,13 +87,13 @@ def list_tokens(options: Options) -> None:
 @click.argument("name")
 @click.pass_obj
 def revoke(options: Options, name: str) -> None:
-    """Revoke the token called NAME: it is good for nothing from now on, and streams that it has opened end.
+    """Revoke the token called NAME: it becomes invalid, and the streams that it has opened end.
 
     \b
     Example:
       spar tokens revoke dashboard
     """
-    row = _changed(
+    row = _change(
         options,
         lambda client: client.delete(f"/v1/tokens/{quote(name, safe='', errors='replace')}"),
         lambda tokens, by: tokens.revoke(name),
@@ -100,11 +102,14 @@ def revoke(options: Options, name: str) -> None:
     show(options, row, f"revoked: {row['name']}")
 
 
-def _changed(options: Options, ask: Callable[[Any], Any], work: Callable[[Tokens, str], Awaitable[Any]],
-             told: tuple[str, str, dict[str, Any]]) -> Any:  # fmt: skip
-    """Have the running service do it; where none runs, change the rows of its store here, with their audit entry.
+def _change(options: Options, ask: Callable[[Any], Any], work: Callable[[Tokens, str], Awaitable[Any]],
+            entry: tuple[str, str, dict[str, Any]]) -> Any:  # fmt: skip
+    """Let the running service make a change; without a service, change the rows of the store here and audit that.
 
-    Args: told: the action, the subject and the details of that entry.
+    Args:
+        ask: Requests the change of the service.
+        work: Makes the change in the table of tokens, for a creator.
+        entry: The action, the subject and the details of the audit log's entry.
     """
     import os
 
@@ -116,7 +121,7 @@ def _changed(options: Options, ask: Callable[[Any], Any], work: Callable[[Tokens
         return ask(connect(options.state_dir()))
     except NotRunningError:
         pass
-    who, (action, subject, detail) = name_of(os.getuid()), told
+    who, (action, subject, detail) = name_of(os.getuid()), entry
     draft = AuditDraft(who, "shell", action, subject, agent=options.load(*STORE).settings.agent.name,
                        rows=("token",))  # fmt: skip
     draft.detail |= detail
