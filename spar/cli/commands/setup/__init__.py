@@ -1,9 +1,9 @@
 """The commands that write, check and show the configuration.
 
-init        writes a configuration to begin with
-profiles    selections of the shipped configuration, for one use each
-config      checks, shows and describes it, and lists the parts it can name
-new         writes a package for a part of one's own
-completion  has a shell complete commands
+init        writes a first configuration
+profiles    selects parts of the shipped configuration for one use
+config      checks, shows and describes the configuration, and lists the parts that it can name
+new         writes a package for a user's own part
+completion  installs the completion of commands in a shell
 mcp         lists and accepts changed tools of MCP servers
 """

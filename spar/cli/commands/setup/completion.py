@@ -1,4 +1,4 @@
-"""Command that has a shell complete the commands of spar, their options, and what the running service knows."""
+"""Command that installs the completion of spar's commands, options, sessions and runs in a shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spar.cli.context import Options, fail, show, write
 from spar.service import exit_codes as exits
 
 SHELLS = ("bash", "zsh", "fish")
-#: What a shell needs besides the file, where it does not look there by itself.
+#: The steps after the file is written, for each shell.
 HINTS = {
     "bash": "new shells complete if the package bash-completion is there; else put this into ~/.bashrc: source {path}",
     "zsh": "put these into ~/.zshrc, before compinit if you call that already: "
@@ -22,15 +22,15 @@ HINTS = {
 
 @click.group()
 def completion() -> None:
-    """Have your shell complete commands, options, sessions and runs."""
+    """Let your shell complete commands, options, sessions and runs."""
 
 
 @completion.command()
 @click.option("--shell", type=click.Choice(SHELLS), help="The shell (default: that of $SHELL).")
-@click.option("--print", "is_printed", is_flag=True, help="Print what would be written, and write nothing.")
+@click.option("--print", "is_printed", is_flag=True, help="Print the file instead of writing it.")
 @click.pass_obj
 def install(options: Options, shell: str | None, is_printed: bool) -> None:
-    """Write the file by which a shell completes spar, where that shell looks for it. Again, it changes nothing.
+    """Write the completion file of spar to the folder where the shell searches for it. Repeating it is harmless.
 
     \b
     Examples:
@@ -58,18 +58,18 @@ def install(options: Options, shell: str | None, is_printed: bool) -> None:
 
 
 def script(shell: str) -> str:
-    """Return the program by which a shell completes spar."""
+    """Return the completion script of a shell."""
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(shell)
-    assert found is not None
-    complete = found(click.get_current_context().find_root().command, {}, "spar", "_SPAR_COMPLETE")
-    # Not source(): that of bash starts one to ask for its version.
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    complete = completion_class(click.get_current_context().find_root().command, {}, "spar", "_SPAR_COMPLETE")
+    # Not source(): that of bash starts a bash to ask for its version.
     return complete.source_template % complete.source_vars()
 
 
 def file_of(shell: str) -> Path:
-    """Return the file of this user in which a shell looks for the completion of spar."""
+    """Return the path of this user's completion file for a shell."""
     home, environ = Path.home(), os.environ
     match shell:
         case "bash":
@@ -81,6 +81,7 @@ def file_of(shell: str) -> Path:
 
 
 def _own_shell() -> str:
+    """Return the shell of $SHELL. An unsupported one ends the command."""
     name = Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
         fail(f"SHELL is {os.environ.get('SHELL', '')!r}: say which shell it is for: --shell {'|'.join(SHELLS)}",

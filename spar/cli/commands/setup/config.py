@@ -1,4 +1,4 @@
-"""The configuration: is it right, what is in force, what could be written; and the parts it can name."""
+"""Commands for the configuration: check it, show the settings in force, print its schema; and list the parts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def config() -> None:
 @config.command()
 @click.pass_obj
 def check(options: Options) -> None:
-    """Read the configuration and build every part it names; starts nothing; exit 78 if something is wrong.
+    """Read the configuration and build every part that it names, without starting anything; exit 78 if something is
+    wrong.
 
-    A part that can be used and will not work, such as a model whose key is not set, is a warning.
+    A part that can be built but will not work, such as a model without a key, gives a warning.
 
     \b
     Examples:
@@ -54,10 +55,10 @@ def check(options: Options) -> None:
 
 
 @config.command("show")
-@click.option("--origins", is_flag=True, help="Say where each value comes from.")
+@click.option("--origins", is_flag=True, help="Show the origin of each value.")
 @click.pass_obj
 def show_config(options: Options, origins: bool) -> None:
-    """Show the settings in force; what looks like a secret is masked.
+    """Show the settings in force; values that look like secrets are masked.
 
     \b
     Examples:
@@ -77,7 +78,7 @@ def show_config(options: Options, origins: bool) -> None:
 
 
 def _is_standard_output(path: Path) -> bool:
-    """Return whether a command writes into the very file that it reads (`spar config show > config.toml`)."""
+    """Return whether standard output is this file, as in `spar config show > config.toml`."""
     try:
         return os.path.samestat(os.fstat(1), path.stat())
     except OSError:
@@ -100,10 +101,10 @@ def schema(options: Options) -> None:
 
 
 @click.command()
-@click.option("--broken", is_flag=True, help="Only those that cannot be loaded.")
+@click.option("--broken", is_flag=True, help="Only parts that cannot be loaded.")
 @click.pass_obj
 def parts(options: Options, broken: bool) -> None:
-    """List the parts that the configuration can name with `use`, and who ships them.
+    """List the parts that the configuration can name with `use`, and the distributions that contain them.
 
     \b
     Examples:

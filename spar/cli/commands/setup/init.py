@@ -1,4 +1,4 @@
-"""Command that writes a configuration to begin with."""
+"""Command `init`: writes a first configuration."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CONFIG = Path("config.toml")
 )
 @click.pass_obj
 def init(options: Options, file: Path, profile: str | None) -> None:
-    """Write a configuration, with comments, to a new file (config.toml); a file that is there is never overwritten.
+    """Write a configuration with comments to a new file (config.toml). An existing file is never overwritten.
 
     Profiles: "watch" watches a folder and the host by rules; "assistant" answers messages by a language model; "bare"
-    is the least that runs.
+    has the least that runs.
 
     \b
     Examples:

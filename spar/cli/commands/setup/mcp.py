@@ -1,4 +1,4 @@
-"""The tools of MCP servers: which wait to be looked at by a person, and their acceptance."""
+"""Commands for tools of MCP servers that changed: list those that wait for acceptance, and accept them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def mcp() -> None:
 @mcp.command("list")
 @click.pass_obj
 def list_servers(options: Options) -> None:
-    """Show the configured servers and the tools of theirs that are switched off until they are accepted.
+    """List the configured servers, with their tools that are switched off until they are accepted.
 
     \b
     Example:
@@ -41,7 +41,7 @@ def list_servers(options: Options) -> None:
 @click.argument("tools", nargs=-1)
 @click.pass_obj
 def accept(options: Options, server: str, tools: tuple[str, ...]) -> None:
-    """Accept tools of SERVER as they are now: the named ones, or all that wait. A running service notices.
+    """Accept tools of SERVER in their present form: the named ones, or all that wait. A running service notices it.
 
     \b
     Examples:
@@ -54,13 +54,13 @@ def accept(options: Options, server: str, tools: tuple[str, ...]) -> None:
     if server not in servers:
         fail(f"no MCP server named {server!r}; known: {', '.join(servers) or 'none'}", exits.USAGE)
     try:
-        taken: dict[str, str] = servers[server].accept(tools)
+        accepted: dict[str, str] = servers[server].accept(tools)
     except LookupError as error:
         fail(str(error.args[0]), exits.USAGE)
     except SparError as error:
         fail(str(error))
-    text = "\n".join(f"accepted {tool}: {why}" for tool, why in taken.items())
-    show(options, {"server": server, "accepted": taken}, text or f"nothing of {server} waits to be accepted")
+    text = "\n".join(f"accepted {tool}: {why}" for tool, why in accepted.items())
+    show(options, {"server": server, "accepted": accepted}, text or f"nothing of {server} waits to be accepted")
 
 
 def _rows(server: str, waiting: dict[str, str]) -> list[tuple[str, ...]]:
@@ -70,7 +70,8 @@ def _rows(server: str, waiting: dict[str, str]) -> list[tuple[str, ...]]:
 
 
 def _servers(options: Options) -> dict[str, Any]:
-    """The configured sources of tools whose tools are accepted, by name. Ends the command when they cannot be built."""
+    """Return the configured sources of tools that need acceptance, by name. Sources that cannot be built end the
+    command."""
     from spar.config.factory import Parts
     from spar.ports.optional import AcceptsTools, offers
 

@@ -1,4 +1,4 @@
-"""Command that writes a package for a part of one's own, with a test that holds it to its contract."""
+"""Command `new`: writes a package for a user's own part, with a test that checks it against its contract."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from spar.cli.context import Options, fail, show
 from spar.data.text import safe_line
 from spar.service import exit_codes as exits
 
-#: A name: what stands in config.toml, in the name of the package and, with underscores, in that of its module.
+#: The form of a part's name, which config.toml, the package and, with underscores, its module use.
 NAME = re.compile(r"[a-z](?:-?[a-z0-9]){0,39}", re.ASCII)
 
 
 class _Kind(Struct, frozen=True):
-    """A kind of part: its group of entry points, what a configuration says of it, whether a function is the part."""
+    """Kind of part: its group of entry points, its lines for config.toml, and whether the part is a function."""
 
     group: str
     usage: str
@@ -44,7 +44,7 @@ _OF_FUNCTION = "A planner is told its parameters from the types and the docstrin
 def new(options: Options, kind: str, name: str, folder: Path | None) -> None:
     """Write a package with a part of your own into DIR (./NAME): the part, its entry point, a test, a README.
 
-    The test holds the part to its contract. A folder with anything in it is never written into.
+    The test checks the part against its contract. DIR must be new or empty.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def new(options: Options, kind: str, name: str, folder: Path | None) -> None:
 
 
 def texts(kind: str, name: str) -> dict[str, str]:
-    """Return the files of a package by their names."""
+    """Return the texts of a package's files, by file name."""
     from spar.cli.templates import template
 
     module = f"spar_{name.replace('-', '_')}"
@@ -75,7 +75,7 @@ def texts(kind: str, name: str) -> dict[str, str]:
     function = name.replace("-", "_")
     of_kind = KINDS[kind]
     words = {
-        "usage": of_kind.usage,  # first: these have names in them
+        "usage": of_kind.usage,  # replaced first, because its text contains other placeholders
         "about": _OF_FUNCTION if of_kind.is_function else _OF_CLASS,
         "kind": kind,
         "name": name,
@@ -97,7 +97,7 @@ def texts(kind: str, name: str) -> dict[str, str]:
 
 
 def _check_name(name: str, group: str) -> None:
-    """End the command where a name cannot be one, or is taken."""
+    """End the command if a name is malformed or in use."""
     from spar.config.registry import Registry
 
     if not NAME.fullmatch(name):
@@ -109,7 +109,7 @@ def _check_name(name: str, group: str) -> None:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Write the files into a folder that is new or empty."""
+    """Write the files into a new or empty folder. Any other folder ends the command."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

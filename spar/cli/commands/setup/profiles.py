@@ -1,7 +1,7 @@
-"""Profiles of the configuration: selections of blocks of the shipped `config.toml`, so that its comments stand once.
+"""Profiles of the configuration: selections of blocks of the shipped `config.toml`, so that its comments exist once.
 
 A block is a table with its comments; `[[rules.calls]]` belongs to its rule. A block that is commented out there
-(`# [plan]`) can be selected too, and is then in force.
+(`# [plan]`) can be selected as well, and is in force then.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from msgspec import Struct, field
 
 _HEADER = re.compile(r"(?:# )?\[\[?([a-z_.]+)\]\]?(?:\s|$)")
 _NAMED = re.compile(r'(?:# )?(name|use) = "([^"]+)"')
-#: Begins a part of the file: it stands above the first of its blocks that is selected.
+#: Beginning of a section's heading, which is copied above the first selected block of the section.
 _PART = "# ---"
 
 
 class Profile(Struct, frozen=True):
-    """Selection of blocks. `changes` gives keys another value, by block and key; `summary` is for people."""
+    """Selection of blocks. `changes` has new values by block and key; `summary` is for people."""
 
     summary: str
     blocks: tuple[str, ...]
     changes: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
-_KEPT = ("acting", "approval", "budgets", "memory", "service", "log")
+_COMMON_BLOCKS = ("acting", "approval", "budgets", "memory", "service", "log")
 PROFILES = {
     "watch": Profile(
         "watches a folder and the host by rules, without a model",
         ("agent", "health", "sensors.inbox", "sensors.host", "sensors.messages", "sensors.daily", "perception", "plan",
          "rules.file what was dropped", "rules.note high load", "rules.how is the host", "rules.take a note",
-         "rules.a new day", "rules.answer the rest", "tools.note", "tools.files", "tools.notify", *_KEPT),
+         "rules.a new day", "rules.answer the rest", "tools.note", "tools.files", "tools.notify", *_COMMON_BLOCKS),
         {("agent", "loop_interval"): '"adaptive"', ("log", "file"): '"spar.log"'},
     ),
     "assistant": Profile(
         "answers messages by a language model, with tools",
         ("agent", "runs", "sessions", "sensors.messages", "# plan", "rules.take a note", "rules.answer the rest",
-         "tools.note", "tools.files", "tools.shell", "tools.http", *_KEPT),
+         "tools.note", "tools.files", "tools.shell", "tools.http", *_COMMON_BLOCKS),
         {("agent", "loop_interval"): '"adaptive"', ("agent", "min_interval"): "0",
          ("runs", "queue_mode"): '"steer"', ("sessions", "commands"): "true"},
     ),
@@ -53,13 +53,13 @@ def profile_text(name: str, whole: str) -> str:
     """Return the configuration of a profile.
 
     Args: whole: the text of the shipped `config.toml`.
-    Raises: LookupError for a block or key that is not there: the profile and the file have drifted apart.
+    Raises: LookupError for a block or key that the file does not have.
     """
     profile = PROFILES[name]
     head, *blocks = _blocks(whole)
     first = f'# spar, profile "{name}": {profile.summary}.\n'
     second = "# What is not here has its default; all settings with their comments come from: spar init all.toml\n"
-    chosen = [first, second, head[1].partition("\n")[2]]
+    selected = [first, second, head[1].partition("\n")[2]]
     missing, changes, part = set(profile.blocks), dict(profile.changes), ""
     for key, text in blocks:
         if key == _PART:
@@ -67,15 +67,15 @@ def profile_text(name: str, whole: str) -> str:
         elif key in missing:
             missing.remove(key)
             text = _in_force(text) if key.startswith("# ") else text
-            chosen += [part, _changed(text, key, changes)]
+            selected += [part, _with_changes(text, key, changes)]
             part = ""
     if missing or changes:
         raise LookupError(f"config.toml has no {sorted(missing) or sorted(changes)} for profile {name!r}")
-    return "".join(chosen).rstrip("\n") + "\n"
+    return "".join(selected).rstrip("\n") + "\n"
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the key and the text of each block; first the head of the file, with the key ""."""
+    """Yield the key and the text of each block; the first one is the head of the file, with the key ""."""
     key, lines, is_open = "", list[str](), False
     for line in text.splitlines(keepends=True):
         header = _HEADER.match(line)
@@ -85,30 +85,30 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             yield key, "".join(lines)
             key = _PART if header is None else f"{'# ' if line.startswith('# ') else ''}{header[1]}"
             lines, is_open = [], header is not None and "[[" in line.partition("#  ")[0][:5]
-        elif is_open and (named := _NAMED.match(line)) and (named[1] == "name" or "." not in key):
-            key = f"{key.partition('.')[0]}.{named[2]}"
-            is_open = named[1] == "use"
+        elif is_open and (label := _NAMED.match(line)) and (label[1] == "name" or "." not in key):
+            key = f"{key.partition('.')[0]}.{label[2]}"
+            is_open = label[1] == "use"
         lines.append(line)
     yield key, "".join(lines)
 
 
 def _in_force(text: str) -> str:
-    """Return a block that is commented out as one that is in force."""
+    """Return a commented-out block without its comment signs."""
     return "".join(line.removeprefix("# ") for line in text.splitlines(keepends=True))
 
 
-def _changed(text: str, key: str, changes: dict[tuple[str, str], str]) -> str:
-    """Return a block with other values, also of keys that are commented out; each change that was made is taken out of
+def _with_changes(text: str, key: str, changes: dict[tuple[str, str], str]) -> str:
+    """Return a block with the new values of its keys, also of commented-out ones. Applied changes are removed from
     `changes`."""
-    for block, name in [each for each in changes if each[0] == key]:
+    for block, name in [place for place in changes if place[0] == key]:
         line = re.compile(rf"^(?:# )?({re.escape(name)} = )(\"[^\"]*\"|[^\s#]+)( *)", re.MULTILINE)
         if not line.search(text):
             continue
         value = changes.pop((block, name))
 
-        def put(found: re.Match[str], value: str = value) -> str:
-            blanks = max(len(found[2]) + len(found[3]) - len(value), 1)
-            return f"{found[1]}{value}{' ' * blanks}"
+        def put(match: re.Match[str], value: str = value) -> str:
+            blanks = max(len(match[2]) + len(match[3]) - len(value), 1)
+            return f"{match[1]}{value}{' ' * blanks}"
 
         text = line.sub(put, text, count=1)
     return text
