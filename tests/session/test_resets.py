@@ -40,7 +40,7 @@ class Reader:
 
 def agent_of(clock: VirtualClock, reader: Reader, folder: Path | None, **more: Any) -> Agent:
     memory = None if folder is None else Memory(f"sqlite:///{folder / 'memory.db'}", ballast=0)
-    agent = reader.agent = Agent(plan=reader.plan, clock=clock, memory=memory, loop_interval=0.1, **more)
+    agent = reader.agent = Agent(plan=reader.plan, clock=clock, memory=memory, loop_interval=60.0, **more)
     return agent
 
 
