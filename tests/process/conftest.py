@@ -25,15 +25,18 @@ PATIENCE = 60.0
 
 
 def until(condition: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
-    """Poll until the condition holds and return what it gave; an exception is a no."""
+    """Poll until the condition holds and return its value; an exception counts as false.
+
+    A condition that is dear, such as a command, is asked less often: it would take the processor from what it waits for.
+    """
     deadline, last = time.monotonic() + within, None
-    while time.monotonic() < deadline:
+    while (began := time.monotonic()) < deadline:
         try:
-            if found := condition():
-                return found
+            if value := condition():
+                return value
         except (OSError, ValueError, LookupError, AssertionError, httpx.HTTPError) as error:
             last = error
-        time.sleep(0.02)
+        time.sleep(max(0.02, 2 * (time.monotonic() - began)))
     raise AssertionError(f"within {within:g} s not seen: {what} ({last!r})")
 
 

@@ -74,20 +74,17 @@ def say(spar: Spar, *lines: str) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def incidents(spar: Spar) -> list[Any]:
-    answer = spar("incidents", "list", "--json")
-    assert answer.code == 0, answer
-    found: list[Any] = answer.json
-    return found
+def incidents(service: Service) -> list[Any]:
+    rows: list[Any] = service.api("/v1/incidents").json()
+    return rows
 
 
-def notices(spar: Spar) -> list[str]:
+def notices(service: Service) -> list[str]:
     """The kinds of the notices that were acted on, in order."""
-    told = []
-    for cycle in spar("cycles", "list", "--limit", "100", "--outcome", "acted", "--json").json[::-1]:
-        whole = spar("cycles", "show", cycle["cycle_id"], "--json").json
-        told += [each["kind"] for each in whole["perceptions"] if each["kind"].startswith("incident.")]
-    return told
+    cycles = service.api("/v1/cycles?limit=100&outcome=acted").json()[::-1]
+    records = [service.api(f"/v1/cycles/{cycle['cycle_id']}").json() for cycle in cycles]
+    kinds = [perception["kind"] for record in records for perception in record["perceptions"]]
+    return [kind for kind in kinds if kind.startswith("incident.")]
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -98,17 +95,17 @@ def test_an_incident_is_neither_lost_nor_doubled_by_a_death(watch: Spar, start: 
     assert dying.process.returncode in (-9, 137), dying.err
 
     service: Service = start().ready()
-    until(lambda: notices(watch) == ["incident.opened"], "the notice, once")
+    until(lambda: notices(service) == ["incident.opened"], "the notice, once")
     say(watch, "Slow firing shop", "Slow resolved shop")
-    until(lambda: incidents(watch)[0]["count"] == 3, "its growth")
+    until(lambda: incidents(service)[0]["count"] == 3, "its growth")
     say(watch, "Down resolved shop")
-    until(lambda: incidents(watch)[0]["state"] == "closed", "its end")
+    until(lambda: incidents(service)[0]["state"] == "closed", "its end")
 
-    (incident,) = incidents(watch)
+    (incident,) = incidents(service)
     assert (incident["id"], incident["count"], incident["ordinal"]) == ("I-1", 4, 1)
-    until(lambda: notices(watch)[-1] == "incident.closed", "the notice of its end")
+    until(lambda: notices(service)[-1] == "incident.closed", "the notice of its end")
     assert "note(title=incident.opened" in watch("incidents", "show", "I-1").out
-    assert notices(watch).count("incident.opened") == notices(watch).count("incident.closed") == 1
+    assert notices(service).count("incident.opened") == notices(service).count("incident.closed") == 1
     assert service.api("/v1/incidents/I-1").json()["state"] == "closed"
 
 
@@ -121,7 +118,7 @@ def test_the_end_of_an_incident_is_neither_lost_nor_doubled_by_a_death(
 ) -> None:
     say(watch, "Down firing shop")
     first: Service = start().ready()
-    until(lambda: notices(watch) == ["incident.opened"], "the notice")
+    until(lambda: notices(first) == ["incident.opened"], "the notice")
     assert first.stop() == 0
     if ending == "resolved":
         say(watch, "Down resolved shop")
@@ -132,12 +129,12 @@ def test_the_end_of_an_incident_is_neither_lost_nor_doubled_by_a_death(
     assert dying.process.returncode in (-9, 137), dying.err
 
     service: Service = start().ready()
-    until(lambda: incidents(watch)[0]["state"] == "closed", "its end")
-    until(lambda: notices(watch)[-1] == "incident.closed", "the notice of its end")
+    until(lambda: incidents(service)[0]["state"] == "closed", "its end")
+    until(lambda: notices(service)[-1] == "incident.closed", "the notice of its end")
     until(lambda: service.agent["recovery"]["in_hand"] == 0, "the rest of the work")
 
-    assert notices(watch) == ["incident.opened", "incident.closed"]
-    (incident,) = incidents(watch)
+    assert notices(service) == ["incident.opened", "incident.closed"]
+    (incident,) = incidents(service)
     assert (incident["id"], incident["ordinal"]) == ("I-1", 1)
     assert service.stop() == 0
 
@@ -145,7 +142,7 @@ def test_the_end_of_an_incident_is_neither_lost_nor_doubled_by_a_death(
 def test_people_see_the_story_of_an_incident_and_close_it(watch: Spar, start: Any) -> None:
     say(watch, "Down firing shop", "Slow\x1b]0;x firing shop")
     service: Service = start().ready()
-    until(lambda: incidents(watch), "an incident")
+    until(lambda: incidents(service), "an incident")
 
     (short,) = service.api("/v1/incidents?state=open").json()
     assert (short["id"], short["things"], short["entities"]) == ("I-1", 2, {"service": ["shop"]})
@@ -158,8 +155,8 @@ def test_people_see_the_story_of_an_incident_and_close_it(watch: Spar, start: An
 
     closing = watch("incidents", "close", "I-1")
     assert closing.out == "closed with the next cycle: I-1\n", closing
-    until(lambda: incidents(watch)[0]["state"] == "closed", "its end")
-    assert "closed it" in incidents(watch)[0]["reason"]
+    until(lambda: incidents(service)[0]["state"] == "closed", "its end")
+    assert "closed it" in incidents(service)[0]["reason"]
     audited = [(each["action"], each["subject"]) for each in service.api("/v1/audit").json()]
     assert ("incident.close", "I-1") in audited
     again = watch("incidents", "close", "I-1")
@@ -167,7 +164,7 @@ def test_people_see_the_story_of_an_incident_and_close_it(watch: Spar, start: An
     assert service.api("/v1/incidents/I-9").status_code == 404
     assert service.api("/v1/incidents?state=x").status_code == 422
     assert "no incident 'I-9'; the last are: I-1" in watch("incidents", "show", "I-9").err
-    until(lambda: notices(watch)[-1] == "incident.closed", "the notice of its end")
+    until(lambda: notices(service)[-1] == "incident.closed", "the notice of its end")
 
 
 def test_what_the_pipeline_makes_of_lines_is_shown_beside_a_running_service(watch: Spar, start: Any) -> None:
