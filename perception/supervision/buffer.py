@@ -43,9 +43,10 @@ REASONS = ("refused", "replaced", "oldest", "sampled", "outranked")
 class SensorBuffer:
     """Buffer of one sensor; `buffer(perception)` is the sensor's `push`.
 
-    `when_full` is the policy for a push into a full buffer. "refuse": the push is refused and returns False. "latest":
-    the new perception replaces the waiting one of its key, else the oldest. "sample": every second waiting perception
-    is dropped, so that the remaining ones are spread over the flood. `shed` counts the dropped perceptions by
+    `when_full` is the policy of a full buffer. "refuse": a push is refused and returns False; the result of a poll is
+    taken as a whole, since the sensor does not return it again, and the next poll waits for room. "latest": the new
+    perception replaces the waiting one of its key, else the oldest. "sample": every second waiting perception is
+    dropped, so that the remaining ones are spread over the flood. `shed` counts the dropped perceptions by
     `REASONS`. Perceptions that probably matter (`perception.stages.severity`) have additional room, `RESERVE`, and are
     dropped last.
 
@@ -131,24 +132,26 @@ class SensorBuffer:
     def accept(self, product: object) -> None:
         """Take the result of a poll, and then the cursor that the poll has set.
 
-        Raises: ContractError for objects that are not perceptions, OverflowError for refused perceptions; the others
-        are taken.
+        Raises: ContractError for objects that are not perceptions, OverflowError for perceptions larger than
+            `MOST_BYTES`; the others are taken.
         """
         items, wrong = _perceptions_of(product)
         with self._lock:
-            count = sum([self._keep(item) for item in items])
+            count = sum([self._keep(item, is_polled=True) for item in items])
             self._poll_ended()
         name = self._spec.name
         if wrong:
             raise ContractError(f"sensor {name!r} must return a list of Perception from poll, found {wrong}")
-        if count < len(items):
+        if too_large := len(items) - count:
+            verb = "is" if too_large == 1 else "are"
             raise OverflowError(
-                f"sensor {name!r} returned {len(items)} perceptions, room was for {count}; the rest is lost"
+                f"sensor {name!r} returned {len(items)} perceptions; {too_large} of them {verb} larger than "
+                f"{MOST_BYTES} bytes and lost: return the place of such content, not the content"
             )
 
     @property
     def is_full(self) -> bool:
-        """Return whether no perception fits, so that the result of a poll would be lost."""
+        """Return whether no perception fits, so that the next poll has to wait."""
         return self._spec.when_full == "refuse" and self._is_full(0, 0)
 
     def best(self, at_most: int) -> list[tuple[int, int, int, int]]:
@@ -210,13 +213,13 @@ class SensorBuffer:
             self._cursors.popleft()
         self._cursors.append((self.handed_over, cursor))
 
-    def _keep(self, perception: Perception) -> bool:
+    def _keep(self, perception: Perception, *, is_polled: bool = False) -> bool:
         """Store a perception by the policy; return False if it was refused."""
         size = size_of(perception)
         policy, key = self._spec.when_full, perception.key
         level = round(severity(perception) * 100)
         if self._is_full(size, level):
-            if policy == "refuse" or size > MOST_BYTES:
+            if size > MOST_BYTES or (policy == "refuse" and not is_polled):
                 self.shed["refused"] += 1
                 return False
             if policy == "latest" and key is not None and (number := self._of_key.get(key)) is not None:
@@ -225,7 +228,7 @@ class SensorBuffer:
                 matters = IMPORTANT * 100
                 for number in [n for n, item in self._items.items() if item[3] < matters or lowest >= matters][::2]:
                     self._shed(number, "sampled")
-            while self._is_full(size, level):
+            while policy != "refuse" and self._is_full(size, level):
                 lowest = min(self._levels)
                 if lowest > level:
                     self.shed["outranked"] += 1

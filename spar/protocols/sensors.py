@@ -94,7 +94,8 @@ class SensorContext(Struct, frozen=True):
     `push(perception)` hands over and promises nothing; `await accept(perception)` returns when it is in the journal.
     `rows` are the sensor's own, for state that grows with what it watches; `cursor` is for state that stays small.
     `cursor` is the value of its last `checkpoint` (None the first time); `checkpoint(cursor)` hands over a JSON-able
-    value that is saved once the perceptions handed over before it have been through a cycle.
+    value that is saved once the perceptions handed over before it have been through a cycle. A cursor that is set
+    inside `poll` counts as set after the perceptions that this poll returns.
     `report(event_name, **fields)` publishes a fact (for example a missed tick) about the sensor itself.
     """
 
@@ -154,8 +155,8 @@ class SensorSpec(Struct, frozen=True):
 
     `timeout` is for opening, polling and closing, `every` is the time between polls (None: the sensor's own). After
     `max_failures` failures `within` so many seconds it is quarantined, and tried again after `probe_after`. `when_full`
-    says what happens to a perception when the sensor's buffer is full: it is refused, or it replaces an older one, or
-    only a sample of the perceptions is kept.
+    says what happens to a perception when the sensor's buffer is full: a push is refused (the result of a poll is not),
+    or the perception replaces an older one, or only a sample of the perceptions is kept.
 
     Raises: ContractError when the name is not text or the sensor is not a sensor.
     """

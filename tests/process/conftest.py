@@ -27,7 +27,7 @@ PATIENCE = 60.0
 def until(condition: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
     """Poll until the condition holds and return its value; an exception counts as false.
 
-    A condition that is dear, such as a command, is asked less often: it would take the processor from what it waits for.
+    A dear condition, such as a command, is asked less often: it takes the processor from what it waits for.
     """
     deadline, last = time.monotonic() + within, None
     while (began := time.monotonic()) < deadline:

@@ -110,13 +110,35 @@ def test_a_cursor_waits_for_what_was_handed_over_before_it_and_not_for_what_was_
     assert one.unsaved == "after four"
 
 
-def test_a_poll_that_brings_too_much_is_an_error_only_where_it_is_refused() -> None:
-    many = [Perception(number) for number in range(25)]
-    with pytest.raises(OverflowError, match="returned 25 perceptions, room was for 10"):
-        buffer("refuse").accept(many)
+def test_a_poll_that_brings_more_than_there_is_room_for_loses_nothing_where_pushes_are_refused() -> None:
+    one = buffer("refuse")
+    flood(one, 8)
+    one.begin_poll()
+    one.checkpoint("after the poll")
+    one.accept([Perception(number) for number in range(8, 33)])
+
+    assert (one.waiting, one.is_full, one.dropped) == (33, True, 0)
+    assert not one(Perception("a push"))
+    assert [item.content for item in taken(one, 32)] == list(range(32))
+    assert one.unsaved is NOTHING
+    assert contents(one) == [32]
+    assert one.unsaved == "after the poll"
+
+
+def test_a_poll_that_brings_more_than_there_is_room_for_is_shed_by_the_policy() -> None:
     one = buffer("latest")
-    one.accept(many)
+    one.accept([Perception(number) for number in range(25)])
     assert contents(one) == list(range(15, 25))
+
+
+@pytest.mark.parametrize("policy", ["refuse", "latest", "sample"])
+def test_a_perception_of_a_poll_that_no_buffer_takes_is_an_error_of_the_sensor(policy: Policy) -> None:
+    one = buffer(policy)
+    with pytest.raises(
+        OverflowError, match=f"'flood' returned 3 perceptions; 1 of them is larger than {MOST_BYTES} bytes"
+    ):
+        one.accept([Perception("before"), Perception("x" * (MOST_BYTES + 1)), Perception("behind")])
+    assert contents(one) == ["before", "behind"]
 
 
 def test_the_policy_of_a_sensor_is_configured() -> None:

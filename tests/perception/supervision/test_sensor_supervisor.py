@@ -417,13 +417,20 @@ async def test_a_push_wakes_and_is_refused_and_counted_when_the_buffer_is_full(c
     assert sensor.context.push(Perception("too late")) is False
 
 
-async def test_what_a_poll_returns_beyond_the_buffer_is_counted_and_told(clock: VirtualClock) -> None:
-    async with opened(Polled([Perception(str(i)) for i in range(5)]), clock, limit=3) as stage:
+async def test_what_a_poll_returns_beyond_the_buffer_is_taken_and_the_next_poll_waits_for_room(
+    clock: VirtualClock,
+) -> None:
+    sensor = Polled([Perception(str(i)) for i in range(5)], [Perception("next")])
+    async with opened(sensor, clock, limit=3) as stage:
         await stage.turn()
+        await clock.sleep(60)
 
-        assert len(stage.taken()) == 3
-        assert stage.supervisor.snapshot()["dropped"] == 2
-        assert "returned 5 perceptions" in stage.events.faults[0].message
+        assert (stage.supervisor.snapshot()["waiting"], stage.supervisor.polls) == (5, 1)
+        assert len(stage.taken()) == 5
+        await stage.turn()
+        assert [item.content for item in stage.taken()] == ["next"]
+        assert stage.supervisor.snapshot()["dropped"] == 0
+        assert not stage.events.faults
 
 
 async def test_pushing_nonsense_from_a_thread_is_told_by_name(clock: VirtualClock) -> None:
