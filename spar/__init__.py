@@ -1,19 +1,19 @@
 """spar: an agent that senses, plans, acts and reflects, forever.
 
-The house, in the order in which to read it. The vocabulary, which phases may import, too:
+The folders and modules, in the order in which to read them. First the vocabulary, which phases may import too:
 
     types/        the values that flow: Perception, Action, Call, ActionResult, Reflection, Experience
-    protocols/    the ports that sensors, planners, tools, reflectors and stores fill; `@tool`
+    protocols/    the ports that sensors, planners, tools, reflectors and stores implement; `@tool`
     events/       the classes of events
     ports/        the optional ports of parts, and the port of a store
-    records/      the values that are kept: journal, approvals, transcripts
-    net/          the judged HTTP exchange of tools and sensors
+    records/      the values that are stored: journal, approvals, transcripts
+    net/          the HTTP exchange of tools and sensors, with checked addresses
     data/         pure functions over values: references, blackboard, JSON, patterns
     hooks         the points at which plug-ins decide
-    errors        the classes of errors, how any exception becomes a `Fault`, and what ends more than its work
+    errors        the classes of errors, how any exception becomes a `Fault`, and which exceptions end the process
     clock         the wall clock, the monotonic clock, waits and timers
     ids           unique identifiers that sort by time
-    threads       blocking code beside the event loop
+    threads       blocking code outside of the event loop
     backoff       waits after failures
     file_lock     locks that one process at a time holds
     failpoints    places at which a test lets the process die
@@ -23,15 +23,15 @@ The core, from the inside out:
 
     config/       settings, and the registry of parts
     observe/      logs and statistics
-    embedding/    texts as vectors, by small models
+    embedding/    vectors of texts, by small models
     bus/          the event bus
     loop/         one cycle: sense – plan – act – reflect
-    budgets/      windows of use, and their enforcement
+    budgets/      windows of use, and the measures when a budget is used up
     health/       alerts, repair, the watchdog
-    review/       approvals and calls in doubt as people read them
+    review/       texts of approvals and calls in doubt for people
     runs/         runs, their inbox, their answers
     channels/     channels on which people talk with the agent
-    notices/      alerts out of the process, to people
+    notices/      alerts for people outside of the process
     session/      one loop for each session
     journal/      recovery, calls in doubt, dead letters
     agent/        start, stop, pause, resume, step
@@ -40,7 +40,7 @@ The core, from the inside out:
     cli/          the command line
     testing/      the public test kit
 
-The phases live beside this package: perception, planning, acting, reflection, memory. Importing `spar` does
+The phases are packages beside this one: perception, planning, acting, reflection, memory. Importing `spar` does
 nothing; names are loaded when they are first used.
 """
 

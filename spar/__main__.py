@@ -1,4 +1,4 @@
-"""`python -m spar` is `spar`."""
+"""Entry point of `python -m spar`, which is the same as `spar`."""
 
 from spar.cli import main
 

@@ -1,4 +1,4 @@
-"""Pure decisions about failure: how long to back off, when too many restarts are too many."""
+"""Pure decisions about failures: how long to wait, and how many restarts are too many."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from msgspec import Struct
 
 
 class Backoff(Struct, frozen=True):
-    """Exponential back-off: `base`, doubling, never above `cap` (seconds).
+    """Exponential back-off: `base`, doubling, at most `cap` (seconds).
 
-    Without jitter, because one agent has no herd; the exponent is capped, because `2 ** n` overflows a
+    Without jitter, because one agent makes no crowd of clients; the exponent is bounded, because `2 ** n` overflows a
     float after a night of failures. Source: controller-runtime's per-item limiter (base 5 ms, cap 1000 s).
     """
 
@@ -16,7 +16,7 @@ class Backoff(Struct, frozen=True):
     cap: float = 60.0
 
     def delay(self, failures: int) -> float:
-        """Seconds to wait after `failures` failures in a row; 0 when there were none."""
+        """Return the seconds to wait after `failures` failures in a row; 0 without failures."""
         if failures <= 0 or self.base <= 0:
             return 0.0
         return min(self.cap, self.base * 2.0 ** min(failures - 1, 60))
@@ -35,7 +35,7 @@ class Intensity:
         self._times: list[float] | tuple[()] = ()
 
     def allow(self, now: float) -> bool:
-        """Count one restart at `now` (monotonic seconds); False when it is one too many."""
+        """Count one restart at `now` (monotonic seconds); return False when it is one too many."""
         times = [at for at in self._times if now - at <= self.within]
         is_allowed = len(times) < self.limit
         if is_allowed:

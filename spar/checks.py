@@ -1,8 +1,8 @@
-"""Checks a value made by hand: each field against its annotation, one clear sentence about what is wrong.
+"""Checks of a value by its annotations, with one clear sentence about the first wrong field.
 
-The hot path does not come here: a value looks at itself first (`__post_init__`), and only what is not plainly right is
-looked at field by field. Annotations that are understood: text, numbers, flags, times, `Literal`, `Sequence[…]`, dicts,
-other values, any of them or None; a number with bounds is `Annotated[float, Between(0.0, 1.0)]`.
+The hot path does not use them: a value makes a quick check of itself first (`__post_init__`), and only other values are
+checked field by field. Supported annotations: text, numbers, flags, times, `Literal`, `Sequence[…]`, dicts, other
+values, any of them or None; a number with bounds is `Annotated[float, Between(0.0, 1.0)]`.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Struct, ValidationError
 from msgspec.structs import force_setattr
 
-#: The types of the values that JSON writes as they are.
+#: Types of plain JSON values.
 SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
-_brief = reprlib.Repr()  # bounded: what holds itself many times would take for ever
+_brief = reprlib.Repr()  # bounded: a value that contains itself many times would take for ever
 _brief.maxlevel, _brief.maxstring, _brief.maxother, _brief.maxlong = 4, 80, 200, 60
 
 
 class Between(Struct, frozen=True):
-    """The least and the greatest that a number may be."""
+    """Bounds of a number, both inclusive."""
 
     low: float
     high: float
 
 
-#: A part of a whole: 0..1.
+#: Part of a whole: 0..1.
 Share = Annotated[float, Between(0.0, 1.0)]
-#: More seconds than anything takes, and fewer than no end.
+#: Bound of durations: more seconds than anything takes, and less than infinity.
 LONGEST = 1e18
-#: A duration in seconds.
+#: Duration in seconds.
 Seconds = Annotated[float, Between(0.0, LONGEST)]
 
 
 class Misfit(Struct, frozen=True):
-    """A value that msgspec refuses: at which steps, why, and the key where that is unknown or missing.
+    """Value that msgspec refuses: the steps that lead to it, the reason, and the unknown or missing key.
 
     A step is a key or an index; `...` stands for a key of a table whose values are all of one type.
     """
@@ -71,7 +71,7 @@ def misfit(error: ValidationError) -> Misfit:
 
 
 class _Field(Struct, frozen=True):
-    """Rule of a field: its kinds, choices, the items of a sequence, the bounds of a number."""
+    """Rule of a field: its types, its choices, the item type of a sequence, the bounds of a number."""
 
     name: str
     expected: str
@@ -83,7 +83,7 @@ class _Field(Struct, frozen=True):
 
 
 def shorten(value: Any, limit: int = 80) -> str:
-    """A value as it is shown in messages: quoted, at most about `limit` characters, never raises."""
+    """Return a value in the form for messages: quoted, at most about `limit` characters; never raises."""
     try:
         text = repr(value[:limit]) if isinstance(value, (str, bytes)) else _brief.repr(value)
     except Exception:  # a broken __repr__
@@ -92,27 +92,30 @@ def shorten(value: Any, limit: int = 80) -> str:
 
 
 def fit(value: Struct) -> None:
-    """Keep the sequences of a value as tuples. Raises: TypeError, ValueError for the first field that is wrong."""
+    """Check the fields of a value and convert its sequences to tuples.
+
+    Raises: TypeError, ValueError for the first wrong field.
+    """
     for field in _fields(type(value)):
-        given = getattr(value, field.name)
-        error = _wrong(field, given)
+        content = getattr(value, field.name)
+        error = _error_of(field, content)
         if error is not None:
-            raise error(f"{type(value).__name__}.{field.name} must be {_demand(field, given)}")
-        if field.item is not None and type(given) is not tuple:
-            force_setattr(value, field.name, tuple(given))
+            raise error(f"{type(value).__name__}.{field.name} must be {_demand(field, content)}")
+        if field.item is not None and type(content) is not tuple:
+            force_setattr(value, field.name, tuple(content))
 
 
 def problem_of(value: Struct) -> str:
-    """Return what is wrong with the first field that is: `duration must be …, found …`; empty when all are right."""
+    """Return the first wrong field as a clause: `duration must be …, found …`; "" when all are valid."""
     for field in _fields(type(value)):
-        given = getattr(value, field.name)
-        if _wrong(field, given) is not None:
-            return f"{field.name} must be {_demand(field, given)}"
+        content = getattr(value, field.name)
+        if _error_of(field, content) is not None:
+            return f"{field.name} must be {_demand(field, content)}"
     return ""
 
 
 def json_problem(value: Any) -> str:
-    """Return why a value cannot be written as JSON; empty when it can."""
+    """Return why a value cannot be written as JSON; "" when it can."""
     if type(value) in SCALARS:
         return ""
     try:
@@ -125,48 +128,48 @@ def json_problem(value: Any) -> str:
 
 
 def clamped(number: Any, low: float, high: float, unknown: float | None) -> Any:
-    """Return the number within its bounds, `unknown` for NaN or null; what is no number is returned as it is."""
+    """Return the number within its bounds, `unknown` for NaN or null; a value that is not a number stays as it is."""
     if number is None or (isinstance(number, float) and isnan(number)):
         return unknown
     return min(max(number, low), high) if isinstance(number, (int, float)) else number
 
 
-def _wrong(field: _Field, given: Any) -> type[Exception] | None:
-    """Return what to raise about the value of a field, None if it is right."""
-    if given is None and field.is_optional:
+def _error_of(field: _Field, content: Any) -> type[Exception] | None:
+    """Return the error class for the value of a field, None if it is valid."""
+    if content is None and field.is_optional:
         return None
-    if field.kinds and (not isinstance(given, field.kinds) or (type(given) is bool and bool not in field.kinds)):
+    if field.kinds and (not isinstance(content, field.kinds) or (type(content) is bool and bool not in field.kinds)):
         return TypeError
     if field.item is not None:
-        if isinstance(given, (str, bytes)):
+        if isinstance(content, (str, bytes)):
             return TypeError
-        return None if all(isinstance(item, field.item) for item in given) else TypeError
+        return None if all(isinstance(item, field.item) for item in content) else TypeError
     if field.choices:
-        return None if isinstance(given, str) and given in field.choices else ValueError
+        return None if isinstance(content, str) and content in field.choices else ValueError
     if field.bounds is not None:
-        return None if field.bounds.low <= given <= field.bounds.high else ValueError
-    if type(given) is float and isnan(given):
+        return None if field.bounds.low <= content <= field.bounds.high else ValueError
+    if type(content) is float and isnan(content):
         return ValueError
-    if field.kinds == (dict,) and not all(isinstance(key, str) for key in given):
+    if field.kinds == (dict,) and not all(isinstance(key, str) for key in content):
         return TypeError
     return None
 
 
-def _demand(field: _Field, given: Any) -> str:
-    """Return what a field must be and what was found instead, of a sequence the item that does not belong there."""
-    if field.item is not None and (isinstance(given, (str, bytes)) or not isinstance(given, Sequence)):
-        return f"a list, found {type(given).__name__}"
+def _demand(field: _Field, content: Any) -> str:
+    """Return what a field must be and what was found; for a sequence, the item that is invalid."""
+    if field.item is not None and (isinstance(content, (str, bytes)) or not isinstance(content, Sequence)):
+        return f"a list, found {type(content).__name__}"
     if field.item is not None:
-        stranger = next(item for item in given if not isinstance(item, field.item))
-        return f"{field.expected}, found {type(stranger).__name__} ({shorten(stranger)}) in it"
-    if field.kinds == (dict,) and isinstance(given, dict):
-        return f"{field.expected}, found the key {shorten(next(key for key in given if not isinstance(key, str)))}"
-    return f"{field.expected}, found {type(given).__name__} ({shorten(given)})"
+        wrong_item = next(item for item in content if not isinstance(item, field.item))
+        return f"{field.expected}, found {type(wrong_item).__name__} ({shorten(wrong_item)}) in it"
+    if field.kinds == (dict,) and isinstance(content, dict):
+        return f"{field.expected}, found the key {shorten(next(key for key in content if not isinstance(key, str)))}"
+    return f"{field.expected}, found {type(content).__name__} ({shorten(content)})"
 
 
 @cache
 def _fields(kind: type[Struct]) -> tuple[_Field, ...]:
-    """Return the fields of a value of which anything is demanded, as its annotations say."""
+    """Return the rules of a value's fields, as its annotations state; fields without a rule are left out."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return tuple(field for name in kind.__struct_fields__ if (field := _field(name, hints[name])) is not None)
 

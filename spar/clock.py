@@ -1,7 +1,7 @@
-"""Time behind one seam: what the wall says, what has passed, how to wait, how to be called back.
+"""Time through one port: wall time, elapsed time, waits and timers.
 
-Deadlines and intervals use `monotonic`; `now` is for people and for schedules. Tests put a
-`spar.testing.VirtualClock` here and an hour passes in milliseconds.
+Deadlines and intervals use `monotonic`; `now` is for people and for schedules. Tests pass a
+`spar.testing.VirtualClock`, with which an hour takes milliseconds.
 """
 
 from __future__ import annotations
@@ -22,39 +22,41 @@ from spar.ids import new_id
 
 
 class Timer(Protocol):
-    """Timer that `Clock.call_at` returns: it can still be called off."""
+    """Timer that `Clock.call_at` returns and that can be cancelled."""
 
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
-    """The port. Every duration is in seconds; `monotonic` never goes back; nothing here raises."""
+    """Port of a clock. Every duration is in seconds; `monotonic` never goes back; no method raises."""
 
     def now(self) -> datetime:
-        """The wall clock, aware, UTC."""
+        """Return the wall time, aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment."""
+        """Return the seconds since some fixed moment."""
 
     async def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass; other tasks run meanwhile, also for 0. May be cancelled."""
+        """Wait for `seconds`; other tasks run meanwhile, also for 0. May be cancelled."""
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
-        """Call back in the event loop's thread once `monotonic()` has reached `when`."""
+        """Call `callback` in the event loop's thread once `monotonic()` has reached `when`."""
 
     def new_id(self) -> str:
-        """A new identifier, unique and sortable by time."""
+        """Return a new identifier, unique and sortable by time."""
 
     def working(self) -> AbstractContextManager[object]:
-        """Held while a thread works for the loop, so that a virtual clock does not run ahead of it."""
+        """Return a context in which a thread works for the loop, so that a virtual clock does not run ahead of the
+        thread."""
 
     @property
     def is_virtual(self) -> bool:
-        """Return whether time moves only as the loop goes idle; watchers then watch from the loop, not a thread."""
+        """Return whether time moves only when the loop is idle; then a watchdog runs in the loop and not in a
+        thread."""
 
 
 class SystemClock:
-    """The real clock. `monotonic` is the event loop's own, so its timers and ours agree."""
+    """Real clock. `monotonic` is the event loop's own, so the loop's timers and ours agree."""
 
     is_virtual = False
     monotonic = staticmethod(time.monotonic)
@@ -65,7 +67,7 @@ class SystemClock:
         await anyio.sleep(max(0.0, seconds))
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
-        # Not loop.call_at(when): a loop may count its time from another moment than time.monotonic.
+        # Not loop.call_at(when): a loop's time may start at another moment than time.monotonic.
         return asyncio.get_running_loop().call_later(when - time.monotonic(), callback)
 
     def working(self) -> AbstractContextManager[object]:
@@ -73,7 +75,7 @@ class SystemClock:
 
 
 def time_of_day(text: str) -> Time | None:
-    """Return the time that a text like "04:00" names; None for another text."""
+    """Return the time of a text like "04:00"; None for another text."""
     try:
         return Time.fromisoformat(text)
     except ValueError:
@@ -81,7 +83,7 @@ def time_of_day(text: str) -> Time | None:
 
 
 def zone_named(name: str) -> tzinfo | None:
-    """Return a time zone by its name, None for "local". Raises: ValueError saying which names are known."""
+    """Return a time zone by its name, None for "local". Raises: ValueError with the known names."""
     if name == "local":
         return None
     if name.upper() == "UTC":

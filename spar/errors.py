@@ -1,7 +1,7 @@
 """Errors that a module may raise, and how any exception becomes a `Fault`.
 
-Exceptions live at borders; inside, a failure is data. `Fault.of` (in `types`) asks this module what an
-exception means. A group never hides what it holds: `unwrap` looks through it.
+Exceptions are raised at borders; inside, a failure is data. `Fault.of` (in `types`) uses this module to interpret an
+exception. `unwrap` looks through exception groups, so that a group hides nothing.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import asyncio
 
-#: Frames of an exception that are told, the innermost ones, and the most characters of their text.
+#: Most frames of an exception's stack that are reported, the innermost ones, and the most characters of their text.
 TOLD_FRAMES, TOLD_CHARACTERS = 12, 4_000
 
-#: Exceptions that end the process, whoever raises them.
+#: Exceptions that end the process, wherever they are raised.
 ENDS_PROCESS = (KeyboardInterrupt, SystemExit)
 
 _HOME = __file__.removesuffix("/spar/errors.py")
 _PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
-#: Where code lies that is nobody's own: this program's, Python's, that of libraries.
+#: Folders of shared code, as opposed to a user's own: this program's, Python's, that of libraries.
 _SHARED = (*(f"{_HOME}/{name}/" for name in _PACKAGES), os.__file__.removesuffix("/os.py"), "<")
 
 
 class SparError(Exception):
-    """Everything that spar itself raises on purpose."""
+    """Base of all errors that spar raises on purpose."""
 
 
 class TransientError(SparError):
-    """It failed now and may well work later.
+    """Error of something that failed now and may succeed later.
 
-    Args: retry_after: seconds that the other side asked to be left alone, or None.
+    Args: retry_after: seconds to wait that the other side asked for, or None.
     """
 
-    retry_after: float | None = None  # also of a subclass whose constructor does not call this one
+    retry_after: float | None = None  # also for a subclass whose constructor does not call this one
 
     def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -46,17 +46,19 @@ class TransientError(SparError):
 
 
 class NotReadyError(TransientError):
-    """The agent takes no work now: its journal is not open yet or not any more. `retry_after` is None when it stops."""
+    """Error of an agent that accepts no work now: its journal is not open. `retry_after` is None when it is
+    stopping."""
 
 
 class PermanentError(SparError):
-    """It will fail again in the same way: do not retry."""
+    """Error of something that will fail again in the same way: do not retry."""
 
 
 class FencedError(PermanentError):
-    """Another process has taken the data over: what this one does is no longer kept, and it must stop.
+    """Error of a process whose data another process has taken over: its writes are not stored any more, and it must
+    stop.
 
-    Args: name: the file; own: the epoch in which this process opened it; found: the one that it has now.
+    Args: name: the file; own: the epoch in which this process opened it; found: its present epoch.
     """
 
     def __init__(self, name: str, own: int, found: int) -> None:
@@ -68,9 +70,9 @@ class FencedError(PermanentError):
 
 
 class LifecycleError(SparError):
-    """The request makes no sense in the state that the agent is in.
+    """Error of a request that is not possible in the agent's present state.
 
-    Args: action: what was asked; state: the agent's state; legal: what it may be asked instead.
+    Args: action: the request; state: the agent's state; legal: the possible requests.
     """
 
     def __init__(self, action: str, state: str, legal: tuple[str, ...] = ()) -> None:
@@ -80,9 +82,9 @@ class LifecycleError(SparError):
 
 
 class ConfigError(SparError):
-    """The configuration cannot be used; the message names key, value and what is allowed.
+    """Error of a configuration that cannot be used; the message names key, value and what is allowed.
 
-    Args: path: where the value stands, e.g. `("rules", 2, "match", "content")`; file and line are found from it.
+    Args: path: the place of the value, for example `("rules", 2, "match", "content")`; it leads to file and line.
     """
 
     def __init__(self, message: str, *, path: tuple[str | int, ...] = ()) -> None:
@@ -91,13 +93,13 @@ class ConfigError(SparError):
 
 
 class ContractError(SparError, TypeError):
-    """A part returned what its port does not allow; the message names the part."""
+    """Error of a part that returned a value which its port does not allow; the message names the part."""
 
 
 class PhaseTimeoutError(SparError, TimeoutError):
-    """A phase or part ran past its deadline.
+    """Error of a phase or part that exceeded its deadline.
 
-    `product` is what it returned between its cancellation and the end of the grace time, if anything;
+    `product` is the value that it returned between its cancellation and the end of the grace time, if any;
     `was_left_behind` says that it ignored the cancellation and still runs.
     """
 
@@ -106,27 +108,27 @@ class PhaseTimeoutError(SparError, TimeoutError):
 
 
 class InboxFullError(SparError):
-    """The bounded inbox takes no more: the sender must try again later."""
+    """Error of a full inbox: the sender must try again later."""
 
 
 class NoRoomError(InboxFullError):
-    """Nothing more can be kept, as on a disk that is full: the sender must try again once there is room."""
+    """Error of a store without room, for example on a full disk: the sender must try again once there is room."""
 
 
 class InDoubtError(SparError):
-    """The call may or may not have had its effect; nobody here can tell. It must not be repeated blindly."""
+    """Error of a call of which it is unknown whether it had its effect. It must not be repeated blindly."""
 
 
 class TooLargeError(PermanentError, ValueError):
-    """A value is larger than may be kept in its place; nothing of it was kept. The message names the limit."""
+    """Error of a value that exceeds the limit of its place; nothing of it was stored. The message names the limit."""
 
 
 class ConflictError(SparError):
-    """A row was changed by somebody else meanwhile: read it again."""
+    """Error of a row that was changed in the meantime: read it again."""
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions that a (nested) group holds, in order; a plain exception is its own only leaf."""
+    """Yield the exceptions in a (nested) group, in order; a plain exception is its own only leaf."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)
@@ -135,23 +137,23 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def unwrap(error: BaseException) -> BaseException:
-    """The one exception that decides what a group means.
+    """Return the exception that decides what a group means.
 
-    A `PermanentError` anywhere makes the whole permanent; otherwise a group of one is its only leaf,
-    and a group of several stays what it is.
+    A `PermanentError` anywhere makes the whole group permanent; otherwise a group of one counts as its only leaf, and a
+    group of several stays as it is.
     """
-    found = list(leaves(error))
-    for leaf in found:
+    all_leaves = list(leaves(error))
+    for leaf in all_leaves:
         if isinstance(leaf, PermanentError):
             return leaf
-    return found[0] if len(found) == 1 else error
+    return all_leaves[0] if len(all_leaves) == 1 else error
 
 
 def place_of(error: BaseException) -> str:
-    """Return where an exception was raised, in the code of whoever wrote the part: `mytools.py:9 in plan`.
+    """Return where an exception was raised, in the code of the part's author: `mytools.py:9 in plan`.
 
-    That is the innermost frame that is neither this program's nor a library's, or the innermost of all; empty for an
-    exception that was never raised.
+    This is the innermost frame that belongs neither to this program nor to a library, or else the innermost frame; ""
+    for an exception that was never raised.
     """
     innermost: tuple[CodeType, int] | None = None
     is_own = False
@@ -167,14 +169,14 @@ def place_of(error: BaseException) -> str:
 
 
 def stack_of(error: BaseException) -> str:
-    """Return the stack of an exception as text, its innermost frames."""
+    """Return the stack of an exception as text, with its innermost frames."""
     try:
-        return _formatted(error)[-TOLD_CHARACTERS:].rstrip()
+        return _format(error)[-TOLD_CHARACTERS:].rstrip()
     except Exception:  # a broken __str__, a circle of causes
         return "the stack cannot be shown"
 
 
-def _formatted(error: BaseException) -> str:
+def _format(error: BaseException) -> str:
     is_chained = error.__cause__ is not None or (error.__context__ is not None and not error.__suppress_context__)
     if is_chained or isinstance(error, BaseExceptionGroup) or error.__traceback__ is None:
         return "".join(traceback.format_exception(error, limit=-TOLD_FRAMES))
@@ -185,22 +187,22 @@ def _formatted(error: BaseException) -> str:
 
 @functools.lru_cache(maxsize=128)
 def _format_frames(frames: tuple[tuple[str, CodeType, int], ...]) -> str:
-    """Return the lines of a traceback above the exception: formatted once for all that fail in the same place."""
+    """Return the lines of a traceback above the exception, cached for all errors at the same place."""
     places = [(name, line, code.co_name, None) for name, code, line in frames]
     return "".join(["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(places).format()])
 
 
 def is_closing(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Tell whether an exception closes the coroutine of this task, which must then let it through.
+    """Return whether an exception closes the coroutine of this task, which must then let it through.
 
-    A coroutine is closed from outside, while its task does not run. A `GeneratorExit` that comes up while it runs was
-    raised by somebody else's code in it, and is an error like any other.
+    A coroutine is closed from outside, while its task does not run. A `GeneratorExit` that occurs while it runs was
+    raised by other code inside it, and is an error like any other.
     """
     if not isinstance(error, GeneratorExit):
         return False
-    import asyncio  # not above: programs that load errors alone need no event loop
+    import asyncio  # not at the top: programs that load only this module need no event loop
 
     try:
         return task is None or asyncio.current_task() is not task
-    except RuntimeError:  # no event loop runs: it is gone, and its tasks with it
+    except RuntimeError:  # no event loop runs any more, and its tasks are gone
         return True

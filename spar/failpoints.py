@@ -1,12 +1,12 @@
-"""Places where a process may be made to die, to prove that nothing is lost when it does.
+"""Places where a test lets the process die, to prove that nothing is lost.
 
-`crashpoint("act.recorded")` says where the code is. Unless the process was started to die there it does nothing, and
-where a microsecond counts it is not even called (`if armed: crashpoint(…)`):
+`crashpoint("act.recorded")` names a place in the code. It does nothing unless the process was started to die there.
+Where a microsecond counts, it is not even called (`if armed: crashpoint(…)`):
 
-    SPAR_CRASH=act.recorded:2     die at the second time it gets there, at once, as by `kill -9`
-    SPAR_CRASH_LOG=path           append the label to this file each time, so that one knows what there is to sweep
+    SPAR_CRASH=act.recorded:2     die at the second time at this place, at once, as by `kill -9`
+    SPAR_CRASH_LOG=path           append the label to this file each time, to list all places that are reached
 
-Faults that do not end the process (a full disk, a hung call) are not its subject.
+Faults that do not end the process (a full disk, a hung call) are not part of this module.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from collections.abc import Callable, Mapping
 
 from spar.errors import ConfigError
 
-#: How a process ends that was killed by signal 9, as a shell tells it.
+#: Exit code of a process killed by signal 9, as a shell reports it.
 KILLED = 137
 
-#: What is told each label that is reached; empty unless the process was started to die.
+#: Functions that get each label that is reached; empty unless the process was started to die.
 armed: list[Callable[[str], None]] = []
 
 
 def crashpoint(label: str) -> None:
-    """Die here, if this process was told to. From any thread."""
-    for reached in armed:
-        reached(label)
+    """Die here, if this process was started to. From any thread."""
+    for on_label in armed:
+        on_label(label)
 
 
 def arm(environ: Mapping[str, str]) -> None:
-    """Do from now on as these variables say; without them crash points do nothing.
+    """Apply these variables from now on; without them crash points do nothing.
 
-    Raises: ConfigError for a value that is none; OSError when the log cannot be written.
+    Raises: ConfigError for an invalid value; OSError when the log cannot be written.
     """
     where, log = environ.get("SPAR_CRASH", ""), environ.get("SPAR_CRASH_LOG", "")
     label, _, number = where.rpartition(":")
@@ -54,7 +54,7 @@ class _Armed:
         self._lock = threading.Lock()
 
     def __call__(self, label: str) -> None:
-        with self._lock:  # two threads at once must not both be the n-th, and a line is written whole
+        with self._lock:  # two threads must not both count as the n-th, and each line is written whole
             self._hits[label] += 1
             if self._file >= 0:
                 os.write(self._file, f"{label}\n".encode())
@@ -65,4 +65,4 @@ class _Armed:
 try:
     arm(os.environ)
 except ConfigError:
-    pass  # somebody else's variable, in somebody else's program; `spar run` refuses it
+    pass  # a variable of another program that imports spar; `spar run` refuses it

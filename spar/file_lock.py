@@ -1,7 +1,7 @@
-"""Locks that one process at a time holds, on a file beside what they protect.
+"""Locks that one process at a time holds, on a file beside the protected data.
 
-The kernel lets go of `flock` when its holder dies, so there is no stale lock to clean up; the file stays, and says who
-holds it. It does not protect against programs that do not ask.
+The kernel releases `flock` when its holder dies, so there is no stale lock to clean up; the file stays, and contains
+the process id of the holder. Programs that do not ask for the lock are not kept out.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 #: Name of the lock of a service, in its state directory.
 STATE_LOCK = "spar.lock"
-#: Seconds for which a lock may be held before it counts: long enough for somebody who only asks (`holder`).
+#: Seconds for which a lock may be held without counting as held: longer than `holder` holds it for its test.
 PATIENCE = 0.2
 
 
 class LockHeldError(Exception):
-    """Another holder has the lock; `pid` is its process id, 0 if unknown."""
+    """Error of a lock that another holder has; `pid` is its process id, 0 if unknown."""
 
     def __init__(self, path: Path, pid: int) -> None:
         self.pid = pid
@@ -26,14 +26,16 @@ class LockHeldError(Exception):
 
 
 class FileLock:
-    """An exclusive lock, held from `acquire` to `release` or to the end of the process."""
+    """Exclusive lock, held from `acquire` to `release` or to the end of the process."""
 
     def __init__(self, path: str | Path) -> None:
         self._path, self._file = Path(path), -1
 
     def acquire(self) -> None:
-        """Take the lock. Blocks for at most PATIENCE seconds. Raises: LockHeldError; OSError for a file that cannot be
-        opened."""
+        """Take the lock. Blocks for at most PATIENCE seconds.
+
+        Raises: LockHeldError; OSError for a file that cannot be opened.
+        """
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if not _is_locked(file):
@@ -46,16 +48,16 @@ class FileLock:
         self._file = file
 
     def release(self) -> None:
-        """Give the lock back; does nothing when it is not held."""
+        """Release the lock; nothing happens when it is not held."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
 
 
 def holder(path: str | Path) -> int | None:
-    """Return the process that holds the lock of this file: 0 if unknown, None if nobody. Takes it from nobody.
+    """Return the process that holds the lock of this file: 0 if unknown, None without a holder. The holder keeps it.
 
-    Raises: OSError for a file that is there and cannot be opened.
+    Raises: OSError for an existing file that cannot be opened.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -72,7 +74,7 @@ def holder(path: str | Path) -> int | None:
 
 
 def _is_locked(file: int) -> bool:
-    """Lock an open file; return whether that went well within PATIENCE."""
+    """Lock an open file; return whether this succeeded within PATIENCE."""
     until = time.monotonic() + PATIENCE
     while True:
         try:

@@ -1,10 +1,10 @@
-"""Hooks decide, events report.
+"""Hooks: functions of plug-ins that decide at certain points; events only report.
 
-A hook is `async def hook(ctx) -> None | Decision`, awaited at one of the points below in priority order
-(highest first, then as registered), with a deadline. A point that *guards* fails closed: a hook that
-raises, is late or decides nonsense denies. Every other point fails open: the fault is reported and the work goes
-on. A late hook is cancelled, and left behind when it ignores that. An async hook runs in a task of its own, a plain
-function inline: it must not block.
+A hook is `async def hook(ctx) -> None | Decision`, awaited at one of the points below in order of priority (highest
+first, then in order of registration), with a deadline. A point that *guards* fails closed: a hook that raises, is late
+or returns an invalid decision denies. Every other point fails open: the fault is reported and the work continues. A
+late hook is cancelled, and left behind when it ignores that. An async hook runs in a task of its own, a plain function
+inline: it must not block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spar.records.prompt import PromptFile, RequestDraft
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, Fault, Perception
 
-#: What is asked at each point, and whether it guards. `value` is what `Decision.rewrite` replaces.
+#: Subject of each point, and whether the point guards. `value` in the context is what `Decision.rewrite` replaces.
 POINTS: dict[str, tuple[str, bool]] = {
     "agent_bootstrap": ("the files that a session's model is told; rewrite replaces them, deny leaves them out", False),
     "service_start": ("the agent, once it runs", False),
@@ -52,7 +52,8 @@ POINTS: dict[str, tuple[str, bool]] = {
     "message_sent": ("the text that people were told", False),
 }
 
-#: Where `Decision.rewrite` is possible, and what a value must be to stand there. Elsewhere it is a fault of the hook.
+#: Points where `Decision.rewrite` is possible, with the test of a valid value. At other points it is a fault of the
+#: hook.
 REWRITABLE: dict[str, Callable[[Any], bool]] = {
     "message_received": lambda value: isinstance(value, (Perception, str)),
     "agent_bootstrap": lambda value: isinstance(value, (list, tuple)) and all(isinstance(f, PromptFile) for f in value),
@@ -71,7 +72,7 @@ GRACE = 0.5
 
 
 class Decision(Struct, frozen=True):
-    """Decision of a hook; `None` means: nothing against it."""
+    """Decision of a hook; `None` in its place means no objection."""
 
     verdict: Literal["deny", "rewrite", "require_approval", "stop_run"]
     reason: str = ""
@@ -95,11 +96,11 @@ class Decision(Struct, frozen=True):
 
 
 class HookContext(Struct):
-    """Context of a hook: where it is (`point`, `agent`, `session`, `run_id`, `cycle_id`) and its `value`.
+    """Context of a hook: its place (`point`, `agent`, `session`, `run_id`, `cycle_id`) and its `value`.
 
-    `reason` says what a message is ("answer", "note", "verbose" or "reasoning"), why a session ends ("stop", "idle" or
-    "forgotten"), why a conversation is summed up ("overflow" or "threshold"), or that no request is sent
-    ("preview").
+    `reason` is the kind of a message ("answer", "note", "verbose" or "reasoning"), the reason for the end of a session
+    ("stop", "idle" or "forgotten") or for the summary of a conversation ("overflow" or "threshold"), or that no request
+    is sent ("preview").
     """
 
     point: str
@@ -112,13 +113,13 @@ class HookContext(Struct):
 
 
 Hook = Callable[[HookContext], Awaitable[Decision | None] | Decision | None]
-#: Takes a hook's name, the value before it and the one that it puts there; returns the one that is taken.
+#: Function that gets a hook's name, the value before the hook and the hook's own value; returns the value to use.
 Accept = Callable[[str, Any, Any], Any]
 
 
-#: One for all agents, since an empty set takes 216 bytes.
+#: Shared by all agents, since an empty set takes 216 bytes.
 _NONE: frozenset[Any] = frozenset()
-#: Failures in a row until a hook that does not guard is asked no more. A guard that is broken goes on denying.
+#: Failures in a row until a hook that does not guard is turned off. A guard that is broken goes on denying.
 FAILURES_UNTIL_OFF = 10
 
 
@@ -131,7 +132,7 @@ class _Registered(Struct):
 
 
 class Outcome(Struct, frozen=True):
-    """Outcome of all hooks of a point: the value (perhaps rewritten) and who stopped it, if anyone."""
+    """Outcome of all hooks of a point: the value (perhaps rewritten), and whether a hook denied or stopped the run."""
 
     value: Any
     denied: bool = False
@@ -142,23 +143,23 @@ class Outcome(Struct, frozen=True):
 
 
 class Hooks:
-    """The hooks of one agent, by point. Registering is synchronous and may be done at any time."""
+    """Hooks of one agent, by point. Registering is synchronous and may be done at any time."""
 
     __slots__ = ("_count", "_hooks", "_timeout", "left_behind", "off", "used")
 
     def __init__(self, timeout: float = 15.0) -> None:
         self._timeout = timeout
         self._hooks: dict[str, tuple[_Registered, ...]] = {}
-        #: Hooks that failed too often and are asked no more, by name and point.
+        #: Hooks that failed too often and are turned off, by name and point.
         self.off: tuple[str, ...] = ()
         self._count = 0
         #: Tasks of hooks that ignored their cancellation and still run.
         self.left_behind: frozenset[asyncio.Future[Any]] = _NONE
-        #: The points at which somebody listens; lets the hot path ask nobody at no cost.
+        #: Points with hooks, so that the hot path pays nothing without hooks.
         self.used: frozenset[str] = _NONE
 
     def add(self, point: str, hook: Hook, *, priority: int = 0, timeout: float | None = None) -> Callable[[], None]:
-        """Register a hook; returns a callable that takes it away. Raises: ValueError for an unknown point."""
+        """Register a hook; return a function that removes it. Raises: ValueError for an unknown point."""
         if point not in POINTS:
             raise ValueError(f"no hook point named {point!r}; known: {', '.join(POINTS)}")
         self._count += 1
@@ -172,22 +173,22 @@ class Hooks:
         return remove
 
     def snapshot(self) -> dict[str, list[str]]:
-        """Return the hooks by point in the order of asking, and those that failed too often under "off"."""
-        found = {
+        """Return the hooks by point in the order of their calls, and those that failed too often under "off"."""
+        names_by_point = {
             point: [_name(entry.hook) for entry in entries] for point, entries in list(self._hooks.items()) if entries
         }
-        return {**found, "off": list(self.off)} if self.off else found
+        return {**names_by_point, "off": list(self.off)} if self.off else names_by_point
 
     def _drop(self, point: str, entry: _Registered) -> None:
-        """Ask this hook no more."""
+        """Remove this hook from its point."""
         self._hooks[point] = tuple(h for h in self._hooks.get(point, ()) if h is not entry)
         if not self._hooks[point]:
             self.used -= {point}
 
     async def run(self, ctx: HookContext, accept: Accept | None = None) -> Outcome:
-        """Ask every hook of `ctx.point` in turn, until one denies or stops the run; never raises an error.
+        """Call every hook of `ctx.point` in turn, until one denies or stops the run; never raises an error.
 
-        Args: accept: judges what each hook puts in the value's place; what it raises is a fault of that hook.
+        Args: accept: checks each hook's rewritten value; an exception of it is a fault of that hook.
         """
         guards = POINTS[ctx.point][1]
         value, approval, needs_approval = ctx.value, "", False
@@ -195,7 +196,7 @@ class Hooks:
         task = asyncio.current_task()
         for entry in self._hooks.get(ctx.point, ()):
             name = _name(entry.hook)
-            # What a hook did to its context decides nothing, nor what it did to the list that it was shown.
+            # Changes that a hook makes to its context or to the list in it have no effect.
             ctx.value = list(value) if isinstance(value, (list, tuple)) else value
             try:
                 decision = _checked(await self._answer(entry, ctx), ctx.point, name)
@@ -228,7 +229,7 @@ class Hooks:
         return Outcome(value, needs_approval=needs_approval, reason=approval, faults=tuple(faults))
 
     async def _answer(self, entry: _Registered, ctx: HookContext) -> Any:
-        """Return the answer of a hook within its time. Raises what it raised, or TimeoutError."""
+        """Return the answer of a hook within its time. Raises: what it raised, or TimeoutError."""
         try:
             answer = entry.hook(ctx)
         except asyncio.CancelledError:
@@ -257,7 +258,7 @@ class Hooks:
     def _forget(self, task: asyncio.Future[Any]) -> None:
         self.left_behind -= {task}
         if not task.cancelled():
-            task.exception()  # retrieved, so that nobody complains of it
+            task.exception()  # retrieved, to avoid a warning
 
 
 def _name(hook: Hook) -> str:
@@ -265,7 +266,7 @@ def _name(hook: Hook) -> str:
 
 
 def _checked(decision: Any, point: str, name: str) -> Decision | None:
-    """The decision, if it is one that can be taken at this point. Raises: TypeError."""
+    """Return the decision if it is valid at this point. Raises: TypeError."""
     if decision is None:
         return None
     if not isinstance(decision, Decision):

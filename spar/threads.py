@@ -1,11 +1,11 @@
-"""Blocking code, kept away from the event loop.
+"""Threads for blocking code, outside of the event loop.
 
-Each owner (an agent's modules, a sensor, a tool) has a `Threads` of its own, so a blocking part can exhaust
-only its own. A thread cannot be killed: when its caller is cancelled the thread is left behind and
-counted, and once too many are left behind no further one is begun until one of them ends.
+Each owner (an agent's modules, a sensor, a tool) has its own `Threads`, so a blocking part can exhaust only its own. A
+thread cannot be killed: when its caller is cancelled, the thread is left behind and counted, and once too many are left
+behind no further one is started until one of them ends.
 
-The threads are daemons of their own instead of a pool's: those of a pool are joined when the interpreter exits,
-and one that hangs would keep the process alive.
+The threads are separate daemons and not those of a pool: the interpreter joins a pool's threads when it exits, and a
+hanging one would keep the process alive.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from spar.errors import TransientError
 R = TypeVar("R")
 
 
-#: Seconds after which a thread that waits for the interpreter asks for it, in a process of our own.
+#: Seconds after which a thread that waits for the interpreter requests it, in a process of our own.
 TURN = 0.0005
 
 
 def take_short_turns() -> None:
-    """Have the threads of this process hand the interpreter on every half millisecond.
+    """Let the threads of this process pass on the interpreter every half millisecond.
 
-    A thread that lets go of it for a moment every few milliseconds, as each search of re2 does, otherwise keeps it from
-    the event loop for as long as it works, 0.6 s for a thousand payloads: who waits is woken, is too late, and asks for
-    it only after a whole turn (5 ms by itself) in which it was never free. For processes that are spar's alone.
+    A thread that releases the interpreter for a moment every few milliseconds, as each search of re2 does, otherwise
+    keeps it from the event loop for as long as it works, 0.6 s for a thousand payloads: the waiting thread wakes up too
+    late each time, and requests the interpreter only after a whole interval (5 ms by default) in which it was never
+    free. For processes that run only spar.
     """
     sys.setswitchinterval(TURN)
 
 
 class OthersTurn:
-    """Awaited, lets every other task of the event loop run once: `asyncio.sleep(0)` without its frames."""
+    """Awaitable that lets every other task of the event loop run once: `asyncio.sleep(0)` without its frames."""
 
     __slots__ = ()
 
@@ -52,7 +53,7 @@ OTHERS_TURN = OthersTurn()
 
 
 class Threads:
-    """Runs blocking functions in daemon threads, at most `limit` at once, counting those left behind."""
+    """Runner of blocking functions in daemon threads, at most `limit` at once, which counts those left behind."""
 
     __slots__ = ("_clock", "_limiter", "_lock", "_name", "left_behind", "limit")
 
@@ -63,10 +64,10 @@ class Threads:
         self.left_behind = 0
 
     async def run(self, function: Callable[..., R], *args: Any) -> R:
-        """Return what the function returns or raise what it raises; cancellation leaves its thread behind at once.
+        """Return what the function returns, or raise what it raises; a cancellation leaves its thread behind at once.
 
-        Cancelled while it waits for a thread, it is never begun. Raises: TransientError when `limit` earlier calls
-        were left behind and still run.
+        A call that is cancelled while it waits for a thread never begins. Raises: TransientError when `limit` earlier
+        calls were left behind and still run.
         """
         if self.left_behind >= self.limit:
             raise TransientError(f"{self._name}: {self.left_behind} earlier calls still block their threads")
@@ -88,7 +89,7 @@ class Threads:
             try:
                 product = context.run(function, *args)
             except BaseException as caught:
-                error = _for_a_future(caught)
+                error = _raisable(caught)
             with self._lock:
                 is_over = True
                 if is_left:
@@ -97,7 +98,7 @@ class Threads:
             try:
                 loop.call_soon_threadsafe(_answer, answer, product, error)
             except RuntimeError:
-                pass  # the loop is closed: nobody waits any more
+                pass  # the loop is closed: no caller waits any more
 
         threading.Thread(target=work, name=self._name, daemon=True).start()
         try:
@@ -119,10 +120,11 @@ def _answer(future: asyncio.Future[Any], product: Any, error: BaseException | No
         future.set_exception(error)
 
 
-def _for_a_future(error: BaseException) -> BaseException:
-    """Return an error that a coroutine may raise: `StopIteration` or `GeneratorExit` would end the one that waits."""
+def _raisable(error: BaseException) -> BaseException:
+    """Return an error that a coroutine may raise: `StopIteration` or `GeneratorExit` would end the waiting
+    coroutine."""
     if not isinstance(error, (StopIteration, GeneratorExit)):
         return error
-    stand_in = RuntimeError(f"the function raised {type(error).__name__}")
-    stand_in.__cause__ = error
-    return stand_in
+    replacement = RuntimeError(f"the function raised {type(error).__name__}")
+    replacement.__cause__ = error
+    return replacement
