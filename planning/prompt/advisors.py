@@ -1,7 +1,7 @@
-"""Advisors: who has a say before the calls are decided on, and in which form; pure.
+"""Advisors: roles whose advice a model writes down before it decides on calls; pure.
 
 An advisor is a message with an `id`, a `role`, the `schema` of its advice, and the occasion `on` which it speaks. The
-model speaks for all of them in one solution; advisors decide nothing themselves.
+model writes the advice of all of them into its solution; advisors decide nothing themselves.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from spar.data.json_safe import plain
 
 Schema = dict[str, Any]
 
-#: The tool by which an advisor is asked that speaks on no occasion.
+#: The tool that asks an advisor without `on`.
 CONSULT = "ConsultAdvisor"
 _OCCASIONS = ("start", "finish", "request", None)
 
 
 def read_advisors(messages: Sequence[Mapping[str, Any]], given: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """All advisors, each once by its id: the last definition counts."""
+    """Return all advisors, each id once: its last definition. Raises: ValueError for one that cannot be read."""
     found: dict[str, Mapping[str, Any]] = {}
     for advisor in (*(message for message in messages if message.get("type") == "advisor"), *given):
         inner = advisor.get("advisor") if isinstance(advisor, Mapping) else None
@@ -40,9 +40,9 @@ def read_advisors(messages: Sequence[Mapping[str, Any]], given: Iterable[Mapping
 
 
 def has_a_say(advisor: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], *, can_call: bool = False) -> bool:
-    """Return whether an advisor has a say in this request.
+    """Return whether an advisor speaks in this request.
 
-    On `start` it has before anything was called, on `finish` where something was, or where nothing can be (`can_call`).
+    "start": before the first call; "finish": after it, or where there are no tools (`can_call`); "request": always.
     """
     on = advisor.get("on")
     has_called = any("_call" in message or message.get("kind") == "error" for message in messages)
@@ -52,7 +52,10 @@ def has_a_say(advisor: Mapping[str, Any], messages: Sequence[Mapping[str, Any]],
 def advice_schema(
     speakers: Sequence[Mapping[str, Any]], instances: Sequence[str], defs: Schema, *, votes: bool
 ) -> Schema:
-    """One entry for each that speaks; who only speaks at the end may be left out before it."""
+    """Return the schema of a list with the advice of each speaker; "finish" advice may be left out before the end.
+
+    Args: votes: whether each advice has scores of the tools.
+    """
     entries = [_entry(advisor, instances, defs, votes=votes) for advisor in speakers]
     always = sum(advisor.get("on") != "finish" for advisor in speakers)
     return {"type": "array", "items": {"anyOf": entries}, "minItems": always}
@@ -91,7 +94,7 @@ def _sentences(*parts: Any) -> str:
 
 
 def consultation(silent: Sequence[Mapping[str, Any]], activities: Collection[str]) -> ToolSpec:
-    """The tool by which those are heard that speak only when they are asked."""
+    """Return the tool that asks the advisors without `on`."""
     defs: Schema = {}
     advice = []
     for advisor in silent:

@@ -1,8 +1,8 @@
-"""Results of a run's calls as a model is told of them: each call beside its result; pure.
+"""Results of a run's calls as a model reads them: each call beside its result; pure.
 
-A model that answers in JSON text reads it in blocks of data (`planning.prompt.render`). A model that calls functions is
-told in the messages that providers have for it, each call followed by its result (`history`). Keys that the service
-itself puts on a call are shown in neither.
+A model that answers in JSON text reads them in blocks of data (`planning.prompt.render`). A model that calls functions
+reads them in the provider's own messages, each call followed by its result (`Request.history`). Keys that the service
+itself adds to a call are shown in neither.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from spar.types import ActionResult, CallResult, without_service_keys
 
 Wire = dict[str, Any]
 
-#: The key under which a call carries the id that its provider gave it; one of `SERVICE_KEYS`.
+#: The key of a call for the id that its provider gave it; one of `SERVICE_KEYS`.
 PROVIDER_ID: Final = "_toolCallId"
-#: Characters of all results together that stand in messages of their own, in lengths of a single one.
+#: All results in a history together may have so many times the characters of one; and each may have so many at least.
 _ROOM: Final = 4
 _SHORTEST: Final = 200
 
 
 def call_shown(wire: Any) -> Any:
-    """A call's wire form without what the service added to it; anything else as it is."""
+    """Return the wire form of a call without the keys that the service added; any other value as it is."""
     return without_service_keys(wire) if isinstance(wire, Mapping) else wire
 
 
 def result_shown(message: Mapping[str, Any], payload: Any) -> Any:
-    """The payload of a `result` message with what its call was given: id, tool, parameters, reason, output."""
+    """Return the payload of a `result` message together with the id, tool, parameters and reason of its call."""
     wire = message.get("_call")
     if not isinstance(wire, Mapping) or not isinstance(payload, Mapping):
         return payload
@@ -39,7 +39,7 @@ def result_shown(message: Mapping[str, Any], payload: Any) -> Any:
 
 
 def error_shown(payload: Any) -> Any:
-    """The payload of an `error` or `correction` message, its calls as a model wrote them."""
+    """Return the payload of an `error` or `correction` message, its calls without the keys that the service added."""
     if not isinstance(payload, Mapping):
         return payload
     return {key: call_shown(value) if key in ("call", "ran") else value for key, value in payload.items()}
@@ -54,7 +54,7 @@ def _named(wire: Mapping[str, Any]) -> Wire:
 
 
 def places(messages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the place where each call wrote its result, by its id; calls that wrote nowhere are left out."""
+    """Return the path that each call wrote its result to, by the id of the call; others are left out."""
     found: dict[str, str] = {}
     for message in messages:
         wire = message.get("_call")
@@ -66,7 +66,7 @@ def places(messages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def written(steps: Iterable[ActionResult]) -> Wire | None:
-    """The message about calls whose results were written somewhere, oldest first; None if there are none."""
+    """Return the message about calls whose results were written to a path, oldest first; None if there are none."""
     entries: list[Wire] = []
     for step in steps:
         where = places(step.messages)
@@ -82,16 +82,16 @@ def written(steps: Iterable[ActionResult]) -> Wire | None:
 
 #: The kind of the message about calls whose results were written.
 CALLED: Final = "called"
-#: The kinds that tell what came of calls.
+#: The kinds of messages about the results of calls.
 PAIRED: Final = frozenset({CALLED, "result", "spoken"})
-#: The kind of the message about what the model wrote beside its calls.
+#: The kind of the message with the texts that the model wrote beside its calls.
 SPOKEN: Final = "spoken"
 _SPOKEN: Final = "What you wrote beside your calls, oldest first."
 _CALLED: Final = "Calls that ended well, oldest first, and where each wrote what it returned."
 
 
 def spoken(steps: Iterable[ActionResult]) -> Wire | None:
-    """The message about what the model wrote beside its calls, oldest first; None if it wrote nothing."""
+    """Return the message with the texts that the model wrote beside its calls; None if there are none."""
     texts = [each.action.said for each in steps if each.action is not None and each.action.said]
     if not texts:
         return None
@@ -102,16 +102,16 @@ def spoken(steps: Iterable[ActionResult]) -> Wire | None:
 
 
 def words(steps: Iterable[ActionResult], limit: int) -> tuple[str, ...]:
-    """Return what the model wrote beside the calls of each step that `made` tells of, at up to `limit` characters."""
+    """Return the text beside the calls of each step that `made` returns, with at most `limit` characters."""
     told = [each for each in steps if any(result.reason != "steered" for result in each.results)]
     return tuple(head_and_tail(each.action.said, limit) if each.action is not None else "" for each in told)
 
 
 def made(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[Made, ...], ...]:
-    """The calls of each step in the order of the plan, with what came of them as JSON.
+    """Return the calls of each step in the order of the plan, each with its result as JSON.
 
-    Calls that were put off for a new message, and steps without calls, are left out. The newest results are shown at up
-    to `limit` characters each, the older ones at what is left of the room.
+    Calls that were put off for a new message are left out, and steps without calls. The newest results have at most
+    `limit` characters each; the older ones share the room that is left.
     """
     room = _ROOM * limit
     found: list[tuple[Made, ...]] = []
@@ -161,9 +161,9 @@ def _outcome(result: CallResult, where: Mapping[str, str]) -> Wire:
 
 
 def unpaired(messages: Iterable[Wire], steps: Iterable[ActionResult]) -> list[Wire]:
-    """The messages without the results of these steps' calls, which stand beside the calls instead.
+    """Return the messages without the results of these steps, which stand beside their calls instead.
 
-    Errors stay: they are what the next answer has to deal with.
+    Errors stay, because the next answer has to deal with them.
     """
     paired = {each.call.id for step in steps for each in step.results}
     return [each for each in messages if not _says_what_came(each, paired)]

@@ -1,10 +1,9 @@
-"""Earlier conversation of a session, from its transcript to turns that a model reads; pure.
+"""Earlier conversation of a session: its transcript becomes turns that a model reads; pure.
 
-What a cycle did is told as a record, each call with what came of it, so that neither is ever shown without the other;
-it stands with what the model is told, not with what it said: models write on in the manner of their own words, and
-would write calls down instead of making them. What people of trust have said stands as they said it. Everything else is
-JSON on a single line, a label before it that says where it is from: whatever it holds, it cannot pass for another turn
-or for an instruction.
+The calls of a cycle are shown as a record, each with its result. The record stands in the turns of the user, not in
+those of the model: models imitate their own turns, and would write calls as text instead of making them. Messages of
+trusted people stand as they are. Everything else is JSON on a single line behind a label with its origin, so that it
+cannot pass for another turn or for an instruction.
 """
 
 from __future__ import annotations
@@ -23,23 +22,24 @@ from spar.types import SERVICE_KEYS, Trust
 
 Role = Literal["user", "assistant"]
 
-#: Of a call, what says nothing about what was done.
+#: Keys of a call that are not shown, because they do not say what was done.
 _UNTOLD: Final = frozenset({"_id", "_after", *SERVICE_KEYS})
-#: Characters of one value in a turn: what was done earlier is told, not repeated.
+#: Characters of one value in a turn.
 LIMIT: Final = 2_000
 
 
 class Conversation(Struct, frozen=True):
-    """The turns, oldest first, and the trust of the least trusted of what stands in them."""
+    """Turns, oldest first, and the least trust of their parts."""
 
     turns: tuple[Turn, ...] = ()
     trust: Trust = "trusted"
 
 
 class Past:
-    """Turns of the entries at the beginning of a transcript, whose runs have ended: what follows is added to them.
+    """Turns of the first entries of a transcript, whose runs have ended; later entries are added to them.
 
-    `count` entries are told here, from `first` to `last` (their seqs), in so many `chars`; `said` holds the messages.
+    It holds `count` entries, from the number `first` to the number `last`, as `chars` characters. `said` holds the ids
+    of their messages; `role` and `parts` are the turn that is not complete.
     """
 
     __slots__ = ("chars", "count", "first", "last", "parts", "role", "said", "trust", "turns")
@@ -48,7 +48,7 @@ class Past:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew, with nothing told."""
+        """Forget all turns."""
         self.count = self.first = self.last = self.chars = 0
         self.said: set[str] = set()
         self.turns: list[Turn] = []
@@ -57,14 +57,14 @@ class Past:
         self.trust: Trust = "trusted"
 
     def leads(self, entries: Sequence[Entry]) -> bool:
-        """Return whether these entries begin with those that are told here."""
+        """Return whether these entries begin with those that are held here."""
         count = self.count
         return not count or (
             len(entries) >= count and (entries[0].seq, entries[count - 1].seq) == (self.first, self.last)
         )
 
     def add(self, entry: Entry, *, is_ended: bool, limit: int) -> None:
-        """Tell one entry more."""
+        """Add one entry; `is_ended`: its run has ended."""
         self.first, self.last, self.count = self.first or entry.seq, entry.seq, self.count + 1
         if entry.kind == "user":
             self.said.add(str(entry.body.get("id")))
@@ -81,7 +81,7 @@ class Past:
         self.chars += len(text)
 
     def with_more(self, entries: Iterable[tuple[Entry, bool]], limit: int) -> Conversation:
-        """Return what is told here and these entries, each with whether its run has ended."""
+        """Return the turns with more entries, each with whether its run has ended; nothing is added here."""
         more = Past()
         more.role, more.parts, more.trust = self.role, list(self.parts), self.trust
         for entry, is_ended in entries:
@@ -101,12 +101,12 @@ def conversation(
     limit: int = LIMIT,
     past: Past | None = None,
 ) -> Conversation:
-    """Return the turns that earlier runs have left in a transcript.
+    """Return the turns of the earlier runs in a transcript, no two of one role in a row.
 
-    Args: entries: as they are read, oldest first, the last compaction first; run_id: the run in hand, of which nothing
-        but compactions is told here; heard: ids of messages that are told elsewhere; limit: characters of one value;
-        past: what was told of the same transcript before, with the same `limit`; it grows by the runs that have ended.
-    Returns: no two turns of one role in a row.
+    Args: entries: oldest first, the last summary (compaction) before all others; run_id: the current run, whose own
+        entries are left out, but for summaries; heard: ids of messages that are shown elsewhere; limit: characters of
+        one value; past: the turns of the same transcript that an earlier call returned with the same `limit`; the
+        runs that have ended since are added to it.
     """
     if past is None or not past.said.isdisjoint(heard):
         past = Past()
@@ -149,7 +149,7 @@ def _done(entry: Entry, is_ended: bool, limit: int) -> str:
     lines = [f"(was said beside the calls) {_line(entry.body['said'], limit)}"] if entry.body.get("said") else []
     lines += [_call(each, limit) for each in calls or () if isinstance(each, Mapping)]
     output = entry.body.get("output")
-    if output is not None and not is_ended:  # its end says it again
+    if output is not None and not is_ended:  # the entry of its end holds the output, too
         lines.append(f"(was answered) {_line(output, limit)}")
     return "\n".join(lines)
 
@@ -164,7 +164,7 @@ def _call(told: Mapping[str, Any], limit: int) -> str:
 
 def _ended(entry: Entry, is_ended: bool, limit: int) -> str:
     reply, error = entry.body.get("reply"), entry.body.get("error")
-    if isinstance(reply, str) and reply:  # where a tool's error stood for an answer, these are no words of the model
+    if isinstance(reply, str) and reply:  # a fallback is the error of a tool, not text of the model
         return f"(ended without an answer) {_line(reply, limit)}" if entry.body.get("fallback") else reply
     if error:
         return f"(ended without an answer) {_line(error, limit)}"
@@ -180,14 +180,14 @@ def _summed_up(entry: Entry, is_ended: bool, limit: int) -> str:
 
 
 def _line(value: Any, limit: int) -> str:
-    return shown_json(value, (), limit)  # what a transcript keeps is plain
+    return shown_json(value, (), limit)  # the values of a transcript are plain JSON
 
 
 _TELLERS: Final = {"user": _said, "turn": _done, "end": _ended, "compaction": _summed_up}
 
 
 def _role(end: Entry) -> Role:
-    """Return the role that speaks at an end: the model for its own words only, since it imitates what it said."""
+    """Return the role of the turn for a run's end: the model's for its own text only, because models imitate that."""
     body = end.body
     is_own = bool(body.get("reply")) and not body.get("fallback")
     return "assistant" if is_own else "user"

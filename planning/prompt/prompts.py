@@ -1,6 +1,6 @@
 """Instructions on how to answer, which a model reads first; the same bytes in every request.
 
-Written for small models too: short sentences, each about one thing that goes wrong without it.
+They are written for small models, too: each short sentence prevents one mistake that models make without it.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ EXPERIENCE: Final = "What was learnt earlier in situations like this one; it may
 
 
 def instructions_for(kind: Kind) -> str:
-    """The text for a kind of request."""
+    """Return the instructions for a kind of request."""
     return _BY_KIND[kind]
 
 
-#: The beginning of a summary of what was said before.
+#: The beginning of a summary of the earlier conversation.
 SUMMED_UP: Final = "(what was said before, summed up)"
 
 
 def summary_in(text: str) -> str:
-    """Return the summary, with what is kept to the letter, that the text of a turn begins with; "" for none."""
+    """Return the summary at the beginning of a turn's text, with the texts that are kept word for word; "" for none."""
     return text.partition("\n\n")[0] if text.startswith(SUMMED_UP) else ""

@@ -1,11 +1,11 @@
-"""A context as a model reads it: one text for each thing that there is to know; pure.
+"""Renderer of a context as texts that a model reads; pure.
 
-Data is shown once for each identity (a kind, refined by an instance), folded the way references read it, with its
-description and schema. What the executor keeps for itself (`_call`, `_date`, `_outputMethod`) is never shown. The same
-context gives the same texts, and what changes from request to request stands last, so that a prefix can be cached.
+Data messages of one kind and instance are merged into one text, in the same way in which references read them, with
+their description and schema. Keys of the executor (`_call`, `_date`, `_outputMethod`) are never shown. The same context
+gives the same texts, and texts that change from request to request come last, so that the beginning can be cached.
 
-No text can pass for another: data is a single line of JSON, and a line of free text that would read as a heading gets
-a backslash. Who sends what in which role is no matter of this module.
+No text can pass for another one: data is a single line of JSON, and a line of free text that looks like a heading gets
+a backslash.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from spar.data.blackboard import Board, read_message
 from spar.data.json_safe import UNBOUNDED, copied, plain
 
 LIMIT: Final = 20_000
-#: Kinds of which every message counts: merged into one, only the last would be left.
+#: Kinds whose messages are shown as a list: merged, only the last one would be left.
 _LISTED: Final = ("result", "correction", "error", "guard")
-#: What stands last, in this order.
+#: Kinds that come last, in this order.
 _LAST: Final = ("state", "plan", "called", "result", "skipped", "guard", "correction", "error")
 
 _NEWLINE = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -36,13 +36,13 @@ _NAME = re.compile(r"[^\W\d][\w-]*")
 
 
 def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
-    """Return the texts that a model reads of a context, one for each identity or message.
+    """Return the texts of a context: one for each kind and instance of data, and one for each other message.
 
-    Args: limit: characters of one value's JSON, or of one free text; what is longer keeps its head and tail, and the
-        reference that gives the whole.
-    Returns: tools, advisors and input, then what was said, then data: first what no call wrote, at the end state,
-        plan, results and errors.
-    Raises: nothing for what a message may hold; TypeError when the context is no iterable of messages.
+    Args: limit: characters of one value's JSON, or of one free text; a longer one keeps its head, its tail and the
+        reference to the whole.
+    Returns: tools, advisors and input, then texts, then data: first data that no call wrote, at the end state, plan,
+        results and errors.
+    Raises: TypeError when the context is no iterable of messages; nothing for the content of a message.
     """
     if isinstance(context, (str, bytes, Mapping)):
         raise TypeError(f"a context is a list of messages, found {type(context).__name__}")
@@ -53,14 +53,14 @@ def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
 def divided(context: Iterable[Any], limit_of: Callable[[str], int]) -> tuple[list[str], list[str]]:
     """Return the texts of `render` in two parts: those that stay the same in each step of a run, and the others.
 
-    Args: context: messages that are plain; limit_of: the limit of `render` by kind ("text" for what was said, "tool"
-        and "advisor" for those).
+    Args: context: plain messages; limit_of: the limit of `render` by kind ("text", "tool" and "advisor" for messages of
+        these types).
     """
     return split(blocks(context, limit_of))
 
 
 class Block(NamedTuple):
-    """A text about one kind ("" for what is no data), and whether the steps of a run change it."""
+    """Text about one kind ("" for other messages than data); `is_behind`: the steps of a run change it."""
 
     kind: str
     is_behind: bool
@@ -76,7 +76,7 @@ def blocks(context: Iterable[Any], limit_of: Callable[[str], int]) -> list[Block
 
 
 def split(found: Iterable[Block]) -> tuple[list[str], list[str]]:
-    """Return the texts that stay the same in each step of a run, and those that its steps change."""
+    """Return the texts that stay the same in each step of a run, and the texts that its steps change."""
     parts: tuple[list[str], list[str]] = [], []
     for block in found:
         parts[block.is_behind].append(block.text)
@@ -88,7 +88,7 @@ _LEAST: Final = 200
 
 
 class _Reading(Struct):
-    """The messages of a context, sorted by what they are; `data` are those that a board takes."""
+    """Messages of a context by type: data messages, descriptions of tools by name, advisors, and texts (`said`)."""
 
     data: list[dict[str, Any]] = field(default_factory=list)
     tools: dict[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class _Reading(Struct):
 
 
 def _take(found: Any, reading: _Reading) -> None:
-    if not isinstance(found, dict):  # no object at all: shown as what it is
+    if not isinstance(found, dict):  # a value that is no object is shown as it is
         reading.said.append(found if isinstance(found, str) else to_json(found))
         return
     content = found.get("content")
@@ -116,7 +116,7 @@ def _take(found: Any, reading: _Reading) -> None:
 
 
 def _say(message: dict[str, Any], reading: _Reading) -> None:
-    """A text, or what somebody said in a role; `content` may be a list of parts."""
+    """Take a text, with its role if it has one; `content` may be a list of parts."""
     said = message.get("text", message.get("content"))
     if said is None:
         return
@@ -125,7 +125,7 @@ def _say(message: dict[str, Any], reading: _Reading) -> None:
     text = "\n".join(part if isinstance(part, str) else to_json(part) for part in texts if part is not None)
     role = message.get("role")
     if isinstance(role, str) and role:
-        # Further lines are set in, so that none of them reads as the next speaker's.
+        # Further lines are indented, so that none of them looks like another role's.
         text = f"{_word(role)}: {_one_break(text)}".replace("\n", "\n  ")
     reading.said.append(text)
 
@@ -151,7 +151,7 @@ def _take_advisor(message: dict[str, Any], reading: _Reading) -> None:
 
 def _take_data(message: dict[str, Any], reading: _Reading) -> None:
     if not isinstance(message.get("_instance"), str):
-        message = {**message, "_instance": None}  # nobody's own
+        message = {**message, "_instance": None}  # data of no instance
     reading.data.append(message)
 
 
@@ -166,7 +166,7 @@ _TAKERS: dict[str, Callable[[dict[str, Any], _Reading], None]] = {
 
 
 def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[Block]:
-    """Each text, and whether the steps of a run change it."""
+    """Yield each text of a context, in order."""
     if reading.tools:
         lines = (f"- {_word(name)}: {_free(text, 1_000)}".replace("\n", "\n  ") for name, text in reading.tools.items())
         yield Block("", False, "\n".join(["## Tools", *lines]))
@@ -190,7 +190,7 @@ def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[Block]
 
 
 _Payloads = Mapping[tuple[str, str | None], list[Any]]
-#: Makes of a message and its payload what is shown of it, for kinds of which every message counts.
+#: Functions that return the shown form of a message and its payload, for the kinds that are shown as lists.
 _SHOWN: Final[Mapping[str, Callable[[Mapping[str, Any], Any], Any]]] = {
     "result": result_shown,
     "error": lambda message, payload: error_shown(payload),
@@ -199,7 +199,7 @@ _SHOWN: Final[Mapping[str, Callable[[Mapping[str, Any], Any], Any]]] = {
 
 
 def _history(data: Iterable[Mapping[str, Any]]) -> tuple[set[str], _Payloads]:
-    """The kinds that calls have written, and each message's payload by kind and instance."""
+    """Return the kinds that calls have written, and the payloads of all messages by kind and instance."""
     written: set[str] = set()
     every: defaultdict[tuple[str, str | None], list[Any]] = defaultdict(list)
     for message in data:
@@ -213,14 +213,14 @@ def _history(data: Iterable[Mapping[str, Any]]) -> tuple[set[str], _Payloads]:
 
 
 def _blocks(kind: str, messages: Iterable[Mapping[str, Any]], every: _Payloads, limit: int) -> Iterator[str]:
-    """The block of a kind for everybody, and one for each instance in the order of appearance."""
+    """Yield the text of a kind without an instance, then one for each instance, in the order of appearance."""
     label = f"¶{_word(kind)}"
     for message in sorted(messages, key=lambda each: "_instance" in each):
         instance = message.get("_instance")
         of = "" if instance is None else f" of instance {to_json(instance)}"
         if kind in _LISTED:
             told = shown_json(every[kind, instance], (), limit)
-        else:  # what stands in an instance is read by that name from its own calls only
+        else:  # only calls of the same instance can refer to its data by this path
             told = shown_json(read_message(message)[1], (kind,), limit)
         schema, description = message.get("schema"), message.get("description")
         about = f"Schema for {label}:\n{shown_json(schema, (), limit)}" if schema is not None else ""
@@ -265,7 +265,7 @@ def _advisor(advisor: Mapping[str, Any], limit: int) -> str:
 
 
 def _word(name: str) -> str:
-    """A name as it stands in a heading: itself, or quoted when it is none."""
+    """Return a name for a heading; a text that is no name is quoted."""
     return name if _NAME.fullmatch(name) else to_json(head_and_tail(name, 200))
 
 
@@ -274,5 +274,5 @@ def _one_break(text: str) -> str:
 
 
 def _free(text: str, limit: int) -> str:
-    """Free text: its line breaks of one sort, no line of it a heading, no longer than `limit`."""
+    """Return free text with at most `limit` characters, uniform line breaks, and no line that looks like a heading."""
     return _HEADING.sub(r"\\", head_and_tail(_one_break(text), limit))

@@ -1,8 +1,8 @@
-"""From the messages of a context to one request: a row of pure handlers, then the schema and the texts.
+"""Composition of a request: handlers change the messages of a context, which then become a schema and texts.
 
-A request is made anew each time and never appended to. The same input gives the same bytes, and what stays the same
-from step to step stands first (instructions, tools, input, what was said), what changes last (state, plan, results,
-errors), so that a provider's cache serves the beginning. How much of it fits is no matter of this module.
+Each request is composed anew, never appended to. The same input gives the same bytes. Parts that stay the same from
+step to step come first (instructions, tools, input, the conversation), parts that change come last (state, plan,
+results, errors), so that the provider can serve the beginning from its cache. `token_budget` makes a request fit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spar.records.run_options import Thinking
 from spar.types import ActionResult, CallResult
 
 Wire = dict[str, Any]
-#: Takes the messages of a request, gives those that take their place. Pure; it may return what it was given.
+#: Returns the messages that replace the given ones; it may return the same list, and changes nothing.
 Handler = Callable[[list[Wire]], list[Wire]]
 
 
@@ -54,16 +54,19 @@ def compose(
     """Compose a request.
 
     Args:
-        context: wire messages; not changed. Besides those that calls read: `text`, `tool`, `advisor`, `plan`, `meta`,
-            and data of the kinds `goal`, `experience`, `error`, `result`, `skipped`.
+        context: messages, which are not changed. The types `text`, `tool`, `advisor`, `plan` and `meta`, and data of
+            the kinds `goal`, `experience`, `error`, `result` and `skipped` have a meaning of their own.
         tools, activities, output, advisors: as for `compose_schema`.
-        instructions: what the model reads first; None for `planning.prompt.prompts`'s of this kind.
-        preface: texts that it reads before the turns.
-        results: the call results of the step before: of them, those that were never started are offered again.
-        steps: what the run's steps have brought so far, oldest first; their messages are in `context`.
-        handlers: instead of `HANDLERS`.
-        schema: that of an earlier request with the same tools, activities and output; see `is_plain`.
-        limit: characters of one value as it is shown; what is longer keeps its head, its tail and its reference.
+        kind: "main", "delegate" or "latent"; it chooses the usual instructions.
+        turns: the conversation before this request.
+        instructions: the text that the model reads first; None for the usual ones (`planning.prompt.prompts`).
+        preface: texts that the model reads before the turns.
+        results: the results of the step before; calls that were skipped before they started are offered again.
+        steps: the results of all steps of the run so far, oldest first; their messages are in `context`.
+        handlers: used in the place of `HANDLERS`.
+        schema: the schema of an earlier request with the same tools, activities and output; see `is_plain`.
+        limit: characters of one value; a longer one is shown with its head, its tail and its reference.
+        max_tokens and the others: values of the request, see `planning.ports.Request`.
 
     Raises: as `compose_schema` and `render`.
     """
@@ -100,7 +103,7 @@ def compose(
 
 
 class Composer:
-    """Composes the requests of runs that share tools; what those alone decide, the schema, is made once."""
+    """Composer of the requests of runs that share tools; it composes their schema once."""
 
     def __init__(self) -> None:
         self._made_of: list[Any] = []
@@ -130,9 +133,9 @@ class Composer:
 def told(
     messages: Sequence[Wire], steps: Sequence[ActionResult], limit_of: Callable[[str], int]
 ) -> tuple[tuple[str, ...], History | None]:
-    """Return the messages as texts, and with the calls of these steps as pairs of a call and its result.
+    """Return the messages as texts, and the same as a history with the calls of these steps beside their results.
 
-    The latter is None where no call was made. What both say is rendered once: they differ in what came of calls alone.
+    The history is None where no call was made. The texts that both share are rendered once.
     """
     found = blocks(messages, limit_of)
     before, behind = split(found)
@@ -148,11 +151,8 @@ def told(
 
 
 def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether the schema is independent of these messages.
-
-    None of them then offers a tool, speaks as an advisor, asks for the next version, holds a plan, or is one instance's
-    own.
-    """
+    """Return whether the schema does not depend on these messages: none is a tool, an advisor, a plan, a version of the
+    work (`meta`) or of an instance."""
     return not any("_instance" in each or {each.get("type"), each.get("kind")} & _FORMING for each in messages)
 
 
@@ -160,11 +160,11 @@ _FORMING: Final = frozenset({"tool", "advisor", "meta", "plan"})
 
 
 class PlainMessages(list[Wire]):
-    """Messages that have been read: plain, and shared with nobody who changes them."""
+    """Messages that were copied by `read_messages`: plain JSON values that nobody else changes."""
 
 
 def read_messages(context: Iterable[Any]) -> PlainMessages:
-    """Return the messages, copied once; what is no object is a text. Raises: TypeError for no list of messages."""
+    """Return copies of the messages; an item that is no object becomes a text. Raises: TypeError for no list."""
     if isinstance(context, PlainMessages):
         return PlainMessages(context)
     if isinstance(context, (str, bytes, Mapping)):
@@ -177,13 +177,13 @@ def read_messages(context: Iterable[Any]) -> PlainMessages:
 
 
 def kind_of(message: Mapping[str, Any]) -> str:
-    """Return the kind of a message in any of its shapes; "" for plain text."""
+    """Return the kind of a message, else its type; "" for plain text."""
     shape, named = message.get("type"), message.get("kind")
     return "" if not isinstance(shape, str) else named if isinstance(named, str) else shape
 
 
 def typed_objects(messages: list[Wire]) -> list[Wire]:
-    """A typed object in the place of a message's text (`{"role": …, "content": {"type": …}}`) is that message."""
+    """Replace a message whose content is a typed object (`{"role": …, "content": {"type": …}}`) by this object."""
     return [_typed(each) if "type" not in each else each for each in messages]
 
 
@@ -193,9 +193,10 @@ def _typed(message: Wire) -> Wire:
 
 
 def arranged(messages: list[Wire]) -> list[Wire]:
-    """Put the goal first, before everything that the work brought; keep the last plan and the last list of calls that
-    were not started; make one list of all experiences, where the first of them stood: as data of one kind the last
-    would overwrite the others."""
+    """Put goals first, keep only the last plan and the last `skipped` message, and join all experiences in one message.
+
+    The experiences are joined because of several data messages of one kind only the last one counts.
+    """
     kinds = [kind_of(each) for each in messages]
     if _ARRANGED.isdisjoint(kinds):
         return messages
@@ -216,7 +217,7 @@ def arranged(messages: list[Wire]) -> list[Wire]:
 
 
 _ARRANGED: Final = frozenset({"goal", "experience", "skipped", "plan"})
-#: What a context goes through, in this order.
+#: The handlers that a context goes through, in this order.
 HANDLERS: Final[tuple[Handler, ...]] = (typed_objects, arranged)
 
 
@@ -227,7 +228,7 @@ _OFFERED: Final = ("steered", "dep_failed")
 
 
 def offered_again(results: Iterable[CallResult]) -> Wire | None:
-    """The message about calls that were skipped before they started; None if there are none."""
+    """Return the message about calls that were skipped before they started; None if there are none."""
     skipped = [
         {"call": call_shown(each.call.to_wire()), "reason": each.reason}
         for each in results
@@ -242,7 +243,7 @@ def offered_again(results: Iterable[CallResult]) -> Wire | None:
 
 
 def plan_of(messages: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The plan message that counts, the last; None without one: then calls and their order are not kept."""
+    """Return the last plan message; None without one: then no plan is kept from request to request."""
     found = None
     for message in messages:
         if kind_of(message) == "plan":
@@ -251,7 +252,7 @@ def plan_of(messages: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def plan_mode(messages: Iterable[Mapping[str, Any]]) -> str:
-    """`eager`: to plan is to execute; `lazy`: to plan only; "" without a plan message."""
+    """Return the mode of the plan: "eager" (calls run at once), "lazy" (when the plan is complete), "" without one."""
     message = plan_of(messages)
     if message is None:
         return ""
@@ -260,7 +261,7 @@ def plan_mode(messages: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _with_calls(schema: Wire, change: Callable[[Wire], Wire]) -> Wire:
-    """The schema of a solution with each of its calls' schemas changed."""
+    """Return the schema of a solution with the schema of each call changed by a function."""
     calls = mapping(mapping(schema.get("properties")).get("calls"))
     if not calls:
         return schema
@@ -269,13 +270,13 @@ def _with_calls(schema: Wire, change: Callable[[Wire], Wire]) -> Wire:
 
 
 def _unthought(call: Wire) -> Wire:
-    """Return the schema of a call in a lazy plan: it has no result, not even a thought's."""
+    """Return the schema of a call in a lazy plan: without a result that the model writes itself."""
     properties = {key: value for key, value in call["properties"].items() if key != "_output"}
     return {**call, "properties": properties, "required": [key for key in call["required"] if key != "_output"]}
 
 
 def _decided(call: Wire) -> Wire:
-    """Return the schema of a call that brings its own result: it names one branch, no alternatives."""
+    """Return the schema of a call; one whose result the model writes itself has an output path without alternatives."""
     path = mapping(call["properties"].get("_outputPath"))
     if "_output" not in call["properties"] or path.get("pattern") != "^†":
         return call

@@ -1,10 +1,10 @@
-"""The schema that a model's solution has to fit: what it may say, call and decide, in the order of thinking.
+"""Composer of the schema that a model's solution has to fit. Its members stand in the order in which a model decides.
 
     {"meta": …, "advisors": […], "calls": [{"_tool": …, …parameters}], "output": … | null}
 
-Composed from the tools, the activities that carry them out, the schema of the answer and the context's messages. It is
-JSON Schema 2020-12, the same bytes for the same input, and shares nothing with what it was made from. It allows what
-the executor takes, references in the place of values included; whether parameters are right is judged there.
+The schema is composed from the tools, the activities that carry them out, the schema of the answer and the messages of
+the context. It is JSON Schema 2020-12, the same bytes for the same input, and a copy. It allows all that the executor
+takes, also references in the place of values; the executor validates the parameters.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ def compose_schema(
     context: Iterable[Any] = (),
     advisors: Iterable[Mapping[str, Any]] = (),
 ) -> Schema:
-    """Compose the schema of a solution: `meta`, `advisors`, `calls`, `output`, each where there is occasion for it.
+    """Compose the schema of a solution: `output`, and `meta`, `advisors` and `calls` where the context asks for them.
 
     Args:
         tools: schemas whose `properties._tool.const` names them, mappings of names to schemas, objects with `name` and
-            `schema`, or all of an executor's (`executor.tools`). Tool messages of the context come after them; of one
-            name the last definition counts. Functions have no schema by themselves: hand them to an executor first.
-        activities: the names (or a mapping by name) of what carries out calls. A tool without one is latent: the model
-            fills in its `_output` itself. An object with a schema carries itself out.
+            `schema`, or all tools of an executor (`executor.tools`). Tool messages of the context come after them; of
+            one name the last definition counts. A function gets its schema from an executor: hand it to one first.
+        activities: names (or a mapping by name) of the functions that carry out calls. A tool without one is latent:
+            the model writes its result into `_output` itself. An object with a schema carries out its own calls.
         output: the schema of the answer, which may also be null; None for any value.
-        context: wire messages. A `meta` message asks for the next one, instances are offered where there are any.
-        advisors: advisor messages besides those of the context. Who speaks `on` `start` does so until a call has been
-            made, on `request` always, on `finish` when it sees the end coming, without `on` when it is consulted.
+        context: messages. With a `meta` message the solution has the next `meta`; calls may name the instances that the
+            messages name.
+        advisors: advisor messages besides those of the context. An advisor with `on` = "start" speaks until a call has
+            been made, "request" always, "finish" when the work ends; without `on` it speaks when a call asks it.
 
-    Raises: TypeError for what is no tool, or no message of meta; ValueError for a tool or advisor that cannot be read,
-        naming it.
+    Raises: TypeError for an object that is no tool or no `meta` message; ValueError for a tool or advisor that cannot
+        be read, with its name.
     """
     messages = [message for message in context if isinstance(message, Mapping)]
     all_advisors = read_advisors(messages, advisors)
@@ -81,8 +82,8 @@ def compose_schema(
 # -- one call
 
 
-#: What a call may say besides its parameters, in the order in which it is to be thought of; what has a schema here is
-#: offered by every tool that does not refuse it (`false`), the rest by those that define it.
+#: Keys of a call besides its parameters, in the order in which a model decides on them. A key with a schema here is
+#: offered by every tool that does not refuse it (`false`), a key without one by the tools that define it.
 _BEFORE: dict[str, Schema | None] = {
     "_reasoningForCall": {"type": "string", "description": "why this tool, now"},
     "_id": {"type": "string", "minLength": 1, "description": "a name for this call, which _after may refer to"},
@@ -100,7 +101,7 @@ _BEHIND: dict[str, Schema | None] = {
 
 
 def _call(spec: ToolSpec, instances: Sequence[str], defs: Schema) -> Schema:
-    """The schema of a call of one tool."""
+    """Return the schema of a call of one tool."""
     document = Document(spec.name, spec.schema, defs, f"tool {spec.name!r}")
     root = document.resolve(spec.schema)
     given = {plain(str(key)): value for key, value in mapping(root.get("properties")).items()}
@@ -136,7 +137,7 @@ def _call(spec: ToolSpec, instances: Sequence[str], defs: Schema) -> Schema:
 
 
 def _fixed(spec: ToolSpec, instances: Sequence[str]) -> dict[str, Schema]:
-    """Return the schemas that the composition itself prescribes for a call's own keys."""
+    """Return the schemas for `_activity` and `_instance` of a call, which a tool does not choose."""
     found: dict[str, Schema] = {} if spec.activity is None else {"_activity": {"const": spec.activity}}
     if instances:
         found["_instance"] = {"type": "string", "enum": list(instances)}
@@ -146,7 +147,7 @@ def _fixed(spec: ToolSpec, instances: Sequence[str]) -> dict[str, Schema]:
 def _own(
     offered: Mapping[str, Schema | None], *, given: Mapping[str, Any], document: Document, fixed: Mapping[str, Schema]
 ) -> Schema:
-    """The keys of a call's own that a tool specs, as the tool defines them, else as everybody."""
+    """Return the schemas of a call's own keys (`_…`) that a tool offers: its own ones, else the usual ones."""
     made: Schema = {}
     for key, usual in offered.items():
         if given.get(key) is False:
@@ -161,15 +162,15 @@ def _own(
 
 
 _VARIANTS = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentRequired", "dependentSchemas")
-#: What a schema says of the object as a whole, which a call's own keys would break.
+#: Keywords about the object as a whole, which the call's own keys would violate.
 _OF_THE_WHOLE = frozenset({"additionalProperties", "unevaluatedProperties", "maxProperties", "minProperties",
                            "propertyNames", "patternProperties"})  # fmt: skip
 
 
 def _variant(key: str, part: Any, document: Document, above: tuple[str, ...] = ()) -> Any:
-    """A condition on the parameters together, with nothing in it about keys that are none.
+    """Return a condition on several parameters together (`anyOf`, `if`, …), without its keywords about other keys.
 
-    `above` holds the references that led here: one that leads to itself says nothing new.
+    `above` holds the references that led here; a reference that leads to itself becomes `True`.
     """
     if key == "dependentRequired":
         return plain(part)
@@ -187,12 +188,12 @@ def _variant(key: str, part: Any, document: Document, above: tuple[str, ...] = (
     part = document.resolve(part)
     nested = {key: _variant(key, part[key], document, above) for key in _VARIANTS if key in part}
     rest = {name: value for name, value in part.items() if name not in _OF_THE_WHOLE and name not in nested}
-    # A condition asks for the value itself; everywhere else a reference may stand for it.
+    # `if` tests the value itself; everywhere else a reference may stand for a value.
     return {**document.graft(rest, widened=key != "if"), **nested}
 
 
 def _named_in(parts: Sequence[Any], document: Document) -> list[str]:
-    """The parameters that are named in such conditions only."""
+    """Return the parameters that only such conditions name."""
     found: dict[str, None] = {}
     level, depth = list(parts), 0
     while level and depth < 20:
@@ -209,7 +210,7 @@ def _named_in(parts: Sequence[Any], document: Document) -> list[str]:
 
 
 def _description(spec: ToolSpec, root: Mapping[str, Any]) -> str:
-    """Return the tool's description, with the schema of its result where the model does not fill that in."""
+    """Return the tool's description, with the schema of its result where the model does not write that itself."""
     said = root.get("description")
     told = plain(said) if isinstance(said, str) else ""
     returns = spec.properties.get("_output")
@@ -223,7 +224,8 @@ def _description(spec: ToolSpec, root: Mapping[str, Any]) -> str:
 
 
 def _answer(output: Mapping[str, Any] | None, defs: Schema) -> Schema:
-    """The answer's schema, which null fits as well and, unless it says otherwise, no property that it does not name."""
+    """Return the schema of the answer. It also allows null, and it forbids properties that it does not name, unless it
+    says otherwise."""
     if output is None:
         return {"type": list(_ANYTHING)}
     if not isinstance(output, Mapping):
@@ -243,7 +245,7 @@ def _answer(output: Mapping[str, Any] | None, defs: Schema) -> Schema:
 
 
 def _meta(messages: Sequence[Mapping[str, Any]], defs: Schema) -> Schema | None:
-    """The schema of the next meta, if the context has one now: same domain and path, a version, the time."""
+    """Return the schema of the next `meta`: the same domain and path, a version, the time; None where none is there."""
     found = [message for message in messages if message.get("type") == "meta" or message.get("kind") == "meta"]
     if not found:
         return None
@@ -273,6 +275,6 @@ def _meta(messages: Sequence[Mapping[str, Any]], defs: Schema) -> Schema | None:
 
 
 def _instances(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The instances that data-carrying messages speak of, in the order of appearance."""
+    """Return the instances that messages name, in the order of appearance."""
     found = (message.get("_instance") for message in messages)
     return list(dict.fromkeys(plain(name) for name in found if isinstance(name, str) and name))

@@ -1,9 +1,9 @@
-"""JSON schemas of several documents brought together in one, and widened for references; pure.
+"""Merger of JSON schemas: parts of several documents are copied into one, and widened to allow references; pure.
 
-A schema that is put inside another one takes its `$defs` along: whatever a local `$ref` of it names is copied to the
-`$defs` of the new document under a name that nobody else has. What is written in an older dialect is brought to 2020-12
-as far as a planner needs it; a reference that leads out of the document and a keyword that has the wrong type constrain
-nothing any more, for the executor judges the parameters by the tool's own schema anyway. Nothing is fetched.
+A copied schema takes its definitions along: each target of its local `$ref`s is copied to the `$defs` of the new
+document under a new name. Keywords of older dialects are changed to 2020-12, as far as planners need them. A reference
+that leads out of the document and a keyword with a value of the wrong type are dropped: the executor validates
+parameters by the tool's own schema anyway. Nothing is loaded from the network.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _SCHEMAS = frozenset({"additionalProperties", "contains", "contentSchema", "else
 _LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _MAPS = frozenset({"dependentSchemas", "patternProperties", "properties"})
 _REFS = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-#: What names a place or a dialect of the old document.
+#: Keywords that name a place or a dialect of the old document; they are not copied.
 _LEFT = frozenset({"$anchor", "$comment", "$defs", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema",
                    "$vocabulary", "additionalItems", "definitions", "id"})  # fmt: skip
-#: Below these a value stands, so that a reference can stand for it ...
+#: Keywords whose schemas describe a value, which a reference may stand for ...
 _VALUES = frozenset({"additionalProperties", "items", "patternProperties", "prefixItems", "properties"})
-#: ... but not where a schema excludes or only asks: allowing more there would allow less.
+#: ... but not below these, which exclude values or test them: to allow more there would forbid more.
 _ASKING = frozenset({"contains", "if", "not", "propertyNames", "unevaluatedItems", "unevaluatedProperties"})
 
 
@@ -42,9 +42,9 @@ def reference_or(schema: Any) -> dict[str, Any]:
 
 
 class Document:
-    """One schema document whose parts are copied into another one, where `defs` is the dictionary of `$defs`.
+    """Schema document whose parts are copied into another document, which has the definitions `defs`.
 
-    `name` is what the names in `defs` begin with, `subject` what errors speak of.
+    `name` is the beginning of the names in `defs`; `subject` names the document in errors.
     """
 
     def __init__(self, name: str, root: Mapping[str, Any], defs: dict[str, Any], subject: str) -> None:
@@ -54,16 +54,16 @@ class Document:
         self._room = MAX_SCHEMAS
 
     def spend(self) -> None:
-        """Count one schema more that is made. Raises: ValueError when it is one too many: parts may hold each other."""
+        """Count one more copied schema. Raises: ValueError after `MAX_SCHEMAS`, because parts may hold each other."""
         self._room -= 1
         if self._room < 0:
             raise ValueError(f"{self._subject}: its schema has more than {MAX_SCHEMAS} parts")
 
     def graft(self, schema: Any, *, widened: bool = False) -> Any:
-        """A copy of a part of the document, its local references leading to `defs`.
+        """Return a copy of a part of the document, whose local references lead to `defs`.
 
-        `widened` lets a reference stand for each value inside the value that it describes.
-        Raises: ValueError for what is no schema, or is nested too deeply.
+        With `widened` the copy also allows references in the place of values inside.
+        Raises: ValueError for a part that is no schema, or is nested too deeply.
         """
         waiting: list[tuple[str, Any, bool]] = []
         found = self._copy(schema, widened, 0, waiting)
@@ -73,7 +73,7 @@ class Document:
         return found
 
     def resolve(self, schema: Any) -> Any:
-        """The schema that a schema stands for which is only a reference; itself if it is more, or leads nowhere."""
+        """Return the target of a schema's `$ref`, with its other keywords; without a target the schema itself."""
         for _ in range(MAX_DEPTH):
             ref = schema.get("$ref") if isinstance(schema, Mapping) else None
             target = self._find(ref) if isinstance(ref, str) else None
@@ -93,7 +93,7 @@ class Document:
 
         def below(key: str, part: Any) -> Any:
             made = self._copy(part, wide and key not in _ASKING, depth + 1, waiting)
-            # A constant tells which of several shapes an object has: nothing is to be put in its place.
+            # A constant tells which of several forms an object has: no reference may replace it.
             is_value = (
                 wide and key in _VALUES and made is not False and not (isinstance(made, dict) and "const" in made)
             )
@@ -121,7 +121,7 @@ class Document:
         return made
 
     def _take(self, ref: str, wide: bool, waiting: list[tuple[str, Any, bool]]) -> str | None:
-        """The name in `defs` of what a reference leads to, which is copied there once."""
+        """Return the name in `defs` of a reference's target, which is copied there once; None without a target."""
         target = self._find(ref)
         if target is None:
             return None
@@ -133,12 +133,12 @@ class Document:
                 count += 1
                 name = f"{self._name}.{last}.{count}"
             self._taken[(id(target), wide)] = name
-            self._defs[name] = True  # its place, so that the order is the order of being named
+            self._defs[name] = True  # reserves the place: definitions stand in the order of their first reference
             waiting.append((name, target, wide))
         return name
 
     def _find(self, ref: str) -> Any:
-        """The part of the document that a reference names by pointer or anchor, None if it is not here."""
+        """Return the part of the document that a reference names by pointer or anchor; None if there is none."""
         base, _, fragment = ref.partition("#")
         if base and base != str(self.root.get("$id", "")).partition("#")[0]:
             return None
@@ -152,7 +152,7 @@ class Document:
 
 
 def _anchored(root: Mapping[str, Any], name: str) -> Any:
-    """The first schema below `root` that has this anchor."""
+    """Return the first schema below `root` with this anchor."""
     level: list[Any] = [root]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []

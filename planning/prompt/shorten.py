@@ -1,6 +1,6 @@
-"""A value as a model is shown it: one line of JSON, what is long without its middle; pure.
+"""Shortener of values for a model: one line of JSON, long parts without their middle; pure.
 
-What is shown was made `plain` before. Nothing here raises, whatever it says.
+The values have to be plain JSON values. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, Final
 from spar.data.media import medium_of
 from spar.data.paths import BadReferenceError, Path, parse, render
 
-# What ends a line for some reader or other, and would stand in JSON as it is.
+# Characters that end a line for some readers, and that JSON does not escape.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029]")
 _encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder for each call
 
 
 def to_json(value: Any) -> str:
-    """One line of JSON, whatever the texts in it hold."""
+    """Return a value as one line of JSON."""
     text = _encode(value)
     if text.isprintable():
         return text
@@ -27,17 +27,17 @@ def to_json(value: Any) -> str:
 
 
 def shown(value: Any, path: Path, limit: int) -> Any:
-    """A value as it is shown in at most about `limit` characters: what is long keeps its head and its tail.
+    """Return a value in at most about `limit` characters of JSON: long parts keep their head and their tail.
 
-    Between them stands how much is left out and the reference that gives the whole, where `path` (the kind and what
-    leads into it) and the keys below can be written as one; an empty `path` for what cannot be referred to.
+    Between these stands how much is left out, and the reference to the whole. `path` leads to the value (its kind, then
+    keys); it is empty for a value that no reference can name.
     """
-    # Each round keeps less of each part; most values pass the first.
+    # Each round keeps less of each part; most values fit in the first one.
     return _fitting(value, path, limit)[0]
 
 
 def shown_json(value: Any, path: Path, limit: int) -> str:
-    """Return `shown` as JSON: to see that it fits, it was written already."""
+    """Return the value of `shown` as JSON."""
     return _fitting(value, path, limit)[1]
 
 
@@ -54,16 +54,16 @@ def _fitting(value: Any, path: Path, limit: int) -> tuple[Any, str]:
 
 
 def head_and_tail(text: str, longest: int, path: Path = ()) -> str:
-    """The text, its middle left out if it is longer than that."""
+    """Return a text; one that is longer than `longest` without its middle."""
     if len(text) <= longest:
         return text
     half = longest // 2
-    # A cut between two halves of what is one sign cannot happen: str counts signs.
+    # The cut cannot split a character: str counts whole code points.
     return f"{text[:half]}\n… {len(text) - 2 * half} characters left out{_whole(path)} …\n{text[len(text) - half :]}"
 
 
 def reference(path: Path) -> str:
-    """The path as a call would write it, or "" if it cannot be written."""
+    """Return a path as a reference, or "" if it cannot be written as one."""
     written = render(path)
     try:
         return written if parse(written) == path else ""
@@ -76,7 +76,7 @@ def _whole(path: Path) -> str:
     return f"; whole at {written}" if written else ""
 
 
-#: Values that may be shown in part, or by a name.
+#: Types of values that may be shortened.
 _PARTED: Final = frozenset({str, dict, list})
 
 
@@ -85,7 +85,8 @@ class _TooManyError(Exception):
 
 
 class _Shortener:
-    """One attempt within `room` characters: strings of at most `longest`, lists and objects of at most `widest`."""
+    """Attempt to shorten a value to `room` characters: texts to `longest` characters, lists and objects to `widest`
+    entries."""
 
     __slots__ = ("longest", "room", "widest")
 
@@ -114,7 +115,7 @@ class _Shortener:
                 kept["…"] = f"{len(value) - len(names)} entries left out{_whole(path)}"
             item, key = value[name], name if len(name) <= longest else head_and_tail(name, longest)
             spent += min(len(name), longest)
-            if type(item) is str and len(item) <= longest and item[:5] != "data:":  # most are: it stays as it is
+            if type(item) is str and len(item) <= longest and item[:5] != "data:":  # the usual case
                 spent += len(item) + 2
             elif type(item) in _PARTED:
                 item = self.shorten(item, (*path, name) if path else ())

@@ -1,10 +1,10 @@
-"""Size of a request in tokens, and the way in which it is made to fit; pure.
+"""Size of a request in tokens, and how a request is made to fit a limit; pure.
 
-Only a provider's own tokenizer counts tokens, so they are estimated: four bytes of UTF-8 each, until the provider has
-said how many there really were (`TokenEstimator.learn`). Parts give way in a fixed order (`STEPS`): results and data
-keep head and tail and the reference that gives the whole, then the older turns go, then experiences, then other data.
-Instructions, schema and tools are never touched, so that what a provider caches stays the same; the question, notices
-and errors are shortened at the very last, and never left out.
+Only the provider's tokenizer can count tokens. So they are estimated: four bytes of UTF-8 each, until the provider has
+said the true number (`TokenEstimator.learn`). Parts are shortened in a fixed order (`STEPS`): first results of calls,
+then older turns are left out, then experiences, then other data are shortened. Shortened values keep their head, their
+tail and the reference to the whole. Instructions, schema and tools never change, so that the provider's cache stays
+valid. The question, notices and errors are shortened last, and never left out.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ from spar.types import ActionResult
 
 #: Bytes of a token before anything is known: English prose has 4 to 4.5, code and JSON less, most other scripts 3 to 6.
 BYTES_PER_TOKEN: Final = 4.0
-#: Between these a measured figure is believed; outside, the provider counted something else.
+#: Measured bytes of a token that are plausible; outside of these the provider counted something else.
 _PLAUSIBLE: Final = (1.0, 12.0)
-#: Below so many tokens what surrounds a request (roles, separators) weighs too much to learn from.
+#: Tokens from which on a request can be learnt from; in smaller ones roles and separators weigh too much.
 _ENOUGH: Final = 200
-#: Tokens that are left for an answer where nobody says how many: so many, or this share of what can be read.
+#: Tokens for an answer where no limit is set: this number, or this share of the tokens that the model reads.
 _ANSWER: Final = (4_096, 0.25)
-#: Bytes that surround each message and turn on the wire.
+#: Bytes that are added to each message and turn on the wire.
 _FRAME: Final = 16
 
 
 def answer_room(context_tokens: int | None) -> int:
-    """Tokens of what a model can read (None: not known) that are left for its answer, where nobody says how many."""
+    """Return the tokens for an answer where no limit is set.
+
+    Args: context_tokens: tokens that the model reads, its answer included; None: not known.
+    """
     most, share = _ANSWER
     return most if context_tokens is None else min(most, int(context_tokens * share))
 
@@ -47,19 +50,19 @@ class TokenEstimator(Struct, frozen=True):
     bytes_per_token: float = BYTES_PER_TOKEN
 
     def tokens(self, text: str) -> int:
-        """Of a text, rounded up."""
+        """Return the tokens of a text, rounded up."""
         return self._rounded(_length(text))
 
     def tokens_in(self, chars: int) -> int:
-        """Of so many characters, of which nothing else is known."""
+        """Return the tokens of a text of which only the number of characters is known."""
         return self._rounded(chars)
 
     def of(self, request: Request) -> int:
-        """Of all that a model reads of a request."""
+        """Return the tokens of all that a model reads of a request."""
         return self._rounded(size(request))
 
     def learn(self, request: Request, tokens: int) -> TokenEstimator:
-        """The estimator after a provider counted so many tokens for this request; half of the new figure counts."""
+        """Return an estimator that is moved halfway to the figure of a request with this true number of tokens."""
         if tokens < _ENOUGH:
             return self
         found = size(request) / tokens
@@ -71,7 +74,7 @@ class TokenEstimator(Struct, frozen=True):
 
 
 def size(request: Request) -> int:
-    """Bytes of what a model reads: instructions, schema, preface, turns, and texts or history, whichever is longer."""
+    """Return the bytes that a model reads: instructions, schema, preface, turns, and texts or history (the longer)."""
     read = _bytes([request.instructions, *request.preface, *[turn.text for turn in request.turns]])
     read += max(_bytes(request.texts), _bytes(_pieces(request.history)))
     return read + len(msgspec.json.encode(request.schema)) + len(msgspec.json.encode(request.answer))
@@ -83,7 +86,7 @@ def _bytes(pieces: Iterable[str]) -> int:
 
 
 def _length(text: str) -> int:
-    """Return the bytes of a text; to encode one of ASCII for that would be to copy it."""
+    """Return the bytes of a text in UTF-8; a text of ASCII is not encoded, because that would copy it."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -99,8 +102,8 @@ def _pieces(history: History | None) -> Iterator[str]:
 
 
 class Step(Struct, frozen=True):
-    """Step of shortening: characters of one block of `results` (state and plan as well), of `data`, of the `question`
-    (and notices and errors); the number of newest `turns`; whether experiences are shown."""
+    """Step of shortening: the most characters of one block of `results` (also state and plan), of `data`, and of the
+    `question` (also notices and errors); the number of newest `turns`; whether experiences are shown."""
 
     results: int = LIMIT
     turns: int = 1_000_000
@@ -109,15 +112,15 @@ class Step(Struct, frozen=True):
     question: int = LIMIT
 
     def limit_of(self, kind: str) -> int:
-        """Characters of one block of a kind."""
+        """Return the most characters of one block of a kind."""
         return self.results if kind in _RESULTS else self.question if kind in _ASKED else self.data
 
 
-#: Kinds that calls have brought, and those that hold what was asked and what went wrong.
+#: Kinds with results of calls, and kinds with questions and errors.
 _RESULTS: Final = frozenset({"state", "plan", "called", "result", "spoken"})
 _ASKED: Final = frozenset({"tool", "advisor", "input", "text", "guard", "correction", "error"})
 
-#: What gives way, and in which order.
+#: The steps in their order; each one leaves less of a request than the one before.
 STEPS: Final = (
     Step(),
     Step(results=6_000),
@@ -136,10 +139,10 @@ STEPS: Final = (
 def fit(
     request: Request, tokens: int | None, estimator: TokenEstimator | None = None, steps: Sequence[ActionResult] = ()
 ) -> Request:
-    """The request, made as small as it takes for `tokens` (None: any size); the smallest there is if none fits.
+    """Return a request that is shortened until it fits `tokens` (None: any size); if none fits, the smallest one.
 
-    The caller sees whether it fits now (`TokenEstimator.of`). Its texts are made anew from its context and from the
-    steps that it was composed with, so that what is not shortened reads as before.
+    The caller has to check whether it fits (`TokenEstimator.of`). The texts are rendered anew from the context and from
+    the `steps` of the run with which the request was composed, so that parts that fit stay the same.
     """
     estimator = estimator or TokenEstimator()
     if tokens is None or estimator.of(request) <= tokens:
@@ -149,7 +152,7 @@ def fit(
         made = _shortened(request, step, steps)
         if estimator.of(made) <= tokens:
             return made
-    # Pairs of calls and results have a least size; as texts the same is shorter.
+    # Calls beside their results cannot be shortened below a size; the texts without them are shorter.
     return replace(made, history=None)
 
 
@@ -158,7 +161,7 @@ def _shortened(request: Request, step: Step, steps: Sequence[ActionResult]) -> R
     if len(turns) > step.turns:
         left = len(turns) - step.turns
         notice = Turn("user", f"({left} earlier turns of the conversation are left out here)")
-        if step.question == LIMIT and (summary := summary_in(turns[0].text)):  # it stands for what was left out before
+        if step.question == LIMIT and (summary := summary_in(turns[0].text)):  # the summary of earlier turns stays
             notice = Turn("user", f"{summary}\n\n{notice.text}")
         turns = (notice, *turns[left:]) if step.turns else (notice,)
     texts, history = told(shown_at(request.context, step), steps, step.limit_of)
@@ -171,7 +174,7 @@ def shown_at(context: Iterable[Mapping[str, Any]], step: Step) -> list[dict[str,
 
 
 def head_of(text: str, tokens: int, estimator: TokenEstimator) -> str:
-    """A text of at most so many tokens, without its middle."""
+    """Return a text with at most so many tokens; a longer one without its middle."""
     longest = max(200, int(tokens * estimator.bytes_per_token))
     if estimator.tokens(text) <= tokens:
         return text

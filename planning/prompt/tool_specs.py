@@ -1,8 +1,8 @@
-"""Tools in any of their shapes, read as name, schema and the activity that carries a call out; pure.
+"""Reader of tools in any form: name, schema, and the activity (the function) that carries out calls; pure.
 
 A tool is a schema whose `properties._tool.const` names it, an entry of a mapping of names to schemas, an object with
-`name` and `schema` (what an executor's `tools` hold), or the name of one that was given before. Of several tools with
-one name the last counts and takes the last place.
+`name` and `schema` (like the `tools` of an executor), or the name of a tool that was given before. Of several tools
+with one name the last definition counts, at the last place.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from msgspec import Struct
 from spar.checks import shorten
 from spar.errors import ConfigError
 
-#: A text in the place of a schema's constant.
+#: Keys whose constant may be written as a text: `"_activity": "x"` for `"_activity": {"const": "x"}`.
 _SAID = ("_activity", "_delegate", "_outputPath", "_outputMethod", "_instance")
 
 
 class ToolSpec(Struct, frozen=True):
-    """One tool: `activity` is the name of what carries its calls out, None where the tool does it itself, "" where the
-    model thinks the result up (latent)."""
+    """One tool. `activity` is the name of the function that carries out its calls, None where the tool does it itself,
+    and "" where the model writes the result (latent)."""
 
     name: str
     schema: Mapping[str, Any]
@@ -31,7 +31,7 @@ class ToolSpec(Struct, frozen=True):
 
     @property
     def is_latent(self) -> bool:
-        """Return whether the model fills in the result: nobody carries it out, and it is not always delegated."""
+        """Return whether the model writes the result: no function carries out the calls, and they are not delegated."""
         return self.activity == "" and not self.constant("_delegate")
 
     @property
@@ -39,12 +39,12 @@ class ToolSpec(Struct, frozen=True):
         return mapping(self.schema.get("properties"))
 
     def constant(self, key: str) -> str:
-        """The text that the tool fixes for a key of the call's own, or ""."""
+        """Return the text that the tool prescribes for a call's own key (`_…`), or ""."""
         return fixed(self.schema, key)
 
 
 def fixed(schema: Mapping[str, Any], key: str) -> str:
-    """The text that a schema fixes for a property that begins with `_`, or ""."""
+    """Return the text that a schema prescribes for a property that begins with `_`, or ""."""
     found = mapping(schema.get("properties")).get(key)
     if found is None:
         found = schema.get(key)
@@ -54,9 +54,9 @@ def fixed(schema: Mapping[str, Any], key: str) -> str:
 
 
 def read_tool_specs(tools: Any, context: Iterable[Any], activities: Collection[str]) -> list[ToolSpec]:
-    """The tools given and those of the context's tool messages, each name once.
+    """Return the given tools and those in the tool messages of the context, each name once.
 
-    Raises: TypeError for what is no tool; ValueError for a schema without a name, or a name that nothing stands for.
+    Raises: TypeError for an object that is no tool; ValueError for a schema without a name, or an unknown name.
     """
     specs: dict[str, ToolSpec] = {}
     for source in (_each(tools), (message["tool"] for message in context if _is_tool(message))):
@@ -95,13 +95,13 @@ def _read(given: Any, activities: Collection[str], known: Mapping[str, ToolSpec]
 
 
 def _named(key: str, entry: Any, activities: Collection[str]) -> Iterator[ToolSpec]:
-    """A schema or an object with one, under the name that it has itself or else under `key`."""
+    """Yield the tool of a schema, of an object with a schema, or of a function; `key` is its name if it has none."""
     if isinstance(entry, Mapping):
         yield _spec(fixed(entry, "_tool") or key, entry, activities)
         return
     schema, name = getattr(entry, "schema", None), getattr(entry, "name", None)
     why = ""
-    # An executor knows what calls of a function look like, unless it is one of C that says nothing of its parameters.
+    # An executor makes the schema of a function; a builtin written in C may not reveal its parameters.
     if not isinstance(schema, Mapping) and callable(entry) and not inspect.isbuiltin(entry):
         try:
             (known,) = executor_type()([entry]).tools.values()
@@ -116,15 +116,15 @@ def _named(key: str, entry: Any, activities: Collection[str]) -> Iterator[ToolSp
             f"compose_schema(Executor([function]).tools){why}"
         )
     name = fixed(schema, "_tool") or (name if isinstance(name, str) else "") or key
-    # What an executor was given as a bare schema is no code, whatever object it is kept in; it says so by its activity.
+    # An executor's tool may be a bare schema without code; then its `activity` is "" or its `target` is a mapping.
     runs_itself = getattr(entry, "activity", name) != "" and not isinstance(getattr(entry, "target", entry), Mapping)
     yield _spec(name, schema, activities, by_itself=runs_itself)
 
 
 @cache
 def executor_type() -> Any:
-    """Return the executor of the box, found by its name: `(tools, activities=…)`. Raises: ConfigError without one."""
-    from importlib.metadata import entry_points  # 20 ms that a planner by rules does without
+    """Return the class of the installed executor: `(tools, activities=…)`. Raises: ConfigError without one."""
+    from importlib.metadata import entry_points  # takes 20 ms, which a planner by rules does not need
 
     found = list(entry_points(group="spar.actors", name="executor"))
     if not found:
@@ -154,5 +154,5 @@ def _spec(name: str, schema: Mapping[str, Any], activities: Collection[str], *, 
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is an object, else an empty one."""
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}

@@ -1,6 +1,6 @@
 """Plans and their versions; pure.
 
-kept      the message that holds a plan, and its change by calls
+kept      the message that holds a plan, and its update by calls
 deadlock  finds circles of calls in a plan before any of them runs
-versions  the `meta` of a piece of work from version to version
+versions  the versions of a piece of work, which its `meta` names
 """

@@ -1,8 +1,8 @@
-"""Circles of calls in a plan that wait for one another, found before any of them is carried out; pure.
+"""Finder of calls in a plan that wait for one another in a circle, before any of them is carried out; pure.
 
-An edge leads from who writes a place to who reads it, in the order of the plan: earlier writers feed a reader; later
-ones only where there is no earlier one, and no value. The executor finds the same out call by call, too late for a
-plan that somebody approves as a whole.
+A call waits for the calls that write the places that it reads: for the earlier ones in the plan; without an earlier
+one, and where the place has no value yet, for the later ones. The executor finds circles as well, but call by call,
+which is too late for a plan that people approve as a whole.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from spar.data.paths import BadReferenceError, Expression, Path, ValueTooLargeEr
 
 
 def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bool]) -> list[str]:
-    """The ids of calls that wait for one another, in the order of the plan: the last one closes the circle. None for a
-    plan that can be carried out.
+    """Return the ids of calls that wait for one another, in the order of the plan; [] for a plan without a circle.
 
-    Args: calls: wire dicts; has: whether something stands at a path, as an instance sees it.
-    What cannot be read is no part of any circle: it fails by itself.
+    The last one closes the circle. A call that cannot be read is in no circle: it fails by itself.
+    Args: calls: calls on the wire; has: tells whether a path has a value for an instance.
     """
     writers = _Writers(map(_written, calls))
     known = {call["_id"]: at for at, call in enumerate(calls) if isinstance(call.get("_id"), str)}
@@ -62,7 +61,7 @@ class _Writers:
 
 
 def _stuck(waits: Sequence[set[int]]) -> list[int]:
-    """Return the calls in a circle: the others are taken away as long as they wait for none, or none waits for them."""
+    """Return the calls in circles: calls that wait for none, or that none waits for, are removed until none is left."""
     awaited_by: list[set[int]] = [set() for _ in waits]
     for at, others in enumerate(waits):
         for other in others:

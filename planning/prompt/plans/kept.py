@@ -1,8 +1,7 @@
-"""Plans that are kept: the message that holds one, and what becomes of it when calls were made or only planned; pure.
+"""Plans that last from request to request, in a message of the context; pure.
 
-A plan message in the context makes a graph of calls last from request to request. `eager`: the calls of a solution are
-carried out and become the plan. `lazy`: they become the plan first, are looked at by whoever approves, and are then
-carried out from it.
+In the mode `eager` the calls of a solution are carried out and become the plan. In the mode `lazy` they become the plan
+first, people may approve it, and then they are carried out.
 """
 
 from __future__ import annotations
@@ -20,8 +19,10 @@ Wire = dict[str, Any]
 
 
 def planned(messages: Sequence[Wire], calls: Iterable[Wire], results: Iterable[CallResult] = ()) -> list[Wire]:
-    """The messages with these calls as the plan, those that people changed as they ran, and what became of each by its
-    id (`pending` before they ran)."""
+    """Return the messages with these calls as the plan, and the status of each by its id (`pending` before it ran).
+
+    A call that people have changed stands there as it ran.
+    """
     old = plan_of(messages)
     if old is None:
         return list(messages)
@@ -37,7 +38,7 @@ def planned(messages: Sequence[Wire], calls: Iterable[Wire], results: Iterable[C
 
 
 def carried_out(calls: Iterable[Wire], specs: Iterable[ToolSpec]) -> Iterator[Wire]:
-    """Yield the calls of a plan as they are carried out: nobody has thought about their results yet."""
+    """Yield the calls of a lazy plan for the executor: the results of latent calls are written when they run."""
     latent = {spec.name for spec in specs if spec.is_latent}
     for call in calls:
         if str(call.get("_tool")) in latent and not call.get("_delegate"):
@@ -46,7 +47,7 @@ def carried_out(calls: Iterable[Wire], specs: Iterable[ToolSpec]) -> Iterator[Wi
 
 
 def undecided(call: Mapping[str, Any]) -> str:
-    """Why a call cannot be carried out whose result the model wrote itself without saying where; "" if it can."""
+    """Return why a call with a result from the model cannot be carried out: its path has alternatives; "" if it can."""
     path = call.get("_outputPath")
     if "_output" not in call or call.get("_delegate") or not isinstance(path, str) or "||" not in path:
         return ""
@@ -54,7 +55,7 @@ def undecided(call: Mapping[str, Any]) -> str:
 
 
 def objection(verdict: Any) -> str:
-    """Why a plan must not be carried out, or "". Anything but a clear yes is a no, as for a call."""
+    """Return why a plan must not be carried out, or "". Every verdict but a clear yes is a no."""
     if verdict is True or (isinstance(verdict, Verdict) and verdict.decision == "approve"):
         return ""
     reason = verdict.reason if isinstance(verdict, Verdict) else ""

@@ -1,7 +1,7 @@
-"""The meta of a piece of work from one version to the next; pure.
+"""Versions of a piece of work, in its `meta`: domain, path, version and time; pure.
 
-A solution says what the next meta is, and is not trusted with it: domain and path stay, and where the version did not
-grow it is counted up here.
+A solution proposes the next `meta`. Domain and path stay as they were, and a version that is not greater than the last
+one is replaced by the next number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def versioned(messages: list[dict[str, Any]], said: Mapping[str, Any] | None, at: str) -> list[dict[str, Any]]:
-    """The messages with the next meta in the place of the one there was; the same without one.
+    """Return the messages with the next `meta` in the place of the last one; without one they stay the same.
 
     Args: said: the meta of the solution; at: the ISO time of the next version.
     """
@@ -30,12 +30,12 @@ def versioned(messages: list[dict[str, Any]], said: Mapping[str, Any] | None, at
 
 
 def is_meta(message: Mapping[str, Any]) -> bool:
-    """Return whether a message says which version of a piece of work this is."""
+    """Return whether a message is a `meta` message."""
     return "meta" in (message.get("type"), message.get("kind"))
 
 
 def meta_of(messages: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the context's meta messages, folded; None without one."""
+    """Return the data of all `meta` messages, merged; None without one."""
     found = [each for each in messages if is_meta(each)]
     told = next(iter(Board(found).messages_of(["meta"])), None) if found else None
     data = told.get("data") if told is not None else None
@@ -43,7 +43,7 @@ def meta_of(messages: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def next_meta(now: Mapping[str, Any], said: Mapping[str, Any] | None, at: str) -> dict[str, Any]:
-    """The meta after a solution, which said `said`, at the ISO time `at`."""
+    """Return the `meta` after a solution that proposed `said`, at the ISO time `at`."""
     meta = {**now, **(said or {}), **{key: now[key] for key in ("domain", "path") if key in now}}
     old, new = str(now.get("version") or "0.0.0"), meta.get("version")
     if said is None or not isinstance(new, str) or _order(new) <= _order(old):
@@ -54,7 +54,7 @@ def next_meta(now: Mapping[str, Any], said: Mapping[str, Any] | None, at: str) -
 
 
 def counted_up(version: str) -> str:
-    """The version with its last number one greater, also on a branch: 1.2.3 → 1.2.4, 1.2.3.draft.1 → 1.2.3.draft.2."""
+    """Return a version with its last number plus one: 1.2.3 → 1.2.4; on a branch 1.2.3.draft.1 → 1.2.3.draft.2."""
     parts = version.split(".")
     for at in reversed(range(len(parts))):
         if _NUMBER.fullmatch(parts[at]):
@@ -64,5 +64,5 @@ def counted_up(version: str) -> str:
 
 
 def _order(version: str) -> list[tuple[int, int, str]]:
-    """Numbers by their value; words after them, by the alphabet."""
+    """Return the key for sorting versions: numbers by their value, then words by the alphabet."""
     return [(0, int(part), "") if _NUMBER.fullmatch(part) else (1, 0, part) for part in version.split(".")]
