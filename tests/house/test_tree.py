@@ -25,7 +25,6 @@ LONGER = {
     "acting/approvals/queue.py": TWO_SUBJECTS,
     "acting/executor.py": TWO_SUBJECTS,
     "acting/tools/files.py": TWO_SUBJECTS,
-    "perception/sense.py": "the sensors of the module and its pipeline, still to be cut apart",
     "spar/agent/lifecycle.py": "one subject: the states of an agent and its ways between them",
     "spar/agent/parts.py": "the parts put together and what they ask of each other, still to be cut apart",
 }
