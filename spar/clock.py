@@ -91,5 +91,5 @@ def zone_named(name: str) -> tzinfo | None:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        known = 'known: "local", "UTC", or a name like "Europe/Berlin"'
-        raise ValueError(f"no time zone is named {name!r:.100}; {known}") from None
+        hint = 'known: "local", "UTC", or a name like "Europe/Berlin"'
+        raise ValueError(f"no time zone is named {name!r:.100}; {hint}") from None

@@ -199,7 +199,7 @@ class Hooks:
             # Changes that a hook makes to its context or to the list in it have no effect.
             ctx.value = list(value) if isinstance(value, (list, tuple)) else value
             try:
-                decision = _checked(await self._answer(entry, ctx), ctx.point, name)
+                decision = _check(await self._answer(entry, ctx), ctx.point, name)
                 if accept is not None and decision is not None and decision.verdict == "rewrite":
                     decision = Decision.rewrite(accept(name, value, decision.value))
             except (*ENDS_PROCESS, asyncio.CancelledError):
@@ -265,7 +265,7 @@ def _name(hook: Hook) -> str:
     return getattr(hook, "__qualname__", None) or repr(hook)
 
 
-def _checked(decision: Any, point: str, name: str) -> Decision | None:
+def _check(decision: Any, point: str, name: str) -> Decision | None:
     """Return the decision if it is valid at this point. Raises: TypeError."""
     if decision is None:
         return None
@@ -278,6 +278,6 @@ def _checked(decision: Any, point: str, name: str) -> Decision | None:
         if point not in REWRITABLE:
             raise TypeError(f"hook {name} cannot rewrite anything at {point}; possible at: {', '.join(REWRITABLE)}")
         if not REWRITABLE[point](decision.value):
-            what = POINTS[point][0].split(";")[0]
-            raise TypeError(f"hook {name} must put {what} there, found {type(decision.value).__name__}")
+            subject = POINTS[point][0].split(";")[0]
+            raise TypeError(f"hook {name} must put {subject} there, found {type(decision.value).__name__}")
     return decision

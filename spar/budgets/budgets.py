@@ -310,8 +310,8 @@ class Budgets:
         """Set a timer for the end of a measure's window, because no use may come in the meantime."""
         ends = [account.ends_at for account in self._accounts.current if account.rung and account.ends_at is not None]
         if self._timer is None and ends:
-            left = (min(ends) - self._now()).total_seconds()
-            self._timer = self._clock.call_at(self._clock.monotonic() + min(max(left, 0.01), _LOOK), self._look)
+            seconds_left = (min(ends) - self._now()).total_seconds()
+            self._timer = self._clock.call_at(self._clock.monotonic() + min(max(seconds_left, 0.01), _LOOK), self._look)
 
     def _look(self) -> None:
         self._timer = None
@@ -321,8 +321,8 @@ class Budgets:
 
 
 def _reason(account: Account) -> str:
-    shown = micro if account.quantity == "money" else str
-    return f"budget {account.budget}: {shown(account.used)} of {shown(account.limit)} used"
+    format_amount = micro if account.quantity == "money" else str
+    return f"budget {account.budget}: {format_amount(account.used)} of {format_amount(account.limit)} used"
 
 
 class Reservation:

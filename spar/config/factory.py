@@ -131,10 +131,10 @@ class Parts:
     def _sensor(self, index: int, part: Part) -> Any:
         path = ("sensors", index)
         try:
-            wanted = self.registry.wants_programs("spar.sensors", path, part.use)
+            parameters = self.registry.wants_programs("spar.sensors", path, part.use)
         except ConfigError as error:
             raise explain(error, self.loaded) from error
-        extra = dict.fromkeys(wanted, self.programs()) if wanted else {}
+        extra = dict.fromkeys(parameters, self.programs()) if parameters else {}
         return self._build("spar.sensors", path, part.use, part.options, extra=extra)
 
     def programs(self) -> Programs:
@@ -237,8 +237,8 @@ class Parts:
                extra: Mapping[str, Any] | None = None, options_path: tuple[str, ...] | None = None) -> Any:  # fmt: skip
         where = (*path, "options") if options_path is None else options_path
         try:
-            given = with_secrets(options, where, self.loaded.folder)
-            return self.registry.build(group, path, use, given, home=self.home, extra=extra, options_path=options_path)
+            values = with_secrets(options, where, self.loaded.folder)
+            return self.registry.build(group, path, use, values, home=self.home, extra=extra, options_path=options_path)
         except ConfigError as error:
             raise explain(error, self.loaded) from error
 

@@ -133,8 +133,8 @@ def _unknown_section(label: str, name: str) -> str:
     if label.startswith(PREFIX):
         for section in known:
             if name.startswith(f"{section}_"):
-                meant = f"{PREFIX}{section}__{name[len(section) + 1 :].strip('_')}".upper()
-                return f"no such setting; section and key are joined by two underscores: {meant}"
+                suggestion = f"{PREFIX}{section}__{name[len(section) + 1 :].strip('_')}".upper()
+                return f"no such setting; section and key are joined by two underscores: {suggestion}"
         return unknown_key(name, known) + did_you_mean(label, PROCESS_VARIABLES)
     return unknown_key(name, known)
 

@@ -20,14 +20,14 @@ from spar.config.toml_lines import BARE, KeyPath, line_numbers, locate
 from spar.errors import ConfigError
 
 
-def _packaged() -> Path:
+def _packaged_path() -> Path:
     """Return the shipped commented defaults: in the wheel in its package, in a checkout at its top."""
     shipped = Path(__file__).parents[1] / "config.toml"
     return shipped if shipped.is_file() else shipped.parents[1] / "config.toml"
 
 
 #: The shipped copy; used when there is no other file.
-PACKAGED = _packaged()
+PACKAGED = _packaged_path()
 
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 

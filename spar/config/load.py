@@ -116,7 +116,7 @@ def load(
     sources = Sources(file, {**variables.given, **options.given})
     wrong = [*variables.wrong, *options.wrong]
     given = merged(options.table, variables.table, file)
-    return Loaded(_judged(given, sources, wrong), sources)
+    return Loaded(_judge(given, sources, wrong), sources)
 
 
 def load_only(
@@ -152,7 +152,7 @@ def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
     """
     if not isinstance(mapping, (Mapping, Settings)):
         raise ConfigError(f"settings must be a table shaped like config.toml, found {shown(mapping)}")
-    return _judged(_copy(mapping), Sources(), [])
+    return _judge(_copy(mapping), Sources(), [])
 
 
 def schema() -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _overlap(given: str, key: str) -> bool:
     return f"{given}.".startswith(f"{key}.") or f"{key}.".startswith(f"{given}.")
 
 
-def _judged(given: Mapping[str, Any], sources: Sources, wrong: list[Problem]) -> Settings:
+def _judge(given: Mapping[str, Any], sources: Sources, wrong: list[Problem]) -> Settings:
     """Return the validated settings. Raises: ConfigError with all problems."""
     try:
         settings = judged(Settings, given)

@@ -29,9 +29,9 @@ def problems(error: ValidationError, model: type[BaseModel], given: Any = None) 
         path = item["loc"] if given is None else _without_branches(item["loc"], given, item["type"] == "missing")
         values.setdefault(path, item["input"])
         reason = _reason(dict(item), path, model)
-        known = reasons.setdefault(path, [])
-        if reason not in known:
-            known.append(reason)
+        reasons_here = reasons.setdefault(path, [])
+        if reason not in reasons_here:
+            reasons_here.append(reason)
     return [
         Problem(path, _tail(path, _merge(reasons_of_path), values[path])) for path, reasons_of_path in reasons.items()
     ]
@@ -44,8 +44,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_key(name: str, known: Sequence[str]) -> str:
-    listed = ", ".join(known) if known else "nothing can be set here"
-    return f"unknown key; known: {listed}{did_you_mean(name, known)}"
+    known_keys_text = ", ".join(known) if known else "nothing can be set here"
+    return f"unknown key; known: {known_keys_text}{did_you_mean(name, known)}"
 
 
 def shown(value: Any, name: str = "") -> str:

@@ -170,18 +170,18 @@ class Registry:
         return self._listed[group]
 
     def _read(self) -> dict[str, dict[str, list[PartEntry]]]:
-        listed: dict[str, dict[str, list[PartEntry]]] = {group: {} for group in GROUPS}
-        known = importlib.metadata.entry_points()
+        entries_by_group: dict[str, dict[str, list[PartEntry]]] = {group: {} for group in GROUPS}
+        points = importlib.metadata.entry_points()
         owners: dict[Any, str] = {}  # computed once each: reading a name parses all metadata of a distribution
-        for group, names in listed.items():
-            for point in known.select(group=group):
+        for group, names in entries_by_group.items():
+            for point in points.select(group=group):
                 if point.dist not in owners:
                     owners[point.dist] = point.dist.name if point.dist is not None else "an unknown distribution"
                 owner = owners[point.dist]
                 if self.allow_plugins or owner == OWN:
                     target = point.value.partition("[")[0].strip()  # without the required extras
                     names.setdefault(point.name, []).append(PartEntry(group, point.name, target, owner))
-        return listed
+        return entries_by_group
 
 
 def default_registry(folder: str = "") -> Registry:

@@ -81,7 +81,7 @@ class Signature:
         if not isinstance(options, Mapping):
             raise Refusal([Problem(path, f" = {shown(options)}: must be a table")])
         given = {key: value for key, value in extra.items() if key in self._annotations or key in self.programs}
-        return {**self._validated(options, path, extra), **given, **(dict.fromkeys(self._home, home) if home else {})}
+        return {**self._validate(options, path, extra), **given, **(dict.fromkeys(self._home, home) if home else {})}
 
     def call(self, target: Callable[..., Any], values: Mapping[str, Any]) -> Any:
         """Call with these arguments, also if parameters are positional-only."""
@@ -94,8 +94,8 @@ class Signature:
         root = self._model(self.options(dict.fromkeys(extra))).model_json_schema(schema_generator=_FileSchema)
         return {key: value for key, value in root.items() if key != "title"}
 
-    def _validated(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
-        names = self._concerned(options, extra)
+    def _validate(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
+        names = self._relevant(options, extra)
         if not names and not options:
             return {}
         try:
@@ -111,7 +111,7 @@ class Signature:
         values = {key: getattr(validated, field) for field, key in fields if field in validated.model_fields_set}
         return {**values, **(validated.model_extra or {})}
 
-    def _concerned(self, options: Mapping[str, Any], extra: Mapping[str, Any]) -> tuple[str, ...]:
+    def _relevant(self, options: Mapping[str, Any], extra: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the options that are given or required; all options if an unknown one is given."""
         names = [key for key in self._annotations if key in options or self._is_required(key)]
         names = [key for key in names if key not in extra and self._is_writable(key)]

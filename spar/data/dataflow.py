@@ -160,15 +160,15 @@ def dependants(
             followers.setdefault(other, []).append(id)
     dependent_ids: set[str] = set()
     waiting = list(begun)
-    seen = set(waiting)
+    visited = set(waiting)
     while waiting:
         id = waiting.pop()
         reached = followers.pop(id, [])
         for path in writes.get(id, ()):
             reached = [*reached, *readers.take(path)]
         for other in reached:
-            if other not in seen:
-                seen.add(other)
+            if other not in visited:
+                visited.add(other)
                 dependent_ids.add(other)
                 waiting.append(other)
     return dependent_ids

@@ -35,8 +35,8 @@ class Medium(Struct, frozen=True):
     def name(self) -> str:
         """Return the text that replaces it where values are shown."""
         mime = self.mime[:_LONGEST_TYPE]
-        known = mime if mime.isascii() and mime.isprintable() and mime else "of no stated type"
-        return f"[{self.kind} {known}, {self.size} bytes]"
+        type_text = mime if mime.isascii() and mime.isprintable() and mime else "of no stated type"
+        return f"[{self.kind} {type_text}, {self.size} bytes]"
 
 
 def medium_of(value: Any) -> Medium | None:

@@ -185,14 +185,14 @@ def _class_end(pattern: str, at: int) -> int:
 
 def _glob_class(inside: str) -> str:
     is_negated = inside.startswith("!")
-    left = inside[1:] if is_negated else inside
+    remaining = inside[1:] if is_negated else inside
     ranges: list[str] = []
-    while left:
-        if len(left) > 2 and left[1] == "-":
-            first, last, left = left[0], left[2], left[3:]
+    while remaining:
+        if len(remaining) > 2 and remaining[1] == "-":
+            first, last, remaining = remaining[0], remaining[2], remaining[3:]
         else:
-            first = last = left[0]
-            left = left[1:]
+            first = last = remaining[0]
+            remaining = remaining[1:]
         if first <= last:
             ranges.append(f"{_literal(first)}-{_literal(last)}")
     if not ranges:

@@ -204,10 +204,10 @@ def mask_json(text: str) -> str:
 
 
 def _mask_match(match: re.Match[str]) -> str:
-    shown = match[1] if match.re.groups else ""
-    value = match[0][len(shown) :]
+    prefix = match[1] if match.re.groups else ""
+    value = match[0][len(prefix) :]
     is_secret = match.re not in _WORDLIKE or len(value) >= _LONG or not _DIGITS.isdisjoint(value)
-    return f"{shown}{MASK}" if is_secret else match[0]
+    return f"{prefix}{MASK}" if is_secret else match[0]
 
 
 def _mask_match_in_json(match: re.Match[str]) -> str:

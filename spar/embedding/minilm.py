@@ -100,11 +100,11 @@ _LOADING = threading.Lock()
 
 def _model() -> _Model:
     with _LOADING:  # two threads that come at the same time load it once
-        return _loaded()
+        return _load()
 
 
 @cache
-def _loaded() -> _Model:
+def _load() -> _Model:
     return _Model()
 
 

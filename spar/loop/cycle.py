@@ -294,11 +294,11 @@ def failed_result(action: Action | OpenPlan, fault: Fault, error: BaseException,
     if isinstance(action, OpenPlan):
         action.close()  # nobody reads further calls
         action = action.action
-    known = error.product if isinstance(error, PhaseTimeoutError) else None
-    if not isinstance(known, ActionResult):
-        known = salvage(action)
-    if known is not None:
-        return replace(known, action=known.action or action, status="failed", fault=known.fault or fault)
+    salvaged = error.product if isinstance(error, PhaseTimeoutError) else None
+    if not isinstance(salvaged, ActionResult):
+        salvaged = salvage(action)
+    if salvaged is not None:
+        return replace(salvaged, action=salvaged.action or action, status="failed", fault=salvaged.fault or fault)
     status: CallStatus = "timeout" if fault.kind == "timeout" else "failed"
     results = tuple(CallResult(call, status, fault=fault) for call in action.calls)
     return ActionResult(action, "failed", results, fault=fault)

@@ -143,20 +143,20 @@ def _name_of(part: Any) -> str:
 # -- the contract of each phase's product (empty back references are filled in) -----------------------------
 
 
-def perceptions_of(product: Any, name: str, given: Any = None) -> tuple[Perception, ...]:
+def perceptions_of(product: Any, name: str, phase_input: Any = None) -> tuple[Perception, ...]:
     """Return the product of sense as a tuple: None as (), a bare perception as a tuple of one. Raises:
     ContractError."""
     if isinstance(product, (list, tuple)):
         perceptions = tuple(product)
         for item in perceptions:
             if not isinstance(item, Perception):
-                raise ContractError(f"sense of {name} must return Perceptions, found {_described(item)} in its list")
+                raise ContractError(f"sense of {name} must return Perceptions, found {_describe(item)} in its list")
         return perceptions
     if product is None:
         return ()
     if isinstance(product, Perception):
         return (product,)
-    raise ContractError(f"sense of {name} must return a list of Perception, found {_described(product)}")
+    raise ContractError(f"sense of {name} must return a list of Perception, found {_describe(product)}")
 
 
 def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Action | OpenPlan | None:
@@ -170,7 +170,7 @@ def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Act
     if not isinstance(product, Action):
         if not isinstance(product, (list, tuple)):
             raise ContractError(
-                f"plan of {name} must return an Action, a list or stream of calls or None, found {_described(product)}"
+                f"plan of {name} must return an Action, a list or stream of calls or None, found {_describe(product)}"
             )
         if not product:
             return None
@@ -186,7 +186,7 @@ def _call(item: Any, name: str) -> Call:
         return item
     if isinstance(item, Mapping):
         return Call.from_wire(item)
-    raise ContractError(f"plan of {name} must return Calls or wire objects in its list, found {_described(item)}")
+    raise ContractError(f"plan of {name} must return Calls or wire objects in its list, found {_describe(item)}")
 
 
 # The quick checks below accept correct values (there is only one empty tuple); `_check_fields` judges the others.
@@ -195,7 +195,7 @@ def _call(item: Any, name: str) -> Call:
 def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResult:
     """Return the product of act with its action filled in. Raises: ContractError."""
     if not isinstance(product, ActionResult):
-        raise ContractError(f"act of {name} must return an ActionResult, found {_described(product)}")
+        raise ContractError(f"act of {name} must return an ActionResult, found {_describe(product)}")
     results, messages, duration = product.results, product.messages, product.duration
     if not (
         product.errors is _NONE
@@ -214,7 +214,7 @@ def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResul
             error = item.get("error")
             if not (isinstance(error, dict) and isinstance(error.get("kind"), str)):
                 sentence = 'must put {"call": …, "error": {"kind": …, "message": …}} into ActionResult.errors'
-                raise ContractError(f"act of {name} {sentence}, found {_described(item)}")
+                raise ContractError(f"act of {name} {sentence}, found {_describe(item)}")
     for result in results:
         if not _is_plain_call_result(result):
             _check_fields(result, f"act of {name}")
@@ -228,7 +228,7 @@ def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
     if product is None:
         return Reflection(result=result)
     if not isinstance(product, Reflection):
-        raise ContractError(f"reflect of {name} must return a Reflection, found {_described(product)}")
+        raise ContractError(f"reflect of {name} must return a Reflection, found {_describe(product)}")
     experiences, abilities, score = product.experiences, product.abilities, product.score
     if not (
         product.failures is _NONE
@@ -317,7 +317,7 @@ PRODUCT_OF: dict[Phase, Callable[[Any, str, Any], Any]] = {
 }
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     try:
         return f"{type(value).__name__} ({value!r:.60})"
     except Exception:  # a broken __repr__ must not hide what is wrong

@@ -168,7 +168,7 @@ class PhaseRunner:
             assert self._main is not None
             self.leave(self.task)
             # The old task takes no further step when it wakes; `main` ends now, before another runner takes its place.
-            carrier.coroutine, carrier.is_left = _ended(), True
+            carrier.coroutine, carrier.is_left = _do_nothing(), True
             task, self.task = self.task, None
             _close(self._main)
             task.cancel()  # nothing else would wake it
@@ -310,7 +310,7 @@ def _timeout_error(timeout: float, product: Any, cause: BaseException | None) ->
     return error
 
 
-async def _ended() -> None:
+async def _do_nothing() -> None:
     return None
 
 

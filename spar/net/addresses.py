@@ -154,7 +154,7 @@ class Guard(Struct, frozen=True):
         named = [entry for entry in matching if entry.host != "*"]
         is_public = any(entry.matches(host, port) for entry in self.public)
         if self.entries and not matching and not is_public:
-            known = ", ".join(_shown(entry) for entry in self.entries)
+            known = ", ".join(_show(entry) for entry in self.entries)
             return f"host {host!r} on port {port} is not allowed; allowed: {known}"
         if not named and not self.private and not is_public and port not in _WEB_PORTS:
             return f"port {port} of {host!r} is not allowed: only 80 and 443, or list '{host}:{port}' under allow"
@@ -187,6 +187,6 @@ def _plain(host: str) -> str:
         return name
 
 
-def _shown(entry: AllowedHost) -> str:
+def _show(entry: AllowedHost) -> str:
     host = f"[{entry.host}]" if ":" in entry.host else entry.host
     return host if entry.port is None else f"{host}:{entry.port}"

@@ -127,7 +127,7 @@ class Exchange:
         import httpx  # already loaded; a service without HTTP saves the time
 
         url = _parse_url(outgoing.url)
-        addresses = await self._permitted(url)
+        addresses = await self._resolve(url)
         if url.scheme == "https" and self._ssl is None:
             self._ssl = await self._threads.run(httpx.create_ssl_context)
         failure: httpx.TransportError | None = None
@@ -144,7 +144,7 @@ class Exchange:
         kind = PermanentError if _is_about_trust(failure) else TransientError
         raise kind(f"cannot connect to {url.host!r} ({', '.join(addresses)}): {reason}") from failure
 
-    async def _permitted(self, url: httpx.URL) -> list[str]:
+    async def _resolve(self, url: httpx.URL) -> list[str]:
         host, port = url.raw_host.decode("ascii"), _port(url)
         try:
             return await permitted(self._guard, self._threads, host, port)

@@ -142,9 +142,9 @@ class NoticeSender:
         """Return the keys of the notices to send next, as one notice; empty if there are none."""
         if self._is_quiet():
             return [key for key, notice in self._waiting.items() if notice.severity == "critical"][:1]
-        held = [key for key, notice in self._waiting.items() if self._was_held(notice)]
+        held_keys = [key for key, notice in self._waiting.items() if self._was_held(notice)]
         first = list(self._waiting)[:1]
-        return held if first == held[:1] else first
+        return held_keys if first == held_keys[:1] else first
 
     async def _more(self) -> None:
         """Wait until there are more notices to send, or the quiet hours are over."""
@@ -152,8 +152,8 @@ class NoticeSender:
         timer = None
         if quiet is not None and self._waiting:
             now = clock.now()
-            left = (quiet.end_after(now) - now).total_seconds()
-            timer = clock.call_at(clock.monotonic() + min(left, LOOK_AGAIN), self._wake.set)
+            seconds_left = (quiet.end_after(now) - now).total_seconds()
+            timer = clock.call_at(clock.monotonic() + min(seconds_left, LOOK_AGAIN), self._wake.set)
         self._wake.clear()
         try:
             await self._wake.wait()

@@ -234,13 +234,13 @@ class _Copier:
             names = value.__struct_fields__
             return self._table(((name, getattr(value, name)) for name in names), len(names), depth)
         if isinstance(value, (list, tuple, set, frozenset, deque)):
-            shown: list[Any] = []
+            items: list[Any] = []
             for item in value:
-                if len(shown) >= ITEMS or self._nodes <= 0 or self._room <= 0:
-                    shown.append(f"…(+{len(value) - len(shown)})")
+                if len(items) >= ITEMS or self._nodes <= 0 or self._room <= 0:
+                    items.append(f"…(+{len(value) - len(items)})")
                     break
-                shown.append(self._value(item, depth + 1))
-            return shown
+                items.append(self._value(item, depth + 1))
+            return items
         if isinstance(value, (bytes, bytearray, memoryview)):
             return self.text(bytes(value[: 2 * FIELD_LIMIT]).decode("utf-8", "backslashreplace"))
         if isinstance(value, BaseException):
@@ -250,11 +250,11 @@ class _Copier:
         return self.text(_safe(repr, value))
 
     def _table(self, items: Any, size: int, depth: int) -> dict[str, Any]:
-        shown: dict[str, Any] = {}
+        table: dict[str, Any] = {}
         for key, item in items:
-            if len(shown) >= ITEMS or self._nodes <= 0 or self._room <= 0:
-                shown["…"] = f"+{size - len(shown)}"
+            if len(table) >= ITEMS or self._nodes <= 0 or self._room <= 0:
+                table["…"] = f"+{size - len(table)}"
                 break
             name = self.name(key)
-            shown[name] = MASK if is_secret_name(name) and item is not None else self._value(item, depth + 1)
-        return shown
+            table[name] = MASK if is_secret_name(name) and item is not None else self._value(item, depth + 1)
+        return table

@@ -117,6 +117,6 @@ def _emit_to_loguru(
     from spar.observe.formatting import fields_text, make_line
 
     line = make_line(level, name, message, fields, error, scrub)
-    shown = {**line.fields, **{key: value for key, value in line.error.items() if key != "error.stack"}}
-    text = f"{line.message}  {fields_text(shown)}" if shown else line.message
+    values = {**line.fields, **{key: value for key, value in line.error.items() if key != "error.stack"}}
+    text = f"{line.message}  {fields_text(values)}" if values else line.message
     logger.opt(depth=3).log(level.upper(), text)

@@ -63,7 +63,7 @@ class Writer:
         self._max_lines, self._max_bytes = max_lines, max_bytes
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lock = threading.RLock()  # a finalizer may log while its thread is logging
-        self._accepted = self._taken = 0  # bytes; callers write the first, the thread writes the second
+        self._accepted = self._gathered = 0  # bytes; callers write the first, the thread writes the second
         self._refused = self._lost = self._reported = 0
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=f"log {name}", daemon=True)
@@ -76,7 +76,7 @@ class Writer:
     def put(self, line: bytes) -> None:
         """Queue a line, or count it as dropped. Never waits for the target, never raises."""
         with self._lock:
-            is_full = self._queue.qsize() >= self._max_lines or self._accepted - self._taken >= self._max_bytes
+            is_full = self._queue.qsize() >= self._max_lines or self._accepted - self._gathered >= self._max_bytes
             if is_full or self._is_closed:
                 self._refused += 1
                 return
@@ -117,7 +117,7 @@ class Writer:
         while lines[-1] is not None and size < _CHUNK and not self._queue.empty():
             lines.append(following := self._queue.get())
             size += len(following or b"")
-        self._taken += size
+        self._gathered += size
         return lines
 
     def _write(self, lines: list[bytes | None]) -> None:

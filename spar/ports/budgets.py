@@ -45,12 +45,11 @@ class BudgetRefusal(Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """Return a sentence with the budget, its use, and when more becomes available."""
-        shown = micro if self.budget.endswith(".money") else str
+        format_amount = micro if self.budget.endswith(".money") else str
         until = f"{self.ends_at:%Y-%m-%d %H:%M} UTC" if self.ends_at is not None else "the next cycle"
-        asked = "an amount that nobody knows" if self.asked is None else f"{shown(self.asked)} more"
-        return (
-            f"budget {self.budget} does not allow {asked}: {shown(self.used)} of {shown(self.limit)} used until {until}"
-        )
+        amount_text = "an amount that nobody knows" if self.asked is None else f"{format_amount(self.asked)} more"
+        use = f"{format_amount(self.used)} of {format_amount(self.limit)} used until {until}"
+        return f"budget {self.budget} does not allow {amount_text}: {use}"
 
 
 def in_micro(amount: Decimal | int) -> int:
@@ -60,8 +59,8 @@ def in_micro(amount: Decimal | int) -> int:
 
 def micro(amount: int) -> str:
     """Return millionths as decimal text."""
-    whole, rest = divmod(abs(amount), 1_000_000)
-    return f"{'-' * (amount < 0)}{whole}.{rest:06d}".rstrip("0").rstrip(".")
+    units, millionths = divmod(abs(amount), 1_000_000)
+    return f"{'-' * (amount < 0)}{units}.{millionths:06d}".rstrip("0").rstrip(".")
 
 
 class BudgetError(TransientError):

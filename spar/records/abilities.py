@@ -251,11 +251,11 @@ def aged(ability: Ability, now: float, prior: float = 0.5) -> Ability:
 
     Args: now: seconds since 1970.
     """
-    left = share_left(ability, now)
+    share = share_left(ability, now)
     good, bad = evidence_of(ability, prior)
-    if (1 - left) * (good + bad) < NOTHING:
+    if (1 - share) * (good + bad) < NOTHING:
         return ability
-    alpha, beta = PRIOR_WEIGHT * prior + left * good, PRIOR_WEIGHT * (1 - prior) + left * bad
+    alpha, beta = PRIOR_WEIGHT * prior + share * good, PRIOR_WEIGHT * (1 - prior) + share * bad
     return replace(ability, estimate=mean_of(alpha, beta), uncertainty=deviation_of(alpha, beta), at=now)
 
 
@@ -292,12 +292,14 @@ def _cause_of(perception: Perception) -> Perception:
     return next((part for part in perception.evidence if part.id == perception.id), perception)
 
 
-def _texts(given: object) -> Iterator[str]:
+def _texts(names_or_table: object) -> Iterator[str]:
     """Yield the first names of a list, or of a table of lists by kind, as an incident has it."""
-    if isinstance(given, Mapping):
-        given = [next(iter(names), None) for names in given.values() if isinstance(names, (list, tuple))]
-    if isinstance(given, (list, tuple)):
-        yield from (name for name in given[:MOST_ENTITIES] if isinstance(name, str) and name)
+    if isinstance(names_or_table, Mapping):
+        names_or_table = [
+            next(iter(names), None) for names in names_or_table.values() if isinstance(names, (list, tuple))
+        ]
+    if isinstance(names_or_table, (list, tuple)):
+        yield from (name for name in names_or_table[:MOST_ENTITIES] if isinstance(name, str) and name)
 
 
 def _part(text: str, longest: int = _LONGEST) -> str:

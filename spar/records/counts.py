@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def count(total: dict[str, Any], outcome: str, took: Iterable[tuple[str, float]]) -> None:
+def count(total: dict[str, Any], outcome: str, durations_of_cycle: Iterable[tuple[str, float]]) -> None:
     """Count one cycle: its outcome, and pairs of a name and its duration in seconds."""
     outcomes, durations = total.setdefault("outcomes", {}), total.setdefault("durations", {})
     outcomes[outcome] = outcomes.get(outcome, 0) + 1
-    for name, seconds in took:
+    for name, seconds in durations_of_cycle:
         number, before = durations.get(name, (0, 0.0))
         durations[name] = number + 1, before + seconds
 
@@ -22,9 +22,9 @@ def count(total: dict[str, Any], outcome: str, took: Iterable[tuple[str, float]]
 def merge(total: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Add counts to `total`. Raises: TypeError, ValueError, AttributeError for values that are not counts."""
     for kind in ("outcomes", "errors_by_phase"):
-        known = total.setdefault(kind, {})
+        numbers = total.setdefault(kind, {})
         for name, number in (more.get(kind) or {}).items():
-            known[name] = known.get(name, 0) + number
+            numbers[name] = numbers.get(name, 0) + number
     durations = total.setdefault("durations", {})
     for name, (number, seconds) in (more.get("durations") or {}).items():
         known_number, before = durations.get(name, (0, 0.0))

@@ -41,7 +41,7 @@ def parse_skill(text: str, folder: str) -> SkillText:
     name, description = table.get("name"), table.get("description")
     if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise ValueError(
-            f"its name is {_shown(name)}, expected at most {_LONGEST_NAME} small letters, digits and single hyphens"
+            f"its name is {_show(name)}, expected at most {_LONGEST_NAME} small letters, digits and single hyphens"
         )
     if name != folder:
         raise ValueError(f"its name is {name!r}, expected that of its folder, {folder!r:.100}")
@@ -77,7 +77,7 @@ def _environment(table: dict[str, Any]) -> tuple[str, ...]:
         names += items or []
     for name in names:
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise ValueError(f"its environment names {_shown(name)}, which is no name of a variable")
+            raise ValueError(f"its environment names {_show(name)}, which is no name of a variable")
         if name in _OWN:
             raise ValueError(f"its environment names {name!r}, which every program has as spar sets it")
     if len(names) > _MOST_VARIABLES:
@@ -93,7 +93,7 @@ def _openclaw(metadata: dict[str, Any]) -> Any:
     return metadata.get("env")
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return "missing" if value is None else f"{value!r:.100}"
 
 
@@ -115,11 +115,11 @@ def _table(lines: Sequence[str], deepest: int) -> dict[str, Any]:
         begin = at
         while at < len(lines) and (not lines[at].strip() or lines[at][:1].isspace() or lines[at].startswith("- ")):
             at += 1
-        table[_unquoted(key.strip())] = _value(first_text.strip(), _dedented(lines[begin:at]), deepest)
+        table[_unquoted(key.strip())] = _value(first_text.strip(), _dedent(lines[begin:at]), deepest)
     return table
 
 
-def _dedented(lines: Sequence[str]) -> list[str]:
+def _dedent(lines: Sequence[str]) -> list[str]:
     """Return the lines without the spaces that all of them begin with."""
     depth = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     return [line[depth:] for line in lines]

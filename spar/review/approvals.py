@@ -42,8 +42,10 @@ def approval_full(approval: Approval, now: datetime) -> str:
         ("digest", visible(approval.digest)),
     ]
     if approval.status in ("pending", "approved"):
-        left = (approval.expires_at - now).total_seconds()
-        rows.append(("expires", f"in {span(left)}, to a denial" if left > 0 else "has expired: it is a denial"))
+        seconds_left = (approval.expires_at - now).total_seconds()
+        rows.append(
+            ("expires", f"in {span(seconds_left)}, to a denial" if seconds_left > 0 else "has expired: it is a denial")
+        )
     if approval.decided_at is not None:
         rows.append(("decided", f"{moment(approval.decided_at)}{author(approval.decided_by)}"))
     rows += [(name, visible(text)) for name, text in (("reason", approval.reason), ("grant", approval.grant)) if text]
@@ -66,10 +68,10 @@ def approval_cells(approval: Approval, now: datetime, room: int = ROOM) -> tuple
 
 def grant_cells(grant: Grant, now: datetime) -> tuple[str, ...]:
     """Return the cells of a row in a list, uncut: a grant allows calls that nobody sees any more."""
-    left = (grant.expires_at - now).total_seconds()
+    seconds_left = (grant.expires_at - now).total_seconds()
     where = f"session {visible(grant.session)}" if grant.session else "every session"
-    what = f"{visible(grant.tool)} with {value_line(grant.params)}"
-    return (visible(grant.id), what, where, span(left), visible(grant.granted_by), str(grant.uses))
+    call_text = f"{visible(grant.tool)} with {value_line(grant.params)}"
+    return (visible(grant.id), call_text, where, span(seconds_left), visible(grant.granted_by), str(grant.uses))
 
 
 def _call_lines(title: str, call: Call) -> list[str]:

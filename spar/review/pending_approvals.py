@@ -79,8 +79,8 @@ class Waiting:
             last_seq = self._core.events.seq
             try:
                 pending = {approval.id: approval for approval in await approver.list("pending")}
-                gone = [id for id in self._pending or () if id not in pending]
-                ended = [await _get(approver, id) for id in gone]
+                ended_ids = [id for id in self._pending or () if id not in pending]
+                ended = [await _get(approver, id) for id in ended_ids]
             except Exception as error:  # the next event leads to another reading
                 log.warning("approvals cannot be read", agent=self._core.name, reason=repr(error))
                 return

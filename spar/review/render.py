@@ -67,10 +67,10 @@ def moment(at: datetime, now: datetime | None = None) -> str:
 
 def span(seconds: float) -> str:
     """Return a duration in its two largest units."""
-    left = max(0, int(seconds))
+    remaining = max(0, int(seconds))
     parts: list[str] = []
     for name, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        number, left = divmod(left, size)
+        number, remaining = divmod(remaining, size)
         if number or (name == "s" and not parts):
             parts.append(f"{number} {name}")
     return " ".join(parts[:2])

@@ -127,5 +127,5 @@ class ActionResult(Value, frozen=True):
         for item in self.results:
             if item.call.id == call_id:
                 return item
-        known = ", ".join(item.call.id for item in self.results) or "none"
-        raise KeyError(f"no call {call_id!r} in this action; known: {known}")
+        known_ids = ", ".join(item.call.id for item in self.results) or "none"
+        raise KeyError(f"no call {call_id!r} in this action; known: {known_ids}")

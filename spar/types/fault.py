@@ -88,8 +88,8 @@ LASTING = (PermanentError, ConfigError)
 
 
 def _kind_of(error: BaseException) -> str:
-    for known, kind in _KINDS:
-        if isinstance(error, known):
+    for error_class, kind in _KINDS:
+        if isinstance(error, error_class):
             return kind
     return "error"
 

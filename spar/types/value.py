@@ -24,17 +24,17 @@ class Value(Struct, frozen=True):
     """Value whose `repr` is one short line: references to earlier values, and large values, are only named."""
 
     def __repr__(self) -> str:
-        shown = []
+        fields = []
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, Struct):
-                shown.append(f"{name}=<{type(value).__name__}>")
+                fields.append(f"{name}=<{type(value).__name__}>")
             elif isinstance(value, (tuple, list, dict)):
                 if value:
-                    shown.append(f"{name}=<{len(value)}>")
+                    fields.append(f"{name}=<{len(value)}>")
             elif value is not None and not (isinstance(value, str) and not value):
-                shown.append(f"{name}={shorten(value, LONGEST_SHOWN // 4)}")
-        text = ", ".join(shown)
+                fields.append(f"{name}={shorten(value, LONGEST_SHOWN // 4)}")
+        text = ", ".join(fields)
         return f"{type(self).__name__}({text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '…'})"
 
 

@@ -43,11 +43,11 @@ _SAME_NAME = "is the name of another {} already; give this one a `name` of its o
 
 
 def _differ_in_name(kind: str, parts: tuple[Labelled, ...]) -> tuple[Labelled, ...]:
-    seen: set[str] = set()
+    labels: set[str] = set()
     for index, part in enumerate(parts):
-        if part.label in seen:
+        if part.label in labels:
             refuse((index, "name" if part.name else "use"), part.label, _SAME_NAME.format(kind))
-        seen.add(part.label)
+        labels.add(part.label)
     return parts
 
 

@@ -117,8 +117,8 @@ class Copier:
         return [*head, self.cut(f"{len(value) - 2 * half} items left out"), *tail]
 
     def other(self, value: Any, depth: int) -> Any:
-        for known, convert in _CONVERSIONS:
-            if isinstance(value, known):
+        for kind, convert in _CONVERSIONS:
+            if isinstance(value, kind):
                 converted = convert(value)
                 if type(converted) is list and len(converted) > _MOST:
                     self.cut("a container without an end")
@@ -183,12 +183,12 @@ _CONVERSIONS: tuple[tuple[Any, Any], ...] = (
     (float, float),
     (str, lambda value: str.__str__(value)),
     ((list, tuple), lambda value: list(islice(value, _MOST + 1))),
-    (AbstractSet, lambda value: _ordered(value)),
+    (AbstractSet, lambda value: _sort(value)),
     (BaseException, lambda value: f"{type(value).__name__}: {value}"),
 )
 
 
-def _ordered(values: Iterable[Any]) -> list[Any]:
+def _sort(values: Iterable[Any]) -> list[Any]:
     items = list(islice(values, _MOST + 1))
     try:
         return sorted(items)

@@ -69,7 +69,7 @@ def spans_of_cycle(
     id, trace = record.cycle_id, record.trace_id or trace_of(record.cycle_id)
     began = _nanos(record.started_at)
     ended = began + max(int(record.duration * _NANO), 0)
-    own = span_of(id)
+    cycle_span = span_of(id)
     linked = [*links, TraceParent(trace_of(run_id), span_of(run_id))] if run_id else list(links)
     faults = {fault.phase: fault.kind for fault in record.faults}
     attributes = _operation("invoke_agent", record.agent) | {
@@ -81,19 +81,19 @@ def spans_of_cycle(
     if sources := tuple(dict.fromkeys(item.source for item in record.perceptions if item.source))[:20]:
         attributes["spar.sensors"] = sources
     error = next(iter(faults.values()), "")
-    spans = [Span(f"invoke_agent {record.agent}", trace, own, "", began, ended,
+    spans = [Span(f"invoke_agent {record.agent}", trace, cycle_span, "", began, ended,
                   attributes | _failed(error), error, links=tuple(linked[:MOST_LINKS]))]  # fmt: skip
     times = _phase_times(record, began, ended)
     for phase, (first, last) in times.items():
         name, extra = (f"plan {record.agent}", _operation("plan", record.agent)) if phase == "plan" else (
             f"spar.{phase}", {})  # fmt: skip
         kind = faults.get(phase, "")
-        spans.append(Span(name, trace, span_of(id, phase), own, first, last,
+        spans.append(Span(name, trace, span_of(id, phase), cycle_span, first, last,
                           {**extra, "spar.phase": phase, **_failed(kind)}, kind))  # fmt: skip
-    planned = span_of(id, "plan") if "plan" in times else own
+    planned = span_of(id, "plan") if "plan" in times else cycle_span
     spans += [_request(item, trace, span_of(id, "model", str(item.number)), planned, began, ended) for item in requests]
     results = record.result.results if record.result is not None else ()
-    acted = span_of(id, "act") if "act" in times else own
+    acted = span_of(id, "act") if "act" in times else cycle_span
     within = (*times.get("act", (began, ended)), ended)
     spans += [_call(item, id, trace, acted, within, with_content) for item in results[:MOST_CALLS]]
     if len(results) > MOST_CALLS:
