@@ -31,8 +31,7 @@ PLACES: Final[dict[tuple[QueueMode, bool], Place]] = {
     ("interrupt", False): "queue",
     ("interrupt", True): "front",
 }
-#: The most waiting messages for `runs.cap` = "auto": few in modes that merge messages, many where each has its own
-#: answer.
+#: The most waiting messages for `runs.cap` = "auto": many where each waits its turn, few where people want it at once.
 USUAL_CAP: Final[dict[QueueMode, int]] = {"followup": 1000, "steer": 20, "collect": 20, "interrupt": 20}
 #: Characters in the summary of a dropped message, and the most summaries.
 _SUMMARY, _SUMMARIES = 160, 50

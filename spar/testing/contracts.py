@@ -52,7 +52,9 @@ async def check_sensor(
 ) -> None:
     """Check a sensor against `protocols.Sensor`.
 
-    Args: provoke: causes something that the sensor must notice within `limit`, and must not notice once closed.
+    Args: provoke: causes something that the sensor must notice within `limit`, and must not notice once closed;
+        state_dir: as in `SensorContext`; clock: the `VirtualClock` of the test, if it has one (under another clock a
+        call that blocks never ends there); limit: seconds for each call; grace: seconds for its end once cancelled.
     """
     harness = Harness("sensor", clock, limit, grace)
     pushed: list[Perception] = []

@@ -151,8 +151,7 @@ class RunSettings(Section, frozen=True, kw_only=True):
     quiet: Seconds = 0.5
     """Seconds without a further message until collected ones become one run."""
     cap: Cap = "auto"
-    """How many messages may wait in one session; "auto": 20 of those that become part of another run, 1000 if each gets
-    its own answer."""
+    """How many messages may wait in one session; "auto": 1000 with `followup`, 20 with every other mode."""
     drop: Literal["old", "new", "summarize"] = "summarize"
     """The message that is dropped when more arrive than `cap`: the oldest, the new one, or the oldest with a summary of
     it for the next run. Each sender is told."""

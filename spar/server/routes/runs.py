@@ -58,8 +58,8 @@ class RunEventsQuery(msgspec.Struct, frozen=True):
 class RunBody(msgspec.Struct, forbid_unknown_fields=True):
     """Body of a submission.
 
-    `mode` is the queue mode while the session is busy, `output` a JSON schema of the answer, and `options` may have
-    `model`, `instructions`, `thinking`, `timeout` and `verbose`.
+    `mode` is the queue mode while the session is busy (as `runs.queue_mode`), `output` a JSON schema of the answer, and
+    `options` may have `model`, `instructions`, `thinking`, `timeout` and `verbose`.
     """
 
     message: str
