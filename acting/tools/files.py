@@ -1,37 +1,30 @@
 """`files`: reads and changes files in one folder of the workspace, and takes documents in from named folders.
 
-Every path is followed by `fs/rooted`, so no link, `..` or race leads out. What is written appears whole or not at
-all, and nothing that exists is destroyed by moving or copying. Reads are bounded. There is no recursive delete, no
-change of rights and no search here.
+Every path is followed by `fs/rooted`, so no link, `..` or race leads out; what is done there is in `fs/operations`.
+There is no recursive delete, no change of rights and no search here.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import codecs
-import heapq
 import os
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Gt
-from msgspec import Struct
 
-from acting.fs.atomic import copy_file, make_durable, move_entry, replace_file, write_all
+from acting.fs.operations import OPERATIONS, Place
 from acting.fs.protected import protected
-from acting.fs.rooted import RootedDir, file_kind, file_resource, look, open_file, split
+from acting.fs.rooted import RootedDir, file_resource, split
 from acting.tooling.text import object_schema
 from acting.tooling.tool_context import SESSION
 from spar.clock import Clock, SystemClock
-from spar.data.text import disarmed
 from spar.errors import ConfigError
 from spar.protocols import Effect, Home, Host
 from spar.threads import Threads
 
-_MOST_ENTRIES = 1000
 _EFFECTS: dict[str, Effect] = {
     "read": "read",
     "list": "read",
@@ -45,14 +38,6 @@ _EFFECTS: dict[str, Effect] = {
 }
 _RIGHTS = {"read": 0, "list": 0, "stat": 0, "copy": 0, "move": 1}  # what `path` must allow; every other operation: 2
 _READ, _TAKE, _CHANGE = 0, 1, 2
-
-
-class _Place(Struct, frozen=True):
-    """The target of a path: `parts` beneath `folder`, and how much may be done there."""
-
-    folder: RootedDir
-    parts: tuple[str, ...]
-    right: int
 
 
 class FilesTool:
@@ -158,36 +143,25 @@ class FilesTool:
         place = self._place(path, _RIGHTS.get(op, _CHANGE))
         more: dict[str, Any] = {}
         if op == "read":
-            more["encoding"] = encoding
+            more = {"encoding": encoding, "most": self._max_read}
         if content is not None:
             more["content"] = self._bytes(content, encoding)
         if to is not None:
             more["to"] = self._place(to, _CHANGE)
         return {"path": path, **await self._threads.run(self._do, op, path, place, more)}
 
-    def _do(self, op: str, path: str, place: _Place, more: dict[str, Any]) -> dict[str, Any]:
-        operations: dict[str, Callable[..., dict[str, Any]]] = {
-            "read": self._read,
-            "list": _list,
-            "stat": _stat,
-            "write": _write,
-            "append": _append,
-            "mkdir": _mkdir,
-            "delete": _delete,
-            "copy": _copy,
-            "move": _move,
-        }
+    def _do(self, op: str, path: str, place: Place, more: dict[str, Any]) -> dict[str, Any]:
         try:
             self._workspace.make()
             if own := self._home.parts_of(SESSION.get()):
                 with self._workspace.directory(own, make=True):
                     pass
-            return operations[op](place, **more)
+            return OPERATIONS[op](place, **more)
         except OSError as error:
             reason = error.strerror.lower() if error.strerror else str(error)
             raise type(error)(f"cannot {op} {path!r}: {reason}") from error
 
-    def _place(self, path: str, wanted: int) -> _Place:
+    def _place(self, path: str, wanted: int) -> Place:
         """Return a path's target. Raises: PermissionError if it is outside or protected, ValueError for no path."""
         place = self._found(path, wanted)
         if name := protected(place.parts, change=wanted > _READ):
@@ -195,7 +169,7 @@ class FilesTool:
             raise PermissionError(f"path {path!r} leads over {name!r}, which is {done} by no tool")
         return place
 
-    def _found(self, path: str, wanted: int) -> _Place:
+    def _found(self, path: str, wanted: int) -> Place:
         """A relative path that begins like a source folder means that folder."""
         if not isinstance(path, str) or not path:
             raise ValueError(f"a path must be text that is not empty, found {path!r}")
@@ -203,15 +177,15 @@ class FilesTool:
             for folder, right in self._sources:
                 parts = _inside(folder.path, os.path.join(self._config, path))  # noqa: PTH118
                 if parts is not None and right >= wanted:
-                    return _Place(folder, parts, right)
+                    return Place(folder, parts, is_own=False)
         if path.startswith("/"):
             root = os.path.join(self._workspace.path, *self._prefix)  # noqa: PTH118
             found = _inside(root, path)
             if found is None:
                 known = ", ".join([root, *(folder.path for folder, right in self._sources if right >= wanted)])
                 raise PermissionError(f"path {path!r} lies outside of what may be used for this: {known}")
-            return _Place(self._workspace, self._prefix + found, _CHANGE)
-        return _Place(self._workspace, self._prefix + split(path), _CHANGE)
+            return Place(self._workspace, self._prefix + found)
+        return Place(self._workspace, self._prefix + split(path))
 
     def _bytes(self, content: str, encoding: str) -> bytes:
         if not isinstance(content, str):
@@ -225,117 +199,6 @@ class FilesTool:
         if len(found) > self._max_write:
             raise ValueError(f"'content' has {len(found)} bytes, more than the {self._max_write} that may be written")
         return found
-
-    def _read(self, place: _Place, encoding: str) -> dict[str, Any]:
-        with place.folder.entry(place.parts) as (parent, name):
-            file = open_file(parent, name, os.O_RDONLY)
-            try:
-                size, found = os.fstat(file).st_size, bytearray()
-                while len(found) <= self._max_read and (chunk := os.read(file, self._max_read + 1 - len(found))):
-                    found += chunk
-            finally:
-                os.close(file)
-        is_cut = len(found) > self._max_read
-        del found[self._max_read :]
-        answer: dict[str, Any] = {"bytes": size, "truncated": is_cut, "encoding": encoding}
-        if encoding == "base64":
-            return {**answer, "content": base64.b64encode(found).decode()}
-        try:
-            text, is_lossy = _decoded(found, "strict", is_cut), False
-        except UnicodeDecodeError:
-            text, is_lossy = _decoded(found, "replace", is_cut), True
-        return {**answer, "content": text, "lossy": is_lossy}
-
-
-def _decoded(content: bytearray, errors: str, is_cut: bool) -> str:
-    return codecs.getincrementaldecoder("utf-8")(errors).decode(bytes(content), final=not is_cut)
-
-
-def _list(place: _Place) -> dict[str, Any]:
-    total = 0
-
-    def counted(entries: Any) -> Any:
-        nonlocal total
-        for entry in entries:
-            total += 1
-            yield entry.name
-
-    with place.folder.directory(place.parts) as folder:
-        with os.scandir(folder) as entries:
-            names = heapq.nsmallest(_MOST_ENTRIES, counted(entries))
-        found = []
-        for name in names:
-            try:
-                found.append(
-                    {"name": disarmed(name), **_described(os.stat(name, dir_fd=folder, follow_symlinks=False))}
-                )
-            except FileNotFoundError:
-                pass  # it went meanwhile
-    return {"entries": found, "total": total, "truncated": total > _MOST_ENTRIES}
-
-
-def _stat(place: _Place) -> dict[str, Any]:
-    if not place.parts:
-        with place.folder.directory(()) as folder:
-            return _described(os.fstat(folder))
-    with place.folder.entry(place.parts) as (parent, name):
-        return _described(os.stat(name, dir_fd=parent, follow_symlinks=False))
-
-
-def _described(status: os.stat_result) -> dict[str, Any]:
-    try:
-        modified_at = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):
-        modified_at = None  # a date that no calendar has
-    return {"kind": file_kind(status.st_mode), "bytes": status.st_size, "modified_at": modified_at}
-
-
-def _write(place: _Place, content: bytes) -> dict[str, Any]:
-    with place.folder.entry(place.parts, make=True) as (parent, name):
-        replace_file(parent, name, content)
-    return {"bytes": len(content)}
-
-
-def _append(place: _Place, content: bytes) -> dict[str, Any]:
-    with place.folder.entry(place.parts, make=True) as (parent, name):
-        file = open_file(parent, name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            write_all(file, content)
-            os.fsync(file)
-            return {"bytes": os.fstat(file).st_size}
-        finally:
-            os.close(file)
-
-
-def _mkdir(place: _Place) -> dict[str, Any]:
-    with place.folder.directory(place.parts, make=True):
-        return {"kind": "folder"}
-
-
-def _delete(place: _Place) -> dict[str, Any]:
-    """A file, a link (not what it means) or an empty folder; that it is gone already is as good."""
-    try:
-        with place.folder.entry(place.parts) as (parent, name):
-            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-            remove = os.rmdir if file_kind(status.st_mode) == "folder" else os.unlink
-            remove(name, dir_fd=parent)
-            make_durable(parent)
-            return {"existed": True}
-    except FileNotFoundError:
-        return {"existed": False}
-
-
-def _copy(place: _Place, to: _Place) -> dict[str, Any]:
-    with place.folder.entry(place.parts) as source, to.folder.entry(to.parts, make=True) as target:
-        return {"to": "/".join(to.parts), "bytes": copy_file(source, target)}
-
-
-def _move(place: _Place, to: _Place) -> dict[str, Any]:
-    with place.folder.entry(place.parts) as source, to.folder.entry(to.parts, make=True) as target:
-        if place.right < _CHANGE:
-            look(*source)  # out of a foreign folder: documents only
-        move_entry(source, target)
-    return {"to": "/".join(to.parts)}
 
 
 def _inside(folder: str, path: str) -> tuple[str, ...] | None:
