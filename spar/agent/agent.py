@@ -97,12 +97,12 @@ class Agent(AgentParts, Steps):
         home: Home | None = None,
         confirm: Callable[[Call], Any] | None = None,
     ) -> None:
-        given = defaults.settings(settings)
+        checked_settings = defaults.settings(settings)
         if name is not None and (not isinstance(name, str) or not name.strip()):
             raise ConfigError(f"name = {name!r}: must be text that is not empty", path=("agent", "name"))
         if memory is not None and not offers(memory, KeepsExperiences):
             raise ContractError(f"memory= must be an object with a method 'store', found {memory!r}")
-        super().__init__(name or given.agent.name, clock or _CLOCK, given, memory, home)
+        super().__init__(name or checked_settings.agent.name, clock or _CLOCK, checked_settings, memory, home)
         self.lifespan.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
         self.apply(self.settings)
         if loop_interval is not None:
@@ -124,8 +124,8 @@ class Agent(AgentParts, Steps):
         """
         from spar.config.load import load
 
-        given = {key.replace("__", "."): value for key, value in overrides.items()}
-        return build_agent(load(path, overrides=given))
+        dotted = {key.replace("__", "."): value for key, value in overrides.items()}
+        return build_agent(load(path, overrides=dotted))
 
     # -- its status
 

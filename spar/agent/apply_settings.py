@@ -28,14 +28,14 @@ def apply_settings(settings: Settings, budgets: Budgets, runs: Runs, health: Hea
     runs.verify_output = settings.runs.verify_output
     runs.tell_errors = settings.runs.tell_errors
     runs.reasoning = settings.runs.reasoning
-    given = settings.health
-    health.limits = _limits(given.failing_after, given.slow_after, given.blocked_after, given.stalled_after,
-                            given.backoff, given.max_restarts, given.within)  # fmt: skip
+    table = settings.health
+    health.limits = _limits(table.failing_after, table.slow_after, table.blocked_after, table.stalled_after,
+                            table.backoff, table.max_restarts, table.within)  # fmt: skip
 
 
 @_shared
 def run_limits(runs: RunSettings) -> RunLimits:
     """Return the limits of a run; money in millionths."""
-    given = {quantity: getattr(runs, quantity) for quantity in ("requests", "calls", "tokens", "money")}
-    most = {key: in_micro(amount) for key, amount in given.items() if amount != "off"}
+    amounts = {quantity: getattr(runs, quantity) for quantity in ("requests", "calls", "tokens", "money")}
+    most = {key: in_micro(amount) for key, amount in amounts.items() if amount != "off"}
     return RunLimits(runs.timeout, most, runs.patience)

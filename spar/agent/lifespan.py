@@ -71,19 +71,19 @@ class Lifespan:
         #: The tasks that close replaced modules.
         self._former: tuple[asyncio.Task[None], ...] = ()
 
-    def take(self, given: Mapping[Phase, Any]) -> None:
+    def take(self, parts: Mapping[Phase, Any]) -> None:
         """Use these modules from now on, without opening them. Raises: ContractError."""
-        modules = self._modules(given)
+        modules = self._modules(parts)
         self._enforce(modules, self._opening_of(modules))
 
-    def _modules(self, given: Mapping[Phase, Any]) -> dict[Phase, Module]:
+    def _modules(self, parts: Mapping[Phase, Any]) -> dict[Phase, Module]:
         """Return the parts as modules; a part in use keeps its module. Raises: ContractError."""
         known: Mapping[Phase, Module] = self._setup.modules
         return {
             phase: known[phase]
             if phase in known and known[phase].part is part
             else Module(phase, part, self._core.clock)
-            for phase, part in given.items()
+            for phase, part in parts.items()
         }
 
     def _opening_of(self, modules: Mapping[Phase, Module]) -> tuple[Opening, ...]:
@@ -107,27 +107,27 @@ class Lifespan:
 
     def apply(self, settings: Settings) -> None:
         """Apply the settings of the pace and of the phases, which may change while the agent runs."""
-        given = settings.agent
+        table = settings.agent
         self._core.settings = settings
-        self._setup.pace = _pace(given.loop_interval, given.min_interval, given.max_interval, given.busy_count)
-        self._setup.plan_when_idle = given.plan_when_idle
+        self._setup.pace = _pace(table.loop_interval, table.min_interval, table.max_interval, table.busy_count)
+        self._setup.plan_when_idle = table.plan_when_idle
         self._setup.steps = {phase: self._step(phase) for phase in PHASES}
 
     def _step(self, phase: Phase) -> Step:
         """Return the values that a phase runs with: its module, its contract and its settings."""
-        given = getattr(self._core.settings.agent.phases, phase)
+        table = getattr(self._core.settings.agent.phases, phase)
         policy = getattr(self._core.settings.agent.errors, phase)
-        retries = given.retries or (RETRIES if policy == "retry" else 0)
+        retries = table.retries or (RETRIES if policy == "retry" else 0)
         return Step(
             phase,
             PHASES.index(phase),
             self._setup.modules[phase].name,
             PRODUCT_OF[phase],
             self._stats.phases[phase].pending,
-            given.timeout or float("inf"),
+            table.timeout or float("inf"),
             retries + 1,
-            _backoff(given.backoff, 60.0),
-            given.grace,
+            _backoff(table.backoff, 60.0),
+            table.grace,
             policy,
         )
 
@@ -290,10 +290,10 @@ class Lifespan:
             users = self._holding.at_work()
             if new["act"] is not old["act"]:
                 self._holding.require_change(users)
-            gone = self._requests.in_background(self._close_replaced(left, users), "closing of former modules of")
-            self._former = (*(task for task in self._former if not task.done()), gone)
+            closing = self._requests.in_background(self._close_replaced(left, users), "closing of former modules of")
+            self._former = (*(task for task in self._former if not task.done()), closing)
             if not users:
-                await asyncio.wait([gone])
+                await asyncio.wait([closing])
 
     async def _close_replaced(self, openings: Sequence[Opening], users: set[Session]) -> None:
         """Close replaced modules once no session uses them, and report sessions that take too long."""

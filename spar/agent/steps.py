@@ -47,7 +47,7 @@ class Stepper:
         self._chain: Cycle | None = None
         self._is_recorded = False  # the chain ended with its reflection; its phases can be repeated
 
-    async def step(self, phase: Phase, given: Any) -> Any:
+    async def step(self, phase: Phase, phase_input: Any) -> Any:
         """Run one phase and return its product.
 
         Raises: LifecycleError, ValueError and TypeError for the wrong time or input; errors of the phase, except act,
@@ -58,7 +58,7 @@ class Stepper:
         if self._requests.is_inside:
             raise LifecycleError(name, "in the middle of a cycle or a handler")
         lifecycle.bind()
-        return await lifecycle.exclusively(partial(self._alone, phase, given), name)
+        return await lifecycle.exclusively(partial(self._alone, phase, phase_input), name)
 
     def close_chain(self) -> None:
         """Forget the chain. Its cycle ends now if it has not ended yet."""
@@ -72,10 +72,10 @@ class Stepper:
         self._sessions.of(STANDING).closed(cycle)
         self._is_recorded = True
 
-    async def _alone(self, phase: Phase, given: Any) -> Any:
+    async def _alone(self, phase: Phase, phase_input: Any) -> Any:
         """Run one phase while no other exclusive operation runs."""
         self._lifecycle.demand("step", f"step_{phase}")
-        given = self._input(phase, given)
+        phase_input = self._input(phase, phase_input)
         self._lifecycle.has_stepped = True
         await self._agent.open()
         session = self._sessions.of(STANDING)
@@ -89,10 +89,10 @@ class Stepper:
             cycle.durations, cycle.faults = [None, None, None, None], ()
         self._is_recorded = False
         if phase in INPUT:
-            setattr(cycle, INPUT[phase], given)
+            setattr(cycle, INPUT[phase], phase_input)
         session.cycle, cycle.error, cycle.is_cut = cycle, None, True
         try:
-            product = await self._on_runner(session, _stepped(session, cycle, phase, given))
+            product = await self._on_runner(session, _stepped(session, cycle, phase, phase_input))
             cycle.is_cut = False
         except asyncio.CancelledError as error:
             if is_cancelled():
@@ -108,23 +108,23 @@ class Stepper:
             self._record_chain(cycle)
         return product
 
-    def _input(self, phase: Phase, given: Any) -> Any:
+    def _input(self, phase: Phase, phase_input: Any) -> Any:
         """Return the input of the phase: `given`, or the product of the last step. Raises: ValueError, TypeError."""
         if phase not in INPUT:
             return None
-        if given is None:
-            given = () if self._chain is None else getattr(self._chain, INPUT[phase])
+        if phase_input is None:
+            phase_input = () if self._chain is None else getattr(self._chain, INPUT[phase])
         if phase == "plan":
-            if isinstance(given, str) or not all(isinstance(item, Perception) for item in given):
-                raise TypeError(f"step_plan takes a Perception or a list of them, found {given!r:.60}")
-            return tuple(given)
+            if isinstance(phase_input, str) or not all(isinstance(item, Perception) for item in phase_input):
+                raise TypeError(f"step_plan takes a Perception or a list of them, found {phase_input!r:.60}")
+            return tuple(phase_input)
         kind: type = Action if phase == "act" else ActionResult
-        if given is None or given == ():
+        if phase_input is None or phase_input == ():
             before = {"act": "step_plan() brought no action", "reflect": "step_act() brought no result"}[phase]
             raise ValueError(f"nothing to {phase} on: {before}, and none was given")
-        if not isinstance(given, kind):
-            raise TypeError(f"step_{phase} takes the {kind.__name__} of the step before, found {given!r:.60}")
-        return given
+        if not isinstance(phase_input, kind):
+            raise TypeError(f"step_{phase} takes the {kind.__name__} of the step before, found {phase_input!r:.60}")
+        return phase_input
 
     async def _on_runner(self, session: Session, work: Coroutine[Any, Any, Any]) -> Any:
         """Run work in the task of an idle session. If cancelled, cancel the phase, and leave it behind after a
@@ -156,16 +156,16 @@ class Stepper:
             raise
 
 
-async def _stepped(session: Session, cycle: Cycle, phase: Phase, given: Any) -> Any:
+async def _stepped(session: Session, cycle: Cycle, phase: Phase, phase_input: Any) -> Any:
     try:
-        product = await session.loop.phase(phase, cycle, given)
+        product = await session.loop.phase(phase, cycle, phase_input)
         setattr(cycle, PRODUCT[phase], product)
         return product
     except Skip:
         if cycle.error is None:
             cycle.error = PermissionError(f"a hook refused step_{phase}")
         elif phase == "act":  # a caller of a step gets the failed result
-            cycle.result = failed_result(given, cycle.faults[-1], cycle.error, session.salvage)
+            cycle.result = failed_result(phase_input, cycle.faults[-1], cycle.error, session.salvage)
             return cycle.result
         return None
 
@@ -189,8 +189,8 @@ class Steps:
 
         Raises: as `step_sense`; TypeError for a wrong input; errors of plan.
         """
-        given = [perceptions] if isinstance(perceptions, Perception) else perceptions
-        action = await self.stepper.step("plan", given)
+        phase_input = [perceptions] if isinstance(perceptions, Perception) else perceptions
+        action = await self.stepper.step("plan", phase_input)
         assert action is None or isinstance(action, Action)
         return action
 

@@ -201,8 +201,8 @@ class Submission:
                 self._drop(run, cap, "it was not taken")
                 return
             is_summed_up = settings.drop == "summarize"
-            for gone in session.inbox.make_room(cap, is_summed_up=is_summed_up):
-                self._drop(gone, cap, "what it said is summed up for the next run" if is_summed_up else "it went")
+            for dropped in session.inbox.make_room(cap, is_summed_up=is_summed_up):
+                self._drop(dropped, cap, "what it said is summed up for the next run" if is_summed_up else "it went")
             if not session.is_busy:
                 session.requeue_steers()
         if mode == "interrupt" and (superseded := session.inbox.take_superseded()) is not None:
@@ -307,8 +307,8 @@ class Submission:
         if refusal := self._refusal():
             raise NoRoomError(refusal)
         known = self._sessions.by_key.get(session)
-        noticed = sum((known.inbox.accepted or {}).values()) if known is not None else 0
-        if known is not None and noticed and known.inbox.waiting - noticed < INBOX_LIMIT:
+        from_sensors = sum((known.inbox.accepted or {}).values()) if known is not None else 0
+        if known is not None and from_sensors and known.inbox.waiting - from_sensors < INBOX_LIMIT:
             return  # perceptions of sensors take no room from messages
         if (full := self._full(session)) is not None:
             raise InboxFullError(f"{full}; try again later")

@@ -43,5 +43,5 @@ class Alert(Struct, frozen=True):
 
 def key_of(kind: Kind, session: str = "", what: str = "") -> str:
     """Return the key of an alert in `Health.alerts`: its kind, its session and its `what`."""
-    own = "" if session == STANDING else session
-    return ":".join(part for part in (kind, own, what) if part)
+    session_part = "" if session == STANDING else session
+    return ":".join(part for part in (kind, session_part, what) if part)

@@ -220,10 +220,10 @@ class Health:
         """Return the wait before a session's next cycle (seconds): longer while its failed phase keeps failing."""
         streaks = [self.streaks.get(cycle.session, cast(Phase, fault.phase)) for fault in cycle.faults]
         worst = max((streak for streak in streaks if streak), key=lambda streak: streak.count, default=None)
-        over = worst.count - self.limits.failing_after + 1 if worst is not None else 0
-        if worst is None or over <= 0 or wait is None:
+        excess = worst.count - self.limits.failing_after + 1 if worst is not None else 0
+        if worst is None or excess <= 0 or wait is None:
             return wait
-        delay = self._backoff.delay(over)
+        delay = self._backoff.delay(excess)
         if delay <= wait:
             return wait
         reason = f"the next cycle waits {delay:g} s"
@@ -235,11 +235,11 @@ class Health:
         return alert.id if alert else ""
 
     def _judge_pace(self, cycle: Cycle, duration: float) -> None:
-        given = self.limits.slow_after
-        if cycle.is_cut or (cycle.faults and given == "auto"):
+        slow_after = self.limits.slow_after
+        if cycle.is_cut or (cycle.faults and slow_after == "auto"):
             return  # the duration of a failing cycle proves nothing
-        if given != "auto":
-            limit = given
+        if slow_after != "auto":
+            limit = slow_after
         elif duration <= NEVER_SLOW:
             limit = NEVER_SLOW
         else:
@@ -260,9 +260,9 @@ class Health:
 
         The first plan has a limit although its duration is unknown. May be called from any thread.
         """
-        given = self.limits.slow_after
-        if given != "auto":
-            return given
+        slow_after = self.limits.slow_after
+        if slow_after != "auto":
+            return slow_after
         series = self._stats.phases[cycle.phase]
         if not (series.count or series.pending or cycle.phase == "plan"):
             return float("inf")

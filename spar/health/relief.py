@@ -103,17 +103,17 @@ class Relief:
             self._until_shed = 0
             health.recovered("memory")
             return
-        taken, bounds = mib(pressure.resident), pressure.bounds
+        used, bounds = mib(pressure.resident), pressure.bounds
         limit = mib(bounds.memory_soft or bounds.memory_hard)
-        alert = health.alert("memory", f"the process takes {taken} of memory, more than {limit}")
+        alert = health.alert("memory", f"the process takes {used} of memory, more than {limit}")
         if self._until_shed <= 0:
             self._until_shed, given_up = SHED_READINGS, self._shed()
             self._is_to_tidy = True
-            health.ladder.step("shed", "caches", f"{given_up} entries given up at {taken}", alert.id)
+            health.ladder.step("shed", "caches", f"{given_up} entries given up at {used}", alert.id)
         self._until_shed -= 1
         if pressure.is_too_high and not self._has_given_up:
             self._has_given_up = True
-            reason = f"the process takes {taken} of memory, more than {mib(bounds.memory_hard)}, and gives nothing back"
+            reason = f"the process takes {used} of memory, more than {mib(bounds.memory_hard)}, and gives nothing back"
             health.alert("memory", f"{reason}; it ends, to be started again", severity="critical")
             health.ladder.step("drain", "process", reason, alert.id)
             self._give_up()

@@ -170,31 +170,31 @@ class _Chore:
 class _Beat:
     """Repeated ping to an event loop, with the time since an unanswered one, for the agents of that loop."""
 
-    __slots__ = ("agents", "answers", "asked", "is_blocked", "loop", "thread_id")
+    __slots__ = ("agents", "answers", "asked_at", "is_blocked", "loop", "thread_id")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
         self.loop, self.thread_id = loop, thread_id
         self.agents: weakref.WeakSet[Watched] = weakref.WeakSet()
-        self.asked: float | None = None
+        self.asked_at: float | None = None
         self.answers: deque[float] = deque(maxlen=ANSWERS_KEPT)
         self.is_blocked = False
 
     def lag(self) -> float:
         """Return the longest of the last answer times and the present wait, in seconds."""
-        asked = self.asked
-        return max([0.0 if asked is None else time.monotonic() - asked, *self.answers.copy()])
+        asked_at = self.asked_at
+        return max([0.0 if asked_at is None else time.monotonic() - asked_at, *self.answers.copy()])
 
     def late(self) -> float:
         """Return the seconds since the unanswered ping; send the next one if it was answered."""
         now = time.monotonic()
-        if self.asked is None:
-            self.asked = now
+        if self.asked_at is None:
+            self.asked_at = now
             try:
                 self.loop.call_soon_threadsafe(self._answer)
             except RuntimeError:  # the loop is closed
-                self.asked = None
+                self.asked_at = None
             return 0.0
-        return now - self.asked
+        return now - self.asked_at
 
     def for_agents(self, function: Callable[[Watched], object]) -> None:
         """Have the loop call a function with each of its agents that is still watched, a few in each iteration."""
@@ -217,9 +217,9 @@ class _Beat:
             pass  # closed meanwhile
 
     def _answer(self) -> None:
-        if self.asked is not None:
-            self.answers.append(time.monotonic() - self.asked)
-        self.asked = None
+        if self.asked_at is not None:
+            self.answers.append(time.monotonic() - self.asked_at)
+        self.asked_at = None
 
 
 class VirtualWatchdog:

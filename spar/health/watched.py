@@ -90,9 +90,9 @@ def _idle_or_slow(agent: Watched, session: WatchedSession, cycle: Cycle | None, 
     last, interval = session.last_completed, expected_interval(agent.setup.pace) if session.is_standing else None
     if cycle is not None:
         last = max(last, cycle.started) if not session.is_standing else last
-        taken = now - cycle.started
-        if taken > NEVER_SLOW and taken > (limit := agent.health.slow_limit(cycle)):
-            message = f"{cycle.phase} goes on in a cycle that has taken {taken:.0f} s, more than {limit:.3g} s"
+        duration = now - cycle.started
+        if duration > NEVER_SLOW and duration > (limit := agent.health.slow_limit(cycle)):
+            message = f"{cycle.phase} goes on in a cycle that has taken {duration:.0f} s, more than {limit:.3g} s"
             yield Finding("slow", message, cycle.id, session.key, cycle.phase)
     elif interval is None:
         return  # the session waits for pushed work

@@ -54,8 +54,8 @@ def perceptions_to_retry(
     """
     if cycle.perceptions:
         return [perception for perception in cycle.perceptions if perception.id not in of_run], True
-    taken = [open_items[item_id] for item_id in cycle.items if item_id in open_items]
-    return [item.perception for item in taken if item.kind == "perception"], False
+    items = [open_items[item_id] for item_id in cycle.items if item_id in open_items]
+    return [item.perception for item in items if item.kind == "perception"], False
 
 
 def closing(
@@ -85,8 +85,8 @@ def closing(
         done = tuple([item_id for item_id in cycle.items if item_id not in unfinished])
     past = None
     if run is not None and answer is None and cycle.result is not None and not will_resume:
-        worked = () if cycle.deferred else (cycle.id,)  # a deferred cycle has planned nothing
-        past = replace(run, past=(*run.past, *worked), attempts=0, fault=None)
+        worked_cycles = () if cycle.deferred else (cycle.id,)  # a deferred cycle has planned nothing
+        past = replace(run, past=(*run.past, *worked_cycles), attempts=0, fault=None)
     return Closing(
         cycle.outcome,
         record,

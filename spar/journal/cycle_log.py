@@ -48,14 +48,14 @@ class CycleLog:
         cycle.is_journalled = True
         if cycle.resumed is not None:  # the journal has it as open already
             return
-        reached: Mapping[str, Any] = {}
+        cursors: Mapping[str, Any] = {}
         sense = self._setup.modules["sense"]
         changes = sense.cycle_rows(cycle.id)
         if cycle.session == STANDING:
-            reached, changes = sense.cursors(), [*changes, *sense.row_changes()]
-        seen = perceptions or ()
-        make = partial(unfinished_cycle, cycle, seen)
-        demanded(self._work.journal).opened(self._core.name, cycle.id, seen, cycle.items, make, reached, changes)
+            cursors, changes = sense.cursors(), [*changes, *sense.row_changes()]
+        perceived = perceptions or ()
+        make = partial(unfinished_cycle, cycle, perceived)
+        demanded(self._work.journal).opened(self._core.name, cycle.id, perceived, cycle.items, make, cursors, changes)
         if cycle.run is not None and cycle.new_messages:
             self._write_absorbed(cycle.run.id)
 

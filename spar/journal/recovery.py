@@ -286,15 +286,15 @@ class Recovery:
         if item is None:
             return None
         results: list[ActionResult] = []
-        seen: set[str] = set()
+        processed_ids: set[str] = set()
         for cycle_id in item.past:
             record = await self._agent_state.memory.cycle(cycle_id)
             if record is not None and record.result is not None:
                 results.append(replace(record.result, action=_action_of(record)))
-                seen.update(perception.id for perception in record.perceptions)
+                processed_ids.update(perception.id for perception in record.perceptions)
         self.work.open_items[item.id] = item
         run = self._runs.restore(item, results)
-        run.seen |= seen
+        run.processed_ids |= processed_ids
         return run
 
     # -- polled perceptions

@@ -102,30 +102,30 @@ class Inbox:
 
     def take_pushed(self) -> list[Perception]:
         """Return the pushed perceptions, and remove them."""
-        taken = [perception for perception, _ in self.pushed or ()]
+        perceptions = [perception for perception, _ in self.pushed or ()]
         if self.pushed:
             self.pushed.clear()
             self.accepted = None
-        self.waiting -= len(taken)
-        return taken
+        self.waiting -= len(perceptions)
+        return perceptions
 
     def next_run(self, now: float) -> tuple[Run, list[Run]] | None:
         """Return the run to begin now, and those to merge into it; None if none may begin yet."""
         if not self.runs or self.wait(now) > 0:
             return None
-        first = self._taken(self.runs)
+        first = self._pop(self.runs)
         others: list[Run] = []
         # Messages of another trust are not merged.
         while first.is_collected and self.runs and self._belongs(self.runs[0], first):
-            others.append(self._taken(self.runs))
+            others.append(self._pop(self.runs))
         return first, others
 
     def take_steers(self) -> list[Run]:
         """Return the messages for the current run, and remove them."""
-        taken = list(self.steers) if self.steers else []
+        runs = list(self.steers) if self.steers else []
         self.steers = None
-        self.waiting -= len(taken)
-        return taken
+        self.waiting -= len(runs)
+        return runs
 
     def put_back(self, steers: Sequence[Run]) -> None:
         """Queue messages that came too late for their run as runs of their own."""
@@ -143,7 +143,7 @@ class Inbox:
                 return True
         return False
 
-    def _taken(self, queue: deque[Run]) -> Run:
+    def _pop(self, queue: deque[Run]) -> Run:
         run = queue.popleft()
         self._forget(run)
         return run
@@ -161,20 +161,20 @@ class Inbox:
 
     def make_room(self, cap: int, *, is_summed_up: bool) -> list[Run]:
         """Remove and return the oldest messages until one more fits. Args: is_summed_up: keep a summary of each."""
-        gone: list[Run] = []
+        removed: list[Run] = []
         while len(self.runs or ()) + len(self.steers or ()) >= cap:
             source = self.runs or self.steers
             if not source:
                 break
-            gone.append(self._taken(source))
-        if is_summed_up and gone:
-            self.dropped = [*(self.dropped or ()), *(gist(run.message) for run in gone)][-_SUMMARIES:]
-        return gone
+            removed.append(self._pop(source))
+        if is_summed_up and removed:
+            self.dropped = [*(self.dropped or ()), *(gist(run.message) for run in removed)][-_SUMMARIES:]
+        return removed
 
     def take_dropped(self) -> list[Perception]:
         """Return the summaries of the last dropped messages, once."""
-        taken, self.dropped = self.dropped or [], None
-        return taken
+        summaries, self.dropped = self.dropped or [], None
+        return summaries
 
     # -- reading
 

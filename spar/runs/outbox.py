@@ -160,4 +160,4 @@ def _answer(run: Run, text: str) -> MessageSent:
 
 def _is_known(run: Run, route: str, text: str) -> bool:
     new = comparable(text)
-    return any(there == route and repeats(before, new) for there, before in run.sent)
+    return any(sent_route == route and repeats(before, new) for sent_route, before in run.sent)

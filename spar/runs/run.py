@@ -119,11 +119,11 @@ class Run:
     """State of one run."""
 
     __slots__ = ("absorbed", "accepted_at", "defaults", "ended_at", "error", "errors", "failed_calls", "failures",
-                 "has_ended", "id", "into", "is_changed", "is_collected", "is_planned", "is_to_tell", "is_to_verify",
-                 "is_told", "is_transcribed", "later_messages", "log", "message", "new", "number", "options",
-                 "outcome", "output", "queued_at", "reasoning", "reply", "results", "seen", "sent", "session",
-                 "started_at", "started_mono", "status", "timer", "touched", "unwritten", "used", "waited",
-                 "waits_until")  # fmt: skip
+                 "has_ended", "id", "into", "is_changed", "is_collected", "is_planned", "is_to_tell",
+                 "is_to_verify", "is_told", "is_transcribed", "later_messages", "log", "message", "new", "number",
+                 "options", "outcome", "output", "processed_ids", "queued_at", "reasoning", "reply", "results",
+                 "sent", "session", "started_at", "started_mono", "status", "timer", "touched", "unwritten",
+                 "used", "waited", "waits_until")  # fmt: skip
 
     def __init__(
         self, message: Perception, accepted_at: datetime, *, is_to_verify: bool = True, is_to_tell: bool = False
@@ -168,7 +168,7 @@ class Run:
         #: Its event log, while it is open.
         self.log: EventLog | None = None
         #: For a run of an earlier process: the ids of the perceptions that its cycles have processed.
-        self.seen: frozenset[str] = frozenset()
+        self.processed_ids: frozenset[str] = frozenset()
         self.timer: Timer | None = None
         self.has_ended: Signal | None = None  # set by the first caller that waits
 
@@ -202,7 +202,7 @@ class Run:
     def mark_restored(self, message: Perception) -> None:
         """Treat a message of an earlier process as answered if a cycle has processed it or if it was collected into the
         first."""
-        if message.id in self.seen or self.is_about(message):
+        if message.id in self.processed_ids or self.is_about(message):
             self.new = tuple(other for other in self.new if other is not message)
             self.unwritten = tuple(other for other in self.unwritten if other is not message)
 

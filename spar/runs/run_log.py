@@ -61,9 +61,9 @@ class _Entry(Struct):
         """Return the part of it that a reader has not seen who has seen all numbers up to `after`."""
         data = self.data
         if self.pieces is not None:
-            seen = max(0, after - (self.last - len(self.pieces)))
-            text = "".join(self.pieces[seen:] if seen else self.pieces)
-            data = {**data, "text": text, "reset": not seen and data["reset"]}
+            seen_pieces = max(0, after - (self.last - len(self.pieces)))
+            text = "".join(self.pieces[seen_pieces:] if seen_pieces else self.pieces)
+            data = {**data, "text": text, "reset": not seen_pieces and data["reset"]}
         return RunEvent(run_id, self.last, self.stream, self.at, data)
 
 

@@ -125,8 +125,8 @@ class SessionPhases:
         polled: list[Perception] = []
         if session.is_standing and session.is_polling:
             session.is_poll_requested = False
-            given = (self._context(cycle),) if module.wants_context else ()
-            polled = list(perceptions_of(await module.call(*given), module.name))
+            context_arguments = (self._context(cycle),) if module.wants_context else ()
+            polled = list(perceptions_of(await module.call(*context_arguments), module.name))
             if parts.recovery.suspects.polled:
                 polled = parts.recovery.accept_suspects(polled, session.key, cycle.id, module)
         before, pushed = session.run, session.take(cycle)
@@ -230,11 +230,11 @@ class SessionPhases:
             return await self._call_planner(cycle, perceptions)
         # Calls that people have decided continue whatever the planner does with the other perceptions.
         known = {perception.id for perception in resumed.perceptions}
-        rest = [perception for perception in perceptions or () if perception.id not in known]
-        if not (rest or cycle.run is not None or self.parts.setup.plan_when_idle):
+        others = [perception for perception in perceptions or () if perception.id not in known]
+        if not (others or cycle.run is not None or self.parts.setup.plan_when_idle):
             return resumed
         try:
-            return await self._call_planner(cycle, rest, resumed)
+            return await self._call_planner(cycle, others, resumed)
         except Exception as error:
             name = self.session.modules["plan"].name
             self.session.failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
@@ -245,8 +245,8 @@ class SessionPhases:
         if armed:
             crashpoint("plan.before")
         module = self.session.modules["plan"]
-        call, own = module.call, list(perceptions or ())  # a copy, since the planner may change it
-        product = await (call(own, self._context(cycle)) if module.wants_context else call(own))
+        call, own_copy = module.call, list(perceptions or ())  # a copy, since the planner may change it
+        product = await (call(own_copy, self._context(cycle)) if module.wants_context else call(own_copy))
         if product is None and (ends := [perception for perception in perceptions or () if ends_episode(perception)]):
             product = Action(perceptions=tuple(ends), reason="an episode is over: there is something to learn from")
         if type(product) is Action or not hasattr(product, "__aiter__"):
@@ -258,8 +258,8 @@ class SessionPhases:
 
     async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
         """Have the actor run the calls of a plan while the planner still writes it."""
-        given = (self._context(cycle),) if module.streams_with_context else ()
-        product = await module.part.act_stream(plan.head, plan.calls(), *given)
+        context_arguments = (self._context(cycle),) if module.streams_with_context else ()
+        product = await module.part.act_stream(plan.head, plan.calls(), *context_arguments)
         plan.close()
         return plan.completed(product)
 

@@ -27,14 +27,14 @@ class Abilities:
     Attributes: known: by tool and kind of task; learnt: counts of what was learnt in this process.
     """
 
-    __slots__ = ("_core", "_exact", "_strange", "_written", "known", "learnt")
+    __slots__ = ("_core", "_exact", "_from_strangers", "_written", "known", "learnt")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.known: dict[str, Ability] = {}
         self.learnt = LearningCounts()
         self._exact: dict[str, None] = {}  # keys, the oldest trial first
-        self._strange: dict[str, None] = {}
+        self._from_strangers: dict[str, None] = {}
         self._written: dict[str, Ability] = {}  # the abilities as the rows have them
 
     @property
@@ -62,9 +62,9 @@ class Abilities:
         known, key = self.known, ability_key(ability.tool, ability.task)
         known.pop(key, None)
         known[key] = ability
-        exact, strange = self._exact, self._strange
+        exact, from_strangers = self._exact, self._from_strangers
         if is_of_strangers(ability.task):
-            bounded, most = strange, MOST_OF_STRANGERS
+            bounded, most = from_strangers, MOST_OF_STRANGERS
         elif is_exact(ability.task):
             bounded, most = exact, MOST_EXACT
         else:
@@ -74,7 +74,7 @@ class Abilities:
         if len(known) <= MOST_ABILITIES and len(bounded) <= most:
             return (key,)
         oldest = next(iter(bounded if len(bounded) > most else known))
-        for table in (known, exact, strange):
+        for table in (known, exact, from_strangers):
             table.pop(oldest, None)
         return key, oldest
 

@@ -278,9 +278,9 @@ class Interim:
         flow = self._flows.get(run.id)
         if flow is None or run.reasoning != "reply":
             return ""
-        whole = "\n\n".join(text.strip() for _, text in sorted(flow.thoughts.items()) if text.strip())
+        text = "\n\n".join(text.strip() for _, text in sorted(flow.thoughts.items()) if text.strip())
         flow.thoughts.clear()
-        return scrub(whole if len(whole) <= MOST_THOUGHTS else f"{whole[:MOST_THOUGHTS]}\n… (there was more)")
+        return scrub(text if len(text) <= MOST_THOUGHTS else f"{text[:MOST_THOUGHTS]}\n… (there was more)")
 
     def _remaining_blocks(self, flow: _Flow, text: str) -> list[Block]:
         """Return the blocks of an answer that were not made while it was written."""

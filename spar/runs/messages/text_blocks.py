@@ -98,7 +98,7 @@ class BlockCutter:
             pass
         if self._first:
             self._drop_finished()
-        return self._taken()
+        return self._take_blocks()
 
     def flush(self) -> list[Block]:
         """Return the remaining blocks at the end of the text. A new text may follow."""
@@ -107,14 +107,14 @@ class BlockCutter:
         self._begin(0, None)
         if rest:
             self._blocks.append(Block(rest, before))
-        return self._taken()
+        return self._take_blocks()
 
     @property
     def rest(self) -> str:
         """Return the text that is in no block yet."""
         return self._text
 
-    def _taken(self) -> list[Block]:
+    def _take_blocks(self) -> list[Block]:
         blocks, self._blocks = self._blocks, []
         return blocks
 

@@ -111,8 +111,8 @@ class Resets:
             parts.transcripts.keep(key, (*entries, reset.entry))
         else:
             answers = {run.id: run.status_at(_END, reset.at) for run in runs if run.id in parts.work.open_items}
-            cut = None if session is None else _without_messages(session, runs)
-            journal.reset(parts.core.name, reset, entries, answers, cut)
+            interrupted = None if session is None else _without_messages(session, runs)
+            journal.reset(parts.core.name, reset, entries, answers, interrupted)
         record = self._records.record_reset(record, reset)
         unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if run.into is None]
         for run, is_cut in unabsorbed:
