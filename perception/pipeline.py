@@ -60,28 +60,28 @@ class Pipeline:
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         self.settings = read_settings({} if settings is None else settings)
-        of = self.settings
+        tables = self.settings
         #: Labels that were learnt from examples; `perception.learning` sets them, in the event loop.
         self.learnt: Learnt = {}
         self._window = DedupWindow()
-        self._templates, self._series = TemplateWindow(of.templates), SeriesWindow(of.anomaly)
+        self._templates, self._series = TemplateWindow(tables.templates), SeriesWindow(tables.anomaly)
         self._unsaved: dict[str, Any] = {}
         self._is_kept = False  # `restore` was not called, so nobody will write rows
         self._lock = threading.Lock()  # `unsaved` is called while a thread works on a batch
-        self.incidents = IncidentRegister(of.incidents)
+        self.incidents = IncidentRegister(tables.incidents)
         self.incidents.is_heard = False  # until a sense module stores them
         self._stages: tuple[tuple[str, bool, str, Callable[[Sequence[Perception]], StageResult]], ...] = (
             ("intake", True, "dropped", intake),
-            ("templates", of.templates.enabled, "dropped", partial(collapse, self._templates, of.templates)),
-            ("anomaly", of.anomaly.enabled, "dropped", partial(judge, self._series, of.anomaly)),
-            ("dedup", of.dedup.enabled, "dropped", partial(dedup, self._window, of.dedup)),
-            ("classify", of.classify.enabled, "", partial(classify, of.classify, learnt=self.learnt)),
-            ("intent", of.intent.enabled, "", partial(recognise, of.intent, learnt=self.learnt)),
-            ("priority", of.priority.enabled, "", partial(prioritise, Scale(of.priority))),
-            ("fuse", of.fuse.enabled, "merged", partial(fuse, FuseWindow(), of.fuse)),
-            ("limit", True, "cut", partial(cut, of.limit)),
+            ("templates", tables.templates.enabled, "dropped", partial(collapse, self._templates, tables.templates)),
+            ("anomaly", tables.anomaly.enabled, "dropped", partial(judge, self._series, tables.anomaly)),
+            ("dedup", tables.dedup.enabled, "dropped", partial(dedup, self._window, tables.dedup)),
+            ("classify", tables.classify.enabled, "", partial(classify, tables.classify, learnt=self.learnt)),
+            ("intent", tables.intent.enabled, "", partial(recognise, tables.intent, learnt=self.learnt)),
+            ("priority", tables.priority.enabled, "", partial(prioritise, Scale(tables.priority))),
+            ("fuse", tables.fuse.enabled, "merged", partial(fuse, FuseWindow(), tables.fuse)),
+            ("limit", True, "cut", partial(cut, tables.limit)),
             ("entities", True, "", about),
-            ("incidents", of.incidents.enabled, "merged", self.incidents.fold),
+            ("incidents", tables.incidents.enabled, "merged", self.incidents.fold),
         )
         self._counts = {
             name: {"in": 0, "touched": 0} | ({fate: 0} if fate else {}) for name, _, fate, _ in self._stages

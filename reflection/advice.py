@@ -76,9 +76,9 @@ def _check(advice: CallAdvice, item: CallResult, tools: Mapping[str, Any], matte
     action = advice.action
     if advice.cause not in CAUSES:
         raise AdviceError(f"{_shown(advice.cause)} is no cause of the taxonomy")
-    given = {"tool": advice.tool, "parameter": advice.parameter, "after": advice.after}
+    values = {"tool": advice.tool, "parameter": advice.parameter, "after": advice.after}
     needed = {"other_tool": "tool", "other_parameter": "parameter", "retry": "after"}.get(action, "")
-    for name, value in given.items():
+    for name, value in values.items():
         if name == needed and (value is None or value == ""):
             raise AdviceError(f"the remedy {action} needs {name}")
         if name != needed and value not in ("", None):

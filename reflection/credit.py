@@ -64,7 +64,7 @@ class CreditBook:
 
     def __init__(self) -> None:
         self.threads: dict[str, Thread] = {}
-        self._of: dict[str, str] = {}  # thread ids, by the id of a run, an episode or a cycle
+        self._thread_ids: dict[str, str] = {}  # thread ids, by the id of a run, an episode or a cycle
         self._open: SharedDict[str, str] = SharedDict(MOST_THREADS)  # the unfinished episode at each place
         self._shares: dict[str, Share] = {}
         self._steps = self._last = 0
@@ -94,12 +94,12 @@ class CreditBook:
             self._count(thread, 1)
         for name in (step.cycle_id, step.run_id, thread.name):
             if name:
-                self._of[name] = thread_id
+                self._thread_ids[name] = thread_id
         if len(thread.steps) > MOST_OF_THREAD:
             thread.is_cut = True
             gone = thread.steps.pop(0)
             self._count(thread, -1)
-            self._of.pop(gone.cycle_id, None)
+            self._thread_ids.pop(gone.cycle_id, None)
             self._changed[gone.cycle_id] = None
         self._keep(thread, step)
         while len(self.threads) > MOST_THREADS:
@@ -155,7 +155,7 @@ class CreditBook:
 
     def judge(self, word: Feedback, judged: Judged) -> bool:
         """Apply feedback on a run, a cycle or an episode; return whether a thread of it is stored."""
-        name = self._of.get(word.about, word.about)
+        name = self._thread_ids.get(word.about, word.about)
         thread = self.threads.get(name)
         judged.feedback.append(word)
         if thread is None:
@@ -259,7 +259,7 @@ class CreditBook:
             self._put(thread)
             thread.steps.append(step)
             self._count(thread, 1)
-            self._of.update({alias: name for alias in (step.cycle_id, step.run_id, thread.name) if alias})
+            self._thread_ids.update({alias: name for alias in (step.cycle_id, step.run_id, thread.name) if alias})
             self._last = step.number
         for name, thread in self.threads.items():
             if thread.place and not thread.is_over:
@@ -298,8 +298,8 @@ class CreditBook:
         for step in thread.steps:
             self._changed[step.cycle_id] = None
             for alias in (step.cycle_id, step.run_id, thread.name):
-                if self._of.get(alias) == name:
-                    del self._of[alias]
+                if self._thread_ids.get(alias) == name:
+                    del self._thread_ids[alias]
         self._leave(thread)
         self._changed[_of_thread(name)] = None
 

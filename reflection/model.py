@@ -174,14 +174,14 @@ class ModelReflect(Reflect):
             return _with_note(reflection, "limited", "the requests of this hour are used up", context, host)
         thought = Thought(name, context.session, now)
         self._store(thought, context.cycle_id)  # the request counts even if no answer comes
-        came, why, advice = await self._asked(matter, tools, trust, context, host, ask)
+        came, why, advice = await self._ask_model(matter, tools, trust, context, host, ask)
         if advice is not None:
             thought.answer = msgspec.to_builtins(advice)
             self._store(thought, context.cycle_id)
             reflection = with_advice(reflection, advice, matter, trust, host.clock)
         return _with_note(reflection, came, why, context, host)
 
-    async def _asked(
+    async def _ask_model(
         self, matter: Matter, tools: Mapping[str, Any], trust: Trust, context: Context, host: Host, ask: Ask
     ) -> tuple[Advised, str, Advice | None]:
         """Ask the model; return how that ended, why, and the advice if it can be used."""

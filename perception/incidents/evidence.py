@@ -48,12 +48,12 @@ def add(incident: Incident, sighting: Sighting) -> None:
 
 def add_step(incident: Incident, at: datetime, did: Any, why: str, perception: Perception | None) -> None:
     """Add a step to the history of an incident."""
-    is_strange = perception is not None and not incident.heeds(perception.trust)
-    if is_strange and sum(step.is_strange for step in incident.steps) >= STRANGE_STEPS:
+    is_untrusted = perception is not None and not incident.heeds(perception.trust)
+    if is_untrusted and sum(step.is_strange for step in incident.steps) >= STRANGE_STEPS:
         _leave_out(incident, "steps", 1)
         return
     cause = "" if perception is None else perception.id
-    incident.steps.append(IncidentStep(at, did, safe_line(why, 300), cause, is_strange))
+    incident.steps.append(IncidentStep(at, did, safe_line(why, 300), cause, is_untrusted))
     if len(incident.steps) > STEPS:
         del incident.steps[FIRST_STEPS]
         _leave_out(incident, "steps", 1)
@@ -90,8 +90,8 @@ def _is_full(incident: Incident, trust: Trust) -> bool:
     """Return whether no more things are stored; the bound for untrusted sources is lower."""
     if incident.heeds(trust):
         return len(incident.things) >= THINGS
-    strange = sum(not incident.heeds(thing.trust) for thing in incident.things.values())
-    return strange >= STRANGE_THINGS or len(incident.things) >= THINGS
+    untrusted = sum(not incident.heeds(thing.trust) for thing in incident.things.values())
+    return untrusted >= STRANGE_THINGS or len(incident.things) >= THINGS
 
 
 def _title(incident: Incident) -> str:

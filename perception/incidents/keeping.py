@@ -42,7 +42,7 @@ class Incidents:
         self._rows: ModuleRows | None = host.rows(ROWS)
         self._owner = owner_of(host.agent)
         self._has_loaded = False
-        self._taken: dict[
+        self._changes_of_batch: dict[
             int, tuple[list[Perception], BatchChanges]
         ] = {}  # by the id of the resulting batch, until it is passed on
         self._of_cycle: BoundedDict[str, list[RowChange]] = BoundedDict(WAITING)
@@ -60,12 +60,12 @@ class Incidents:
         if self.is_due:
             perceptions = [*perceptions, *self._register.expire(self._host.clock.now())]
         if self._register.has_changes:
-            self._taken[id(perceptions)] = perceptions, self._register.take()
+            self._changes_of_batch[id(perceptions)] = perceptions, self._register.take()
         return perceptions
 
     def passed(self, perceptions: list[Perception], cycle_id: str) -> None:
         """Note that a cycle has received a batch: publish the changes of the batch, and store them with that cycle."""
-        entry = self._taken.pop(id(perceptions), None) if self._taken else None
+        entry = self._changes_of_batch.pop(id(perceptions), None) if self._changes_of_batch else None
         if entry is None:
             if self.is_due:
                 self._set_timer()  # the wall clock is a little behind the monotonic clock
@@ -95,7 +95,7 @@ class Incidents:
 
     def rescue(self) -> None:
         """Write the changes of batches that will not be passed on any more."""
-        for perceptions, _ in list(self._taken.values()):
+        for perceptions, _ in list(self._changes_of_batch.values()):
             self.passed(perceptions, "")
         self.write("")
 

@@ -91,8 +91,10 @@ def written(
     return examples
 
 
-def _read(name: str, home: Home | None, path: tuple[str | int, ...], of: tuple[What, str] | None) -> list[Example]:
-    """Read the examples in a file; `of` is the label of examples without one."""
+def _read(
+    name: str, home: Home | None, path: tuple[str | int, ...], default_label: tuple[What, str] | None
+) -> list[Example]:
+    """Read the examples in a file; `default_label` is that of examples without a label."""
     file = Path(home.config if home else ".", name).expanduser().resolve()
     if home and file.is_relative_to(Path(home.workspace).resolve()):
         raise ConfigError(
@@ -104,20 +106,22 @@ def _read(name: str, home: Home | None, path: tuple[str | int, ...], of: tuple[W
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name!r} cannot be read as examples: {error}", path=path) from None
-    return list(_parsed(text, name, path, of))
+    return list(_parsed(text, name, path, default_label))
 
 
-def _parsed(text: str, name: str, path: tuple[str | int, ...], of: tuple[What, str] | None) -> Iterator[Example]:
+def _parsed(
+    text: str, name: str, path: tuple[str | int, ...], default_label: tuple[What, str] | None
+) -> Iterator[Example]:
     for number, line in enumerate(text.split("\n"), 1):
         if not (line := line.strip()):
             continue
         try:
-            if of is not None and not line.startswith("{"):
-                yield bounded(of[0], line, of[1])
+            if default_label is not None and not line.startswith("{"):
+                yield bounded(default_label[0], line, default_label[1])
                 continue
             row = msgspec.json.decode(line, type=_Row)
-            if of is not None:
-                yield bounded(of[0], row.text, row.intent or row.kind or of[1])
+            if default_label is not None:
+                yield bounded(default_label[0], row.text, row.intent or row.kind or default_label[1])
             elif bool(row.intent) == bool(row.kind):
                 raise ValueError('an example has either "intent" or "kind"')
             else:

@@ -71,15 +71,15 @@ def unmarked(text: str) -> str:
 
 def _pattern(text: str) -> Pattern | None:
     """Return the pattern of a marked example; None when its braces are not marks."""
-    parts, slots, rest = ["(?i)"], set[str](), text
-    while "{" in rest:
-        before, _, rest = rest.partition("{")
-        slot, _, rest = rest.partition("}")
+    parts, slots, remaining = ["(?i)"], set[str](), text
+    while "{" in remaining:
+        before, _, remaining = remaining.partition("{")
+        slot, _, remaining = remaining.partition("}")
         if not slot.isascii() or not slot.isidentifier() or slot in slots:
             return None
         slots.add(slot)
         parts += [_plain(before), rf"(?P<{slot}>\"[^\"]{{1,200}}\"|'[^']{{1,200}}'|\S{{1,200}})"]
-    return Pattern("".join([*parts, _plain(rest)]))
+    return Pattern("".join([*parts, _plain(remaining)]))
 
 
 def _plain(text: str) -> str:

@@ -135,11 +135,11 @@ class ScheduleSensor:
         ticks = list(itertools.islice(self._due(self._last, now), BOUND + 1))
         if not ticks:
             return
-        rest, dealt_with = "", ticks[-1]
+        summary, dealt_with = "", ticks[-1]
         if len(ticks) > BOUND:
             # There are too many to count them all; those within `grace` are still handled one by one.
             resumed = max(ticks.pop(), now - self._grace)
-            rest = (
+            summary = (
                 f"many: more than {BOUND} ticks were missed; those until {resumed.isoformat()} are not told one by one"
             )
             ticks += itertools.islice(self._due(resumed - MOMENT, now), BOUND)
@@ -157,9 +157,9 @@ class ScheduleSensor:
         reports = [*verdicts.reports, *((at, "refused: too many perceptions of this sensor wait") for at in refused)]
         for due_at, reason in reports[:BOUND]:
             ctx.report("TriggerMissed", trigger=ctx.name, due_at=due_at, reason=reason)
-        if rest or len(reports) > BOUND:
-            rest = rest or f"many: {len(reports) - BOUND} more ticks were missed, the last of them this one"
-            ctx.report("TriggerMissed", trigger=ctx.name, due_at=reports[-1][0], reason=rest)
+        if summary or len(reports) > BOUND:
+            summary = summary or f"many: {len(reports) - BOUND} more ticks were missed, the last of them this one"
+            ctx.report("TriggerMissed", trigger=ctx.name, due_at=reports[-1][0], reason=summary)
         self._deal_with(dealt_with)
 
     # -- times

@@ -156,22 +156,22 @@ def _summands(scale: Scale, perception: Perception, newest: datetime) -> Iterato
     yield base, f"{kind or 'a perception without a kind'} starts at {base:g}"
     text = text_of(perception)
     yield from _wording(scale, text)
-    of = scale.weights_of
+    weights = scale.weights_of
     for rule in scale.rules:
         if rule.find(perception, text) is not None:
             yield rule.add, rule.because
     for rule in scale.of_intent:
         if rule.find(perception, text) is not None:
-            yield rule.add * of.intent, rule.because
+            yield rule.add * weights.intent, rule.because
     for glob, change in scale.sources:
         if glob.fits(perception.source):
-            yield change * of.source, f"it comes from {perception.source!r}"
+            yield change * weights.source, f"it comes from {perception.source!r}"
             break
     terms = (
-        (of.severity, severity(perception)),
-        (of.deadline, deadline(perception, newest)),
-        (of.novelty, novelty(perception)),
-        (of.age, age(perception, newest)),
+        (weights.severity, severity(perception)),
+        (weights.deadline, deadline(perception, newest)),
+        (weights.novelty, novelty(perception)),
+        (weights.age, age(perception, newest)),
     )
     for weight, summands in terms:
         for change, because in summands:

@@ -215,8 +215,8 @@ class Channels:
             return
         for key, value in (await rows.list()).items():
             kind, _, id = key.partition("/")
-            of = id if kind == "talk" else value["session"]
-            if of == session and not (kind == "out" and id in waiting):
+            row_session = id if kind == "talk" else value["session"]
+            if row_session == session and not (kind == "out" and id in waiting):
                 rows.drop(key)
 
     def wants_blocks(self, run: Run) -> bool:

@@ -151,9 +151,9 @@ class Drafts:
             draft.news.clear()
             if not draft.is_over:
                 every = limits.edit_every if draft.shown or not limits.typing_every else limits.typing_every
-                await self._rest(draft, every, can_edit=can_edit)
+                await self._wait(draft, every, can_edit=can_edit)
 
-    async def _rest(self, draft: Draft, every: float, *, can_edit: bool) -> None:
+    async def _wait(self, draft: Draft, every: float, *, can_edit: bool) -> None:
         """Wait until the next change may be shown."""
         if draft.shown:
             await self._core.clock.sleep(every)  # a bounded rate

@@ -146,11 +146,11 @@ class ChannelSupervisor:
             "waiting": len(self.deliveries.items),
             "undelivered": len(self.deliveries.failed),
             "left_behind": self.left_behind,
-            **self._own(),
+            **self._channel_report(),
             **self.counts,
         }
 
-    def _own(self) -> dict[str, Any]:
+    def _channel_report(self) -> dict[str, Any]:
         """Return the channel's own report."""
         channel = self.spec.channel
         if not offers(channel, Watchable):

@@ -172,8 +172,8 @@ class TranscriptsDuty(Duty):
         first = [Entry("user", {"text": text}, at=self.harness.clock.now()) for text in self.texts[:3]]
         await self.value("transcripts.append()", texts.append(agent, session, "one", first))
         await self.value("transcripts.append()", texts.append(agent, "other", "one", [Entry("user", {"text": "o"})]))
-        rest = [Entry("turn", {"text": text}) for text in self.texts[3:]]
-        await self.value("transcripts.append()", texts.append(agent, session, "two", rest))
+        later = [Entry("turn", {"text": text}) for text in self.texts[3:]]
+        await self.value("transcripts.append()", texts.append(agent, session, "two", later))
         _, error = await self.harness.outcome(
             "append", texts.append(agent, session, "one", [Entry("end", {"text": "!"})])
         )

@@ -30,7 +30,7 @@ async def check_planner(
     Args: perceptions: perceptions that it plans for, besides odd texts.
     """
     harness = Harness("planner", clock, limit, grace)
-    odd = [Perception(text, source="contract", kind="message") for text in ODD_TEXTS]
+    odd_perceptions = [Perception(text, source="contract", kind="message") for text in ODD_TEXTS]
     sensible = list(perceptions) or [Perception("the disk is nearly full", source="contract", kind="alert")]
     async with harness.opened(make_planner) as planner:
         plan = harness.phase("plan", planner)
@@ -43,7 +43,7 @@ async def check_planner(
             owed(batch == before, "plan() must leave the perceptions as they are, but changed them")
             legal_action("plan()", product)
 
-        for batch in ([], sensible, sensible, odd, [], sensible):
+        for batch in ([], sensible, sensible, odd_perceptions, [], sensible):
             await harness.value("plan()", planned(list(batch)))
         product = await harness.value("plan()", plan(list(sensible)))
         if hasattr(product, "aclose"):

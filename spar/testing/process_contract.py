@@ -155,9 +155,9 @@ async def _hold(make_store: Factory, mark: str) -> None:
         store.journal.hand.forget()
         item = Item(f"{mark}i", Perception("accepted", id=f"{mark}i", session=mark), session=mark)
         await store.journal.accept(mark, item)
-        seen = (item.perception, _in_hand(mark))
+        perceptions = (item.perception, _in_hand(mark))
         cycle = f"{mark}cycle"
-        store.journal.opened(mark, cycle, seen, (item.id,), partial(Unfinished, cycle, mark, seen), {})
+        store.journal.opened(mark, cycle, perceptions, (item.id,), partial(Unfinished, cycle, mark, perceptions), {})
         _say(safe=1)
         sys.stdin.read()  # block the event loop
 
@@ -188,12 +188,12 @@ async def _write_units(make_store: Factory, mark: str) -> None:
 def _unit(journal: Any, mark: str, n: int, item: Item) -> None:
     """Write everything of one cycle, in one step of the event loop."""
     cycle, call = f"{mark}{n}", Call("tool", id=f"c{n}")
-    seen = (item.perception,)
-    make = partial(Unfinished, cycle, mark, seen)
-    journal.opened(mark, cycle, seen, (item.id,), make, {mark: n})
+    perceptions = (item.perception,)
+    make = partial(Unfinished, cycle, mark, perceptions)
+    journal.opened(mark, cycle, perceptions, (item.id,), make, {mark: n})
     journal.acting(cycle, Action([call]))
     journal.spend((Spend(f"hour:{mark}", "calls", 1),))
-    record = CycleRecord(cycle, mark, mark, item.at, 0.0, "acted", seen)
+    record = CycleRecord(cycle, mark, mark, item.at, 0.0, "acted", perceptions)
     learnt = Experience(f"unit {n}", session=mark, origin=cycle)
     journal.closed(mark, cycle, Closing(
         "acted", record, (learnt,), run_id=mark, done=(item.id,), session=mark,

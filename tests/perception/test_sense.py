@@ -529,7 +529,7 @@ async def test_incidents_of_a_run_that_is_aborted_while_a_thread_works_are_kept_
         may_go_on.set()
         await until(lambda: surroundings.wakes > 0)
 
-        assert sense.incidents._taken == {}
+        assert sense.incidents._changes_of_batch == {}
         assert "I-1" in rows
         (told,) = await sense.sense(CONTEXT)
         assert (told.kind, told.attributes["incident"]) == ("incident.opened", "I-1")

@@ -69,7 +69,7 @@ class FollowedFile:
         self.key = key_of(status)
         self.is_left = False  # its name now belongs to another file, or to none
         self.quiet_since = 0.0
-        self._seen = (-1, -1)
+        self._checked_state = (-1, -1)
         self._changed_at = status.st_mtime_ns
         self._head, self._head_size = "", 0
         self._recent, self._recent_at = bytearray(), 0
@@ -106,9 +106,9 @@ class FollowedFile:
         """Return whether the file is shorter than the part that was read, or begins differently."""
         status = self.status()
         state = (status.st_mtime_ns, status.st_size)
-        if state == self._seen:
+        if state == self._checked_state:
             return False
-        self._seen = state
+        self._checked_state = state
         if status.st_size < self._lines.position:
             return True
         head = os.pread(self._descriptor, self._head_size, 0)

@@ -242,11 +242,11 @@ class Follower:
         """Follow a new file from its beginning. A copy of a followed file waits until it is known whether the original
         is truncated, and the copy is read on here, or the original is read as far as the copy reaches."""
         if key not in self._copies:
-            of = next((pair for pair in self._known() if pair[1].offset and holds(path, pair[1])), None)
-            if of is None:
+            original_position = next((pair for pair in self._known() if pair[1].offset and holds(path, pair[1])), None)
+            if original_position is None:
                 self._follow(path, lambda: 0, troubles)
                 return
-            self._copies[key] = of
+            self._copies[key] = original_position
         other, position = self._copies[key]
         original = self.files.get(other)
         size = os.stat(path).st_size  # noqa: PTH116

@@ -60,9 +60,9 @@ class PollSensor:
         self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
         self._question.open(ctx.clock)
         cursor = ctx.cursor if isinstance(ctx.cursor, dict) else {}
-        asks_the_same = cursor.get("what") == self._what()
+        asks_the_same = cursor.get("what") == self._request_key()
         self._version = version_of(cursor) if asks_the_same else version_of(None)
-        self._seen = str(cursor.get("seen", "")) if asks_the_same else ""
+        self._digest = str(cursor.get("seen", "")) if asks_the_same else ""
         self._shown = str(cursor.get("shown", "")) if asks_the_same else ""
 
     async def poll(self) -> list[Perception]:
@@ -75,14 +75,14 @@ class PollSensor:
         answer, version = news
         text, value = await self._threads.run(self._watched, answer)
         digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
-        before, shown, is_first = self._seen, self._shown, not self._seen
-        self._version, self._seen, self._shown = version, digest, text[:_SHOWN]
-        self._ctx.checkpoint(cursor_of(version, what=self._what(), seen=digest, shown=self._shown))
+        before, shown, is_first = self._digest, self._shown, not self._digest
+        self._version, self._digest, self._shown = version, digest, text[:_SHOWN]
+        self._ctx.checkpoint(cursor_of(version, what=self._request_key(), seen=digest, shown=self._shown))
         if digest == before or (is_first and not self._first):
             return []
         return [self._perception(text, value, None if is_first else shown, digest)]
 
-    def _what(self) -> list[str]:
+    def _request_key(self) -> list[str]:
         return [self._question.url, self._pointer, self._selector]
 
     def _watched(self, answer: HttpAnswer) -> tuple[str, Any]:
@@ -102,7 +102,7 @@ class PollSensor:
     def _perception(self, text: str, value: Any, before: str | None, digest: str) -> Perception:
         assert self._ctx is not None
         left_out = max(len(text) - self._longest, 0)
-        rest = f" … {left_out} more characters left out" if left_out else ""
+        ending = f" … {left_out} more characters left out" if left_out else ""
         shown = self._question.shown
         attributes: dict[str, Any] = {"url": shown}
         if before is not None:
@@ -113,13 +113,13 @@ class PollSensor:
             attributes["value"] = value
         at = self._ctx.clock.now()
         return Perception(
-            f"{text[: self._longest]}{rest}",
+            f"{text[: self._longest]}{ending}",
             source=self._ctx.name,
             kind=self._kind,
             at=at,
             key=f"{self._question.mark} {digest} {at.isoformat()}",
             # The sensor's name separates addresses that differ only in their hidden query.
-            subject=" ".join(filter(None, (shown, *self._what()[1:], self._ctx.name if "?" in shown else ""))),
+            subject=" ".join(filter(None, (shown, *self._request_key()[1:], self._ctx.name if "?" in shown else ""))),
             trust="untrusted",
             attributes=attributes,
         )

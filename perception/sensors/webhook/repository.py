@@ -51,10 +51,10 @@ def read_delivery(request: WebhookRequest) -> list[Noticed]:
         f"({state})" if state else "",
     )))  # fmt: skip
     headline = ": ".join(filter(None, (sentence, title)))
-    rest = f" … {len(body) - _LONGEST} more characters in attributes.payload" if len(body) > _LONGEST else ""
+    ending = f" … {len(body) - _LONGEST} more characters in attributes.payload" if len(body) > _LONGEST else ""
     return [
         Noticed(
-            content=f"{headline}\n{body[:_LONGEST]}{rest}" if body else headline,
+            content=f"{headline}\n{body[:_LONGEST]}{ending}" if body else headline,
             kind=f"github.{event}",
             key=f"github {delivery}",
             subject=" ".join(filter(None, ("github", repository, f"{what} {number}" if what else ref or delivery))),

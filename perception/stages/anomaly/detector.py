@@ -40,18 +40,18 @@ class Judged(Struct, frozen=True):
 class Rarity:
     """Rarity of a distance among the last `SCORES` distances."""
 
-    __slots__ = ("_one", "ordered", "place", "ring")
+    __slots__ = ("_single", "ordered", "place", "ring")
 
     def __init__(self) -> None:
         self.ring = array("f")  # in the order of arrival; `place` is the oldest once it is full
         self.ordered = array("f")
         self.place = 0
-        self._one = array("f", [0.0])
+        self._single = array("f", [0.0])
 
     def __call__(self, distance: float) -> float:
         """Return the rarity 0..`MOST_RARITY` of a distance, and remember it."""
-        self._one[0] = distance
-        distance = self._one[0]  # with the precision of the stored distances
+        self._single[0] = distance
+        distance = self._single[0]  # with the precision of the stored distances
         ordered = self.ordered
         size = len(ordered)
         first = bisect_left(ordered, distance)

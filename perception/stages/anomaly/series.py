@@ -67,12 +67,12 @@ class NumberSeries:
 
     def row(self) -> list[Any]:
         """Return the state as a JSON-able row."""
-        one, rarity = self._detector, self._detector.rarity
+        detector, rarity = self._detector, self._detector.rarity
         ring = rarity.ring[rarity.place :] + rarity.ring[: rarity.place]
         return [
             [self._points, self._at, self.last_rarity, self._calm, self.is_open, self.opened_at, self.last],
-            [one.width, one.crowd, one.former, one.early],
-            [_packed(one.slots), _packed(one.values), _packed(ring)],
+            [detector.width, detector.crowd, detector.former, detector.early],
+            [_packed(detector.slots), _packed(detector.values), _packed(ring)],
             self.source.encode("utf-8", "replace").decode(),
         ]
 
@@ -80,7 +80,7 @@ class NumberSeries:
     def read(key: str, row: Any) -> NumberSeries:
         """Return the series of a row. Raises: TypeError, ValueError for an invalid row."""
         series = NumberSeries(key, str(row[3]) if len(row) > 3 else "")
-        one = series._detector
+        detector = series._detector
         points, at, last_rarity, calm, is_open, opened_at, last = row[0]
         series._points, series._at, series.last_rarity, series._calm = (
             int(points),
@@ -91,16 +91,16 @@ class NumberSeries:
         series.is_open, series.opened_at, series.last = bool(is_open), float(opened_at), float(last)
         series.saved_at = series.last
         width, crowd, former, early = row[1]
-        one.crowd, one.former = max(float(crowd), 1.0), None if former is None else float(former)
-        one.early = [(float(at), float(value)) for at, value in early]
+        detector.crowd, detector.former = max(float(crowd), 1.0), None if former is None else float(former)
+        detector.early = [(float(at), float(value)) for at, value in early]
         if width:
-            one.resume(float(width))
+            detector.resume(float(width))
             slots, values = _unpacked("q", row[2][0]), _unpacked("d", row[2][1])
-            if len(slots) != len(one.slots) or len(values) != len(slots):
-                raise ValueError(f"{len(slots)} slots and {len(values)} values, expected {len(one.slots)}")
-            one.slots, one.values = slots, values
-        one.rarity.ring = _unpacked("f", row[2][2])[-SCORES:]
-        one.rarity.ordered = array("f", sorted(one.rarity.ring))
+            if len(slots) != len(detector.slots) or len(values) != len(slots):
+                raise ValueError(f"{len(slots)} slots and {len(values)} values, expected {len(detector.slots)}")
+            detector.slots, detector.values = slots, values
+        detector.rarity.ring = _unpacked("f", row[2][2])[-SCORES:]
+        detector.rarity.ordered = array("f", sorted(detector.rarity.ring))
         return series
 
 

@@ -104,7 +104,7 @@ class MailChannel:
                 'is forged ("mx.example.org"), or believe every From with verify = "none"'
             )
             raise ConfigError(sentence, path=("trust_authentication_results",))
-        self._own = _own(address, display)
+        self._address = _read_address(address, display)
         self._imap, smtp_server = read_server("imap", imap), read_server("smtp", smtp)
         self._tls, self._folder = tls_context(ca_file), folder
         self._user, self._password = user or address, read_password(password, password_env)
@@ -227,8 +227,8 @@ class MailChannel:
 
     async def _incoming(self, reading: _Reading, glance: Glance, head: Mail) -> Incoming | None:
         """Return the message to hand over for a mail; None for a mail that no person wrote, or of a stopped sender."""
-        own, context = self._own.addr_spec, reading.context
-        if reason := reason_not_to_plan(head, own):
+        own_address, context = self._address.addr_spec, reading.context
+        if reason := reason_not_to_plan(head, own_address):
             self._pass_over(reading, glance.uid, reason, "not written by a person", sender=head.sender)
             return None
         if not head.sender:
@@ -295,10 +295,12 @@ class MailChannel:
     async def send(self, message: Outgoing) -> str:
         """Send a mail. Raises: PermanentError when no server will ever accept it; TransientError."""
         try:
-            mail = compose(self._own, message.address, message.text, message.reply, id=message.id, at=self._clock.now())
+            mail = compose(
+                self._address, message.address, message.text, message.reply, id=message.id, at=self._clock.now()
+            )
         except ValueError as error:
             raise PermanentError(str(error)) from error
-        await self._postman.send(mail, message.address, own=self._own.addr_spec, timeout=SEND_WITHIN)
+        await self._postman.send(mail, message.address, own=self._address.addr_spec, timeout=SEND_WITHIN)
         return ""
 
     async def edit(self, reference: str, message: Outgoing) -> None:
@@ -322,13 +324,13 @@ def _refused(incoming: Incoming, why: str) -> Incoming:
     return Incoming(incoming.id, incoming.address, "(not read)", reply=incoming.reply, refusal=why)
 
 
-def _own(address: str, display: str) -> Address:
+def _read_address(address: str, display: str) -> Address:
     try:
-        own = Address(display_name=display, addr_spec=address)
-        if not own.username or not own.domain or not own.addr_spec.isascii():
+        mail_address = Address(display_name=display, addr_spec=address)
+        if not mail_address.username or not mail_address.domain or not mail_address.addr_spec.isascii():
             raise ValueError("it has no name or no domain, or is not ASCII")
     except Exception as error:  # the library raises errors of any kind for an invalid address
         raise ConfigError(
             f"address = {address!r:.100}: must be like spar@example.org: {error}", path=("address",)
         ) from None
-    return own
+    return mail_address

@@ -43,7 +43,7 @@ class MailNotifier:
         ca_file: str | None = None,
         timeout: Annotated[float, Gt(0)] = 20.0,
     ) -> None:
-        self._own = _address("sender", sender)
+        self._sender = _address("sender", sender)
         self._to = [_address("to", recipient).addr_spec for recipient in to]
         secret = read_password(password, password_env) if user else ""
         self._postman = Postman(read_server("smtp", smtp), tls_context(ca_file), user, secret)
@@ -72,12 +72,12 @@ class MailNotifier:
         for to in self._to:
             if to in sent_to:
                 continue
-            mail = compose(self._own, to, text or title, {}, id=f"{id} {to}", at=self._clock.now())
+            mail = compose(self._sender, to, text or title, {}, id=f"{id} {to}", at=self._clock.now())
             del mail["Subject"]
             subject = " ".join(title.split())[:_LONGEST_SUBJECT].encode("utf-8", "replace").decode()
             mail["Subject"] = "".join(letter for letter in subject if letter.isprintable())
             try:
-                await self._postman.send(mail, to, own=self._own.addr_spec, timeout=self._timeout)
+                await self._postman.send(mail, to, own=self._sender.addr_spec, timeout=self._timeout)
             except (PermanentError, TransientError) as error:
                 failed.append(error)
             else:

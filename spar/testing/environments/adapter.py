@@ -196,7 +196,10 @@ class EnvironmentTool:
         self.schema = {
             "type": "object",
             "description": offer.description,
-            "properties": {"_tool": {"const": offer.name}, **{key: dict(it) for key, it in offer.parameters.items()}},
+            "properties": {
+                "_tool": {"const": offer.name},
+                **{key: dict(schema) for key, schema in offer.parameters.items()},
+            },
             "required": ["_tool", *offer.parameters],
         }
         self._carry_out = carry_out
