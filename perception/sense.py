@@ -1,9 +1,10 @@
-"""The standard SENSE module: keeps the sensors, gathers what they noticed, runs the pipeline over it.
+"""Standard SENSE module: runs the sensors, collects their perceptions, and runs the pipeline over them.
 
-Noticing never waits for thinking: `supervision/sensor_group` polls the sensors. What has come goes through the pipeline
-with the next cycle, the most important first. When nothing is due and nothing was handed over, sensing costs
-microseconds. A cursor is saved when the cycle that took its perceptions has ended, so that a crash repeats rather than
-loses. What the perceptions mean and which of them matter is the pipeline's business; much of it at once is a thread's.
+Sensing never waits for planning: `supervision/sensor_group` polls the sensors independently. The perceptions go
+through the pipeline with the next cycle, the most important first. When nothing is due and nothing has come, sensing
+costs microseconds. A cursor is saved when the cycle that took its perceptions has ended, so that a crash repeats
+perceptions and does not lose them. The pipeline interprets and rates the perceptions; a thread processes large
+batches.
 """
 
 from __future__ import annotations
@@ -37,24 +38,25 @@ from spar.records.journal import RowChange
 from spar.records.perceived.examined import Examined
 from spar.types import Perception
 
-BUFFER = 10_000  # perceptions of one sensor that may wait, unless it is said otherwise
-BATCH = 1_000  # perceptions taken in one cycle; more would be cut by the pipeline's usual limit
-BATCH_BYTES = 8 * 1024 * 1024  # of their content
+BUFFER = 10_000  # default bound of the waiting perceptions of one sensor
+BATCH = 1_000  # perceptions taken in one cycle; the pipeline's usual limit would cut more
+BATCH_BYTES = 8 * 1024 * 1024  # bytes of their content
 
 
-class _Unheard:
-    """Takes the events of a sense without an agent: there is nobody to tell."""
+class _NoEvents:
+    """Event bus of a sense module without an agent: it drops all events."""
 
     def publish(self, event: Any) -> None:
         return None
 
 
 class Sense(Teachable):
-    """Senses through any number of supervised sensors.
+    """Sense module with any number of supervised sensors.
 
-    Args: sensors: each with how it is kept; pipeline: settings as in the table `[perception]`; buffer: how many
-    perceptions of one sensor may wait to be sensed, the next one is refused; home: where files of examples are;
-    embedder: has it learn by vectors, too.
+    Args: sensors: the sensors with their terms; pipeline: settings as in the table `[perception]`; buffer: how many
+    perceptions of one sensor may wait, the next one is refused; home: the folders of files of examples; embedder:
+    embeds texts, so that learning uses vectors too.
+
     Raises: ConfigError for two sensors of one name or settings that cannot be used.
     """
 
@@ -72,18 +74,18 @@ class Sense(Teachable):
             raise ConfigError(f"two sensors are named {twice[0]!r}; each needs a name of its own", path=("sensors",))
         self.pipeline = Pipeline(pipeline)
         self._register = self.pipeline.incidents
-        of = self.pipeline.settings
+        tables = self.pipeline.settings
         self._embedder, self._examples = (
             embedder,
-            written({"intent": of.intents, "kind": of.kinds}, of.learning.files, home),
+            written({"intent": tables.intents, "kind": tables.kinds}, tables.learning.files, home),
         )
         self._specs, self._buffer = tuple(sensors), buffer
-        self._sensed: Batch | None = None  # what was taken and no cycle has got yet
-        self._untold: list[Perception] = []  # notices of incidents of batches that nobody waited for to the end
-        self.attach(Host("", SystemClock(), _Unheard(), Hooks(), lambda: None))
+        self._taken_batch: Batch | None = None  # the batch that was taken and not returned yet
+        self._late_notices: list[Perception] = []  # notices from batches whose caller was cancelled
+        self.attach(Host("", SystemClock(), _NoEvents(), Hooks(), lambda: None))
 
     def attach(self, host: Host) -> None:
-        """Join an agent; before it is opened."""
+        """Attach the module to an agent; call it before opening."""
         self._host, self._clock = host, host.clock
         self._teaching = Teaching(
             self.pipeline.learnt, self.pipeline.settings.learning, self._examples, host, self._embedder
@@ -94,10 +96,10 @@ class Sense(Teachable):
         self._sensors = SensorGroup(self._specs, host, self._buffer)
 
     async def __aenter__(self) -> Sense:
-        """Begin to open every sensor; waits a moment, and never for one that hangs. Raises nothing."""
+        """Begin to open every sensor; wait a moment, and never for a hanging one. Raises nothing."""
         await self.incidents.load()
-        if self._sensed is not None and self._sensed.get_loop() is not asyncio.get_running_loop():
-            self._sensed = None  # nothing comes of it any more; what sensors keep a cursor of comes again
+        if self._taken_batch is not None and self._taken_batch.get_loop() is not asyncio.get_running_loop():
+            self._taken_batch = None  # its loop is closed, so it never ends; sensors with a cursor repeat it
             self.incidents.rescue()
         await self._rows.load()
         self._sensors.start()
@@ -105,16 +107,16 @@ class Sense(Teachable):
             if (training := await self._teaching.open()) is not None:
                 await ended(training, PATIENCE, self._clock)
             await self._sensors.first_turns()
-        except BaseException:  # who is not entered is not left either
+        except BaseException:  # `__aexit__` is not called when `__aenter__` raises
             with anyio.CancelScope(shield=True):
                 await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Close every sensor in reverse order, each within its timeout; a slow one does not keep the next.
+        """Close every sensor in reverse order, each within its timeout; a slow one does not delay the next.
 
-        Cancelled, it closes the rest at once: none is left open, and none keeps a task.
+        When cancelled, it closes the remaining ones at once: no sensor stays open, and no task remains.
         """
         self.incidents.close()
         await self._sensors.close()
@@ -123,77 +125,77 @@ class Sense(Teachable):
             await self._rows.close(is_at_rest=is_at_rest)
 
     async def sense(self, context: Context) -> list[Perception]:
-        """Return the new perceptions, through the pipeline; the most important first.
+        """Return the new perceptions after the pipeline, the most important first.
 
-        Cancelled while a thread works on it, it keeps what was taken for the next time.
+        When it is cancelled while a thread processes the batch, the next call returns that batch.
         """
         await self._sensors.poll(context)
-        if self._sensed is None:
+        if self._taken_batch is None:
             news = self._sensors.news()
-            if not news and not self._untold and not self.incidents.is_due:
+            if not news and not self._late_notices and not self.incidents.is_due:
                 return []
-            self._sensed = self._processing.begin(most_important(news, BATCH, BATCH_BYTES))
+            self._taken_batch = self._processing.begin(most_important(news, BATCH, BATCH_BYTES))
         try:
-            perceptions = await finished(self._sensed)
+            perceptions = await finished(self._taken_batch)
         except Exception:
-            self._sensed = None
+            self._taken_batch = None
             raise
-        self._sensed = None
+        self._taken_batch = None
         self._sensors.release()
         self.incidents.passed(perceptions, context.cycle_id)
-        if self._untold:
-            perceptions, self._untold = [*self._untold, *perceptions], []
-        if not perceptions:  # no cycle will come of it, so there is no end of one to wait for
+        if self._late_notices:
+            perceptions, self._late_notices = [*self._late_notices, *perceptions], []
+        if not perceptions:  # no cycle follows, so save without waiting for its end
             self.incidents.write(context.cycle_id)
             await self.settled()
         return perceptions
 
     async def perceive(self, pushed: Sequence[Perception], context: Context) -> list[Perception]:
-        """Process perceptions that came in through the agent itself.
+        """Process perceptions that came through the agent itself.
 
-        Cancelled while a thread works on them, what they have changed in incidents is kept and told all the same.
+        When it is cancelled while a thread processes them, their changes of incidents are still stored and reported.
         """
         batch = self._processing.begin(pushed)
         try:
             perceptions = await finished(batch)
         except asyncio.CancelledError:
-            batch.add_done_callback(self._left)
+            batch.add_done_callback(self._pass_late)
             raise
         self.incidents.passed(perceptions, context.cycle_id)
         return perceptions
 
-    def _left(self, batch: Batch) -> None:
-        """See to the incidents of a batch that nobody waits for any more; their notices come with the next one."""
+    def _pass_late(self, batch: Batch) -> None:
+        """Store the changes of incidents of a batch whose caller was cancelled; its notices come with the next
+        batch."""
         if batch.cancelled() or batch.exception() is not None:
             return
         perceptions = batch.result()
         self.incidents.passed(perceptions, "")
         self.incidents.write("")
-        if untold := [each for each in perceptions if each.kind.startswith("incident.")]:
-            self._untold += untold
+        if notices := [notice for notice in perceptions if notice.kind.startswith("incident.")]:
+            self._late_notices += notices
             self._host.wake()
 
     def hear(self, text: str, session: str) -> Perception:
-        """Return the perception that a message is, on the terms of the sensor that hears messages, if one is
-        configured.
+        """Return the perception of a message, by the terms of the messages sensor, if one is configured.
 
         Raises: ValueError when those terms refuse it.
         """
         for spec in self._specs:
             if (hear := getattr(spec.sensor, "hear", None)) is not None:
-                heard: Perception = hear(text, session)
-                return heard
+                perception: Perception = hear(text, session)
+                return perception
         return Perception(text, source="message", kind="message", session=session, trust="trusted")
 
     def webhook(self, name: str) -> Webhook | None:
-        """Return the sensor of this name that is posted to; None if there is none. From any thread.
+        """Return the webhook sensor of this name; None if there is none. It may be called from any thread.
 
         Raises: NotReadyError while it is not open.
         """
         return self._sensors.webhook(name)
 
     def examine(self, batch: Sequence[Perception]) -> list[Examined]:
-        """Return what the pipeline makes of each perception, in order; times are what they say."""
+        """Return the result of the pipeline for each perception, in order; the time is that of the perceptions."""
         self._register.now, self._register.is_heard = None, False
         self._teaching.learn_at_once()
         return examined(self.pipeline, batch)
@@ -203,41 +205,42 @@ class Sense(Teachable):
         return self.pipeline.counts
 
     def cursors(self) -> dict[str, Any]:
-        """Return the cursors behind what cycles have taken, by key; the caller saves them."""
+        """Return the cursors behind the perceptions that cycles have taken, by key; the caller saves them."""
         return self._sensors.cursors()
 
     def row_changes(self) -> list[RowChange]:
-        """Return the changes of the rows of sensors and pipeline behind what cycles have taken; the caller writes
-        them."""
+        """Return the changes of the rows of sensors and pipeline behind the perceptions that cycles have taken; the
+        caller writes them."""
         return [*self._sensors.row_changes(), *(() if self._is_ahead else self._rows.changes())]
 
     def cycle_rows(self, cycle_id: str) -> list[RowChange]:
-        """Return the changes of rows that a cycle's perceptions have made, once; the caller writes them with it."""
+        """Return the changes of rows that a cycle's perceptions have made, once; the caller writes them with the
+        cycle."""
         return self.incidents.rows_of(cycle_id)
 
     async def settled(self) -> None:
-        """A cycle that had perceptions has ended: save the cursors of what it took. Raises no error."""
+        """Save the cursors behind the perceptions of a cycle that has ended. Raises no error."""
         await self._sensors.save()
         if not self._is_ahead:
             await self._rows.save()
 
     @property
     def _is_ahead(self) -> bool:
-        """Return whether the pipeline may know of a batch already that no cycle has got: written now, its rows would
-        stand without it after a crash, and the batch that comes again would be taken for told."""
-        return self._sensed is not None or self._processing.is_busy
+        """Return whether the state of the pipeline may include a batch that no cycle has yet. Its rows must not be
+        written then: after a crash the repeated batch would count as known already."""
+        return self._taken_batch is not None or self._processing.is_busy
 
     def next_due(self) -> float | None:
-        """Return when the earliest sensor with a rhythm of its own is to be polled, monotonic seconds; None: no time
+        """Return the time of the next poll of a sensor with its own rhythm, monotonic seconds; None when no time is
         known."""
         return self._sensors.next_due()
 
     def shed(self) -> int:
-        """Give up what is remembered for convenience, for want of memory; how many entries that were."""
+        """Forget state that is not essential, to free memory; return the number of its entries."""
         return self._processing.between(self.pipeline.shed)
 
     def restore(self, sensor: str) -> None:
-        """Try a sensor that is in quarantine again now. Raises: LookupError for one that is not known."""
+        """Try a quarantined sensor again now. Raises: LookupError for an unknown one."""
         self._sensors.restore(sensor)
 
     def snapshot(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Supervision of sensors, of each and of all together.
 
-sensor_group       keeps all sensors: polls those that are due, closes them, tells what waits
+sensor_group       runs all sensors: opens, polls and closes them, and returns the waiting buffers
 sensor_supervisor  runs one sensor: schedule, timeout, back-off, quarantine
 sensor_calls       calls the methods of one sensor, each with a timeout
 sensor_task        the task of one sensor, which makes its calls one at a time

@@ -1,7 +1,7 @@
-"""The sensors of one module, polled all at once: none waits for another.
+"""Group of the sensors of one module, which are polled independently: no sensor waits for another.
 
-A sensor with a rhythm is polled at its times whatever the agent does, one without is polled with each cycle, and once a
-second while a cycle goes on. What comes between two cycles wakes the agent.
+A sensor with a rhythm is polled at its times, whatever the agent does. A sensor without one is polled with each cycle,
+and once a second while a cycle goes on. Perceptions that come between two cycles wake the agent.
 """
 
 from __future__ import annotations
@@ -24,26 +24,30 @@ from spar.records.journal import RowChange
 
 STRAGGLERS = 0.05  # seconds that perceptions wait for polls that are still running
 PATIENCE = 1.0  # seconds that a cycle, or a start, waits for polls when it has nothing else
-CLOSING = 1.0  # seconds until the next sensor is closed while one is slow to
+CLOSING = 1.0  # seconds until the next sensor is closed while one is slow
 BEAT = 1.0  # seconds between polls of sensors without a rhythm while a cycle goes on
 
 
 class SensorGroup:
-    """Any number of supervised sensors. `limit`: how many perceptions of one of them may wait to be taken."""
+    """Any number of supervised sensors. `limit` bounds the waiting perceptions of each."""
 
     def __init__(self, specs: Sequence[SensorSpec], host: Host, limit: int) -> None:
         self._host, self._clock = host, host.clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._awaited: set[SensorSupervisor] = set()
-        self._stirred: asyncio.Future[None] | None = None
+        self._change: asyncio.Future[None] | None = None
         self._beat: Timer | None = None
-        self._closing: set[asyncio.Task[None]] = set()  # kept here also when nobody waits for them any more
+        self._closing: set[asyncio.Task[None]] = set()  # references, so that the tasks go on when nobody waits for them
         self._supervisors = tuple(
-            SensorSupervisor(spec, host, limit=limit, arrived=self._arrived, changed=self._turned, report=self._report)
+            SensorSupervisor(
+                spec, host, limit=limit, arrived=self._note_arrival, changed=self._note_turn, report=self._report
+            )
             for spec in specs
         )
-        self._without_rhythm = tuple(each for each in self._supervisors if each.is_polled and not each.has_rhythm)
+        self._without_rhythm = tuple(
+            supervisor for supervisor in self._supervisors if supervisor.is_polled and not supervisor.has_rhythm
+        )
 
     # -- opening and closing
 
@@ -54,13 +58,13 @@ class SensorGroup:
             supervisor.start()
 
     async def first_turns(self) -> None:
-        """Wait a moment until the sensors are open and polled, and never for one that hangs."""
+        """Wait a moment until the sensors are open and polled, and never for a hanging one."""
         await self._gather(set(self._supervisors))
 
     async def close(self) -> None:
-        """Close every sensor in reverse order, each within its timeout; a slow one does not keep the next.
+        """Close every sensor in reverse order, each within its timeout; a slow one does not delay the next.
 
-        Cancelled, it closes the rest at once: none is left open, and none keeps a task.
+        When cancelled, it closes the remaining ones at once: no sensor stays open, and no task remains.
         """
         loop = asyncio.get_running_loop()
         if self._beat is not None:
@@ -90,24 +94,25 @@ class SensorGroup:
     # -- polling
 
     async def poll(self, context: Context) -> None:
-        """Poll the sensors that are due, and wait a moment for them; poll on for as long as this cycle takes."""
+        """Poll the sensors that are due, and wait a moment for them; poll again for as long as this cycle takes."""
         self._watch_over(context.cycle_id)
         now = self._clock.monotonic()
         if active := [supervisor for supervisor in self._supervisors if supervisor.due <= now or supervisor.is_busy]:
             for supervisor in active:
                 if supervisor.due <= now:
                     supervisor.begin(context)
-            # A poll that takes longer is waited for once.
-            await self._gather({each for each in active if each.is_busy and now - each.began < PATIENCE})
+            # Only one cycle waits for a poll that takes longer.
+            begun = {supervisor for supervisor in active if supervisor.is_busy and now - supervisor.began < PATIENCE}
+            await self._gather(begun)
 
     def next_due(self) -> float | None:
-        """Return when the earliest sensor with a rhythm of its own is to be polled, monotonic seconds; None: no time
+        """Return the time of the next poll of a sensor with its own rhythm, monotonic seconds; None when no time is
         known."""
         earliest = min((supervisor.due for supervisor in self._supervisors if supervisor.has_rhythm), default=NEVER)
         return None if earliest == NEVER else earliest
 
     def restore(self, sensor: str) -> None:
-        """Try a sensor that is in quarantine again now. Raises: LookupError for one that is not known."""
+        """Try a quarantined sensor again now. Raises: LookupError for an unknown one."""
         for supervisor in self._supervisors:
             if supervisor.name == sensor:
                 supervisor.probe()
@@ -117,7 +122,7 @@ class SensorGroup:
         )
 
     def webhook(self, name: str) -> Webhook | None:
-        """Return the sensor of this name that is posted to; None if there is none. From any thread.
+        """Return the webhook sensor of this name; None if there is none. It may be called from any thread.
 
         Raises: NotReadyError while it is not open.
         """
@@ -127,31 +132,34 @@ class SensorGroup:
                 return hook
         return None
 
-    # -- what they noticed
+    # -- perceptions and state
 
     def news(self) -> list[SensorBuffer]:
-        """Return the buffers that hold what no cycle has taken."""
+        """Return the buffers with perceptions, cursors or rows that no cycle has taken."""
         return [supervisor.buffer for supervisor in self._supervisors if supervisor.buffer.has_news]
 
     def release(self) -> None:
-        """Let go of what was taken, now that a cycle has it; wake the agent if more waits."""
+        """Note that a cycle holds the taken perceptions; wake the agent if more wait."""
         for supervisor in self._supervisors:
             supervisor.buffer.release()
         if self._is_waiting:
             self._host.wake()
 
     def cursors(self) -> dict[str, Any]:
-        """Return the cursors behind what cycles have taken, by key; the caller saves them."""
-        return {key: value for supervisor in self._supervisors for key, value in supervisor.kept.unsaved().items()}
+        """Return the cursors behind the perceptions that cycles have taken, by key; the caller saves them."""
+        return {
+            key: value for supervisor in self._supervisors for key, value in supervisor.durable_state.unsaved().items()
+        }
 
     def row_changes(self) -> list[RowChange]:
-        """Return the changes of the sensors' rows behind what cycles have taken; the caller writes them."""
+        """Return the changes of the sensors' rows behind the perceptions that cycles have taken; the caller writes
+        them."""
         return [change for supervisor in self._supervisors for change in supervisor.rows.unsaved()]
 
     async def save(self) -> None:
-        """Save the cursors of what cycles have taken. Raises no error."""
+        """Save the cursors behind the perceptions that cycles have taken. Raises no error."""
         for supervisor in self._supervisors:
-            await supervisor.kept.save()
+            await supervisor.durable_state.save()
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of each sensor by name, JSON-able."""
@@ -182,7 +190,8 @@ class SensorGroup:
     # -- waiting
 
     async def _gather(self, begun: set[SensorSupervisor]) -> None:
-        """Wait until the turns have ended; not for long, and still less once there is something to pass on."""
+        """Wait until the turns have ended: for `PATIENCE` seconds at most, and for `STRAGGLERS` seconds once a
+        perception waits."""
         self._awaited = begun
         deadline = self._clock.monotonic() + PATIENCE
         has_news = False
@@ -194,32 +203,33 @@ class SensorGroup:
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
                     return
-                self._stirred = asyncio.get_running_loop().create_future()
-                await ended(self._stirred, left, self._clock)
+                self._change = asyncio.get_running_loop().create_future()
+                await ended(self._change, left, self._clock)
         finally:
-            self._awaited, self._stirred = set(), None
+            self._awaited, self._change = set(), None
 
-    def _stir(self) -> None:
-        if self._stirred is not None and not self._stirred.done():
-            self._stirred.set_result(None)
+    def _note_change(self) -> None:
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
 
-    def _turned(self, supervisor: SensorSupervisor) -> None:
+    def _note_turn(self, supervisor: SensorSupervisor) -> None:
         if supervisor in self._awaited:
             self._awaited.discard(supervisor)
-            self._stir()
+            self._note_change()
         elif supervisor.buffer.waiting:
             self._host.wake()
 
-    def _arrived(self) -> None:
-        """Note that something was pushed, from any thread."""
+    def _note_arrival(self) -> None:
+        """Note that a perception was pushed. It may be called from any thread."""
         self._host.wake()
-        if self._stirred is not None:
-            self._in_loop(self._stir)
+        if self._change is not None:
+            self._in_loop(self._note_change)
 
-    # -- telling
+    # -- events
 
     def _report(self, event_name: str, /, **fields: Any) -> None:
-        """Publish an event for a sensor (its `report`), from any thread. Raises: ValueError for an unknown event."""
+        """Publish an event for a sensor (its `report`). It may be called from any thread. Raises: ValueError for an
+        unknown event."""
         kind = getattr(spar.events, event_name, None)
         if not (isinstance(kind, type) and issubclass(kind, Event)):
             raise ValueError(
@@ -234,5 +244,5 @@ class SensorGroup:
         elif self._loop is not None:
             try:
                 self._loop.call_soon_threadsafe(act)
-            except RuntimeError:  # the loop is closed: nobody is left to be told
+            except RuntimeError:  # the loop is closed, and with it the agent
                 return

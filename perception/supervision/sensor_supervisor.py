@@ -58,7 +58,7 @@ class SensorSupervisor:
         self.rows = SensorRows(rows_key(host.agent, spec.name), rows_of(host.store))
         self.buffer = SensorBuffer(spec, limit, arrived, self._rejected, host.clock.monotonic, self.rows)
         self.missed = MissedTicks()
-        self.kept = SensorState(spec, host, self.buffer, self.missed, self.rows, self._tell)
+        self.durable_state = SensorState(spec, host, self.buffer, self.missed, self.rows, self._tell)
         self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
         self.failures = self.polls = self.restarts = 0
         self.due = NEVER  # time of the next poll, monotonic seconds
@@ -167,7 +167,7 @@ class SensorSupervisor:
 
     async def _open(self) -> None:
         home = self._host.home
-        await self.kept.load(self._calls)
+        await self.durable_state.load(self._calls)
         context = SensorContext(
             name=self.name,
             clock=self._clock,

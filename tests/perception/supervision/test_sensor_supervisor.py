@@ -544,17 +544,17 @@ async def test_a_cursor_is_saved_only_after_what_came_before_it_was_taken(clock:
         sensor.context.push(Perception("2"))
         sensor.context.checkpoint({"at": 2})
 
-        await stage.supervisor.kept.save()
+        await stage.supervisor.durable_state.save()
         assert store.values == {}
 
         most_important([stage.supervisor.buffer], 1, MOST_BYTES)
         stage.supervisor.buffer.release()
-        await stage.supervisor.kept.save()
+        await stage.supervisor.durable_state.save()
         assert store.values == {}
 
         most_important([stage.supervisor.buffer], 1, MOST_BYTES)
         stage.supervisor.buffer.release()
-        await stage.supervisor.kept.save()
+        await stage.supervisor.durable_state.save()
         assert store.values == {"cursor:main:eye": {"at": 2}}
 
 
@@ -572,12 +572,12 @@ async def test_a_cursor_set_in_a_poll_waits_for_what_the_poll_returns(clock: Vir
         stage.supervisor.begin(None)
         await clock.sleep(0.5)
         stage.taken()
-        await stage.supervisor.kept.save()
+        await stage.supervisor.durable_state.save()
         assert store.values == {}
 
         await clock.sleep(1.0)
         assert len(stage.taken()) == 1
-        await stage.supervisor.kept.save()
+        await stage.supervisor.durable_state.save()
         assert store.values == {"cursor:main:eye": 7}
 
 
@@ -612,9 +612,9 @@ async def test_a_cursor_that_could_not_be_saved_is_saved_the_next_time(clock: Vi
         sensor.context.checkpoint(1)
         stage.taken()
         store.fails = True
-        await stage.supervisor.kept.save()
+        await stage.supervisor.durable_state.save()
         store.fails = False
-        await stage.supervisor.kept.save()
+        await stage.supervisor.durable_state.save()
 
     assert store.values == {"cursor:main:eye": 1}
     assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["retry"]
@@ -661,7 +661,7 @@ async def test_a_poll_that_always_runs_holds_back_its_own_cursor_only(clock: Vir
             await clock.sleep(1.0)
             assert stage.supervisor.is_busy
             assert [item.content for item in stage.taken()] == [f"page {page}"]
-            await stage.supervisor.kept.save()
+            await stage.supervisor.durable_state.save()
             assert store.values == {"cursor:main:eye": page}
 
 
