@@ -64,12 +64,12 @@ class Stepper:
         """Forget the chain. Its cycle ends now if it has not ended yet."""
         cycle, self._chain = self._chain, None
         if cycle is not None and not self._is_recorded:
-            self._sessions.of(STANDING).closed(cycle)
+            self._sessions.of(STANDING).close_cycle(cycle)
 
     def _record_chain(self, cycle: Cycle) -> None:
         """End the chain's cycle and keep its products, so that each phase can be repeated until the next
         `step_sense`."""
-        self._sessions.of(STANDING).closed(cycle)
+        self._sessions.of(STANDING).close_cycle(cycle)
         self._is_recorded = True
 
     async def _alone(self, phase: Phase, phase_input: Any) -> Any:
@@ -81,7 +81,7 @@ class Stepper:
         session = self._sessions.of(STANDING)
         if phase == "sense" or self._chain is None:
             self.close_chain()
-            self._chain = session.opened(is_stepped=True)
+            self._chain = session.open_cycle(is_stepped=True)
             self._chain.is_stepped = True
         session.use_present_modules()
         cycle = self._chain

@@ -90,7 +90,7 @@ class Step(Struct, frozen=True):
     on_error: str = "skip"
 
     @property
-    def answer(self) -> str:
+    def final_policy(self) -> str:
         """Return the policy for a failure that is not tried again."""
         return AFTER_RETRIES[self.phase] if self.on_error == "retry" else self.on_error
 

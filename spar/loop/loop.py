@@ -46,19 +46,19 @@ class CycleOwner(Protocol):
     def calls(self) -> Mapping[Phase, PhaseCall]:
         """Return the function that starts each phase."""
 
-    def opened(self) -> Cycle:
+    def open_cycle(self) -> Cycle:
         """Begin a cycle and return it."""
 
     async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
         """Return the value after the hooks at `point` have changed it. Raises: Skip when a hook denies."""
 
-    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
+    def report_failure(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
         """Report a failed attempt at a phase, and the policy that applies to it."""
 
     def salvage(self, action: Action) -> ActionResult | None:
         """Return what the actor knows of an action that was cut off; None when it cannot say."""
 
-    def closed(self, cycle: Cycle) -> None:
+    def close_cycle(self, cycle: Cycle) -> None:
         """End a cycle: report its outcome and record it."""
 
 
@@ -80,7 +80,7 @@ class Loop:
 
         Raises: only exceptions that end the task itself: a cancellation from outside, the end of the process.
         """
-        cycle = self.owner.opened()
+        cycle = self.owner.open_cycle()
         try:
             if self.hooks.used:
                 await self.owner.ask("before_cycle", cycle, cycle.id)
@@ -97,7 +97,7 @@ class Loop:
             if not isinstance(end, asyncio.CancelledError) or self.runner.is_cancelled:
                 raise  # from outside; a module that cancels its own task only ends its own cycle
         finally:
-            self.owner.closed(cycle)
+            self.owner.close_cycle(cycle)
         return cycle
 
     async def phase(self, phase: Phase, cycle: Cycle, value: Any) -> Any:
@@ -134,7 +134,7 @@ class Loop:
                 attempt += 1
                 fault = Fault.of(error, part=step.name, phase=phase)
                 wait = step.wait_before_retry(attempt, fault)
-                self.owner.failed(cycle, fault, error, step.answer if wait is None else "retry")
+                self.owner.report_failure(cycle, fault, error, step.final_policy if wait is None else "retry")
                 if wait is None:
                     cycle.faults = (*cycle.faults, fault)
                     return replace_product(step, value, fault, error, self.owner.salvage)
@@ -173,4 +173,4 @@ class Loop:
             assert error is not None
             fault = Fault.of(error, part=step.name, phase="plan")
             cycle.faults = (*cycle.faults, fault)
-            self.owner.failed(cycle, fault, error, step.answer)
+            self.owner.report_failure(cycle, fault, error, step.final_policy)

@@ -63,7 +63,7 @@ class SessionCycles(SessionWork):
         self.modules = self.parts.setup.modules
         self.loop.steps, self.loop.plan_when_idle = self.parts.setup.steps, self.parts.setup.plan_when_idle
 
-    def opened(self, *, is_stepped: bool = False) -> Cycle:
+    def open_cycle(self, *, is_stepped: bool = False) -> Cycle:
         """Return a new cycle. It takes the next interrupted work, if there is any.
 
         Args: is_stepped: a person runs the phases one by one.
@@ -136,7 +136,7 @@ class SessionCycles(SessionWork):
             return answering(outcome.value, cycle.perceptions)
         return outcome.value if point in REWRITABLE else value
 
-    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
+    def report_failure(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
         """Report the failure of a phase."""
         self.parts.reports.phase_failed(cycle, fault, error, policy)
 
@@ -162,7 +162,7 @@ class SessionCycles(SessionWork):
 
     # -- the end of a cycle
 
-    def closed(self, cycle: Cycle) -> None:
+    def close_cycle(self, cycle: Cycle) -> None:
         """Do everything that follows the end of a cycle: statistics, records, the verdict on its run, and
         `LoopCompleted`.
 

@@ -61,7 +61,7 @@ class SessionState(Protocol):
     def take(self, cycle: Cycle) -> list[Perception]: ...
     async def may_begin(self, run: Run, cycle: Cycle) -> bool: ...
     def leave(self, run: Run) -> None: ...
-    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None: ...
+    def report_failure(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None: ...
 
 
 class SessionPhases:
@@ -149,7 +149,7 @@ class SessionPhases:
                 return list(perceptions_of(await self.parts.setup.perceive(pushed, self._context(cycle)), module.name))
             except Exception as error:
                 # A message that could not be classified is used unclassified, so that it is not lost.
-                self.session.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
+                self.session.report_failure(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
         return pushed
 
     async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted[Run]) -> list[Perception]:
@@ -237,7 +237,7 @@ class SessionPhases:
             return await self._call_planner(cycle, others, resumed)
         except Exception as error:
             name = self.session.modules["plan"].name
-            self.session.failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
+            self.session.report_failure(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
             return resumed
 
     async def _call_planner(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
