@@ -1,6 +1,6 @@
-"""Follow a run: its answer on standard output as it is written, what its tools do on standard error.
+"""Command `follow`: prints the answer of a run on standard output as it is written, and its calls on standard error.
 
-When the connection breaks, or the service is started anew, it goes on where it was.
+When the connection breaks, or the service is restarted, it continues after the last event.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from spar.cli.context import Options, fail, write
 from spar.data.text import one_line, printable
 from spar.service import exit_codes as exits
 
-#: What is shown of a run that ended well and told nobody anything.
+#: The line for a run that ended well without an answer.
 NO_ANSWER = "(handled, no answer)"
-#: What is shown of a run whose thoughts were wanted and none came.
+#: The line for a run without reasoning although `--reasoning` was given.
 NO_THOUGHTS = 'no thoughts came: the model told none, or runs.reasoning is "off"'
-#: What is said of a run that people have ended, by its error.
+#: The line for a run that people have ended, by its error.
 CALLED_OFF = {
     "aborted": "stopped",
     "reset": "stopped: the conversation began anew",
     "superseded": "stopped: a newer message took its place",
     "interrupted by a newer message": "stopped: a newer message took its place",
 }
-#: What is said about a call that lines tell of as well.
+#: Phases of a call that the lines of a verbose run report as well.
 _IN_LINES = ("start", "result", "error", "skipped")
-#: Seconds without a sign of life after which a connection is taken for broken; the service gives one every 15 s.
+#: Seconds without an event or heartbeat after which a connection counts as broken; heartbeats come every 15 s.
 SILENCE = 45.0
-#: How often in a row it is tried to go on without anything coming of it, a second apart.
+#: Attempts to continue, a second apart, after the last event.
 TRIES = 30
 
 
 @click.command()
 @click.argument("run_id", shell_complete=complete.runs)
-@click.option("--reasoning", is_flag=True, help="Print what the model thinks on standard error (runs.reasoning).")
-@click.option("--after", type=click.IntRange(0), default=0, help="Only what comes after the event with this seq.")
+@click.option("--reasoning", is_flag=True, help="Print the model's reasoning on standard error (runs.reasoning).")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only the events after the one with this seq.")
 @click.pass_obj
 def follow(options: Options, run_id: str, reasoning: bool, after: int) -> int:
-    """Follow a run to its end: what it does, and its answer as it is written. With --json one event a line.
+    """Follow a run to its end: print its calls, and its answer as it is written. With --json, one event a line.
 
-    Exit 0 when it ended well, 1 when it failed. Stopping this does not stop the run (spar abort does).
+    Exit 0 when it ended well, 1 when it failed. Stopping this command does not stop the run (spar abort does).
 
     \b
     Examples:
@@ -62,13 +62,13 @@ def path_of(run_id: str) -> str:
 
 
 def has_failed(status: dict[str, Any]) -> bool:
-    """Return whether an answered run leaves a call that did not go well; one that waits for an answer may still do."""
-    return any(each["error"]["kind"] != "parked" for each in status["errors"])
+    """Return whether an answered run has a failed call. A parked call, which waits for an answer, has not failed."""
+    return any(entry["error"]["kind"] != "parked" for entry in status["errors"])
 
 
 def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *, shows_thoughts: bool = False) -> int:
-    """Print what a run does until it ends; return the exit code."""
-    printed, tries, why = RunPrinter(shows_thoughts=shows_thoughts), 0, "the service does not answer any more"
+    """Print the events of a run until it ends; return the exit code."""
+    printer, tries, why = RunPrinter(shows_thoughts=shows_thoughts), 0, "the service does not answer any more"
     while True:
         try:
             for event in events_of(client, run_id, after):
@@ -76,9 +76,9 @@ def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *,
                 if options.as_json:
                     write(json.dumps(event))
                 else:
-                    printed.show(event)
+                    printer.show(event)
                 if event["stream"] == "lifecycle" and event["data"]["phase"] in ("end", "error"):
-                    if shows_thoughts and not (printed.has_thought or options.as_json):
+                    if shows_thoughts and not (printer.has_thought or options.as_json):
                         click.echo(NO_THOUGHTS, err=True)
                     if event["data"]["phase"] == "error":
                         return exits.FAILED
@@ -93,7 +93,7 @@ def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *,
 
 
 def events_of(client: Client, run_id: str, after: int) -> Iterator[dict[str, Any]]:
-    """Yield the events of a run after one, until it ends or the connection breaks. Raises: NotRunningError."""
+    """Yield the events of a run after a number, until it ends or the connection breaks. Raises: NotRunningError."""
     for line in client.lines(f"{path_of(run_id)}/events", after=after):
         name, _, value = line.partition(": ")
         if name == "data":
@@ -101,21 +101,21 @@ def events_of(client: Client, run_id: str, after: int) -> Iterator[dict[str, Any
 
 
 def failure_line(error: str) -> str:
-    """Return how a run ended that has no answer: one that people ended themselves has not failed."""
+    """Return the line for a run that ended without an answer; one that people ended has not failed."""
     return CALLED_OFF.get(error) or f"the run failed: {error}"
 
 
 class RunPrinter:
-    """Printer of a run's events; it remembers what it has printed.
+    """Printer of the events of runs; it remembers the printed part of the answer.
 
-    Attributes: is_verbose: whether it tells what calls do; shows_thoughts: whether it prints the model's reasoning.
+    Attributes: is_verbose: whether it prints lines about calls; shows_thoughts: whether it prints the reasoning.
     """
 
     def __init__(self, *, is_verbose: bool = True, shows_thoughts: bool = False) -> None:
-        self._text = ""  # of the answer, since it was last begun
+        self._text = ""  # the printed text of the answer, since its last beginning
         self._is_thinking = self.has_thought = self._has_begun = False
-        self._is_void = False  # whether what was printed is taken back
-        self._has_lines = False  # about calls, which the run's options ask for
+        self._is_void = False  # whether the printed text is no longer valid
+        self._sends_lines = False  # whether the run itself sends lines about calls (its option `verbose`)
         self.is_verbose, self.shows_thoughts = is_verbose, shows_thoughts
 
     def show(self, event: dict[str, Any]) -> None:
@@ -135,20 +135,20 @@ class RunPrinter:
                 self._think(data["text"])
             case "verbose":
                 self._note(data["line"])
-            case "tool" if self._has_lines and data["phase"] in _IN_LINES:
+            case "tool" if self._sends_lines and data["phase"] in _IN_LINES:
                 pass
             case "tool" if self.is_verbose and (line := line_of_call(data)):
                 self._note(line)
             case "lifecycle" if data["phase"] == "start":
-                self._has_lines = bool((data.get("options") or {}).get("verbose"))
+                self._sends_lines = bool((data.get("options") or {}).get("verbose"))
             case "compaction" if data["phase"] == "start":
                 self._note("the conversation is summed up")
             case "gap" if data["missed"] is None and self._has_begun:
-                pass  # the service was started anew: what it had written is written anew, which is said
+                pass  # the service was restarted: it writes the answer again, and `_tell_void` says so
             case "gap":
                 number = "some" if data["missed"] is None else data["missed"]
                 self._note(f"{number} earlier events are not kept any more")
-                self._text = ""  # some of it may be missing
+                self._text = ""  # pieces of the answer may be missing
             case "lifecycle" if data["phase"] == "outcome" and data["outcome"] != "started":
                 self._note(f"the message was {data['outcome']}")
             case "lifecycle" if data["phase"] == "end":
@@ -157,12 +157,14 @@ class RunPrinter:
                 self._note(failure_line(data["error"]))
 
     def _think(self, text: str) -> None:
+        """Print a piece of the reasoning on standard error."""
         self._tell_void()
         self.end_line()
         self._is_thinking = self.has_thought = True
         click.echo(printable(text), nl=False, err=True)
 
     def _write(self, text: str, *, is_new: bool) -> None:
+        """Print a piece of the answer; a new text makes the printed one void."""
         self._end_thoughts()
         if is_new and self._text:
             self.end_line()
@@ -173,13 +175,13 @@ class RunPrinter:
         write(printable(text), end="")
 
     def _tell_void(self) -> None:
-        """Say that what was printed is void, now that more comes: a run that was called off writes nothing anew."""
+        """Print that the answer is written again, once its new text comes; an aborted run writes none."""
         if self._is_void:
             self._is_void = False
             self._note("it is written anew")
 
     def _answer(self, output: Any) -> None:
-        """Print the answer in full, if it was not written piece by piece."""
+        """Print the whole answer, unless its pieces were printed already."""
         self._tell_void()
         whole = output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False)
         if output is None and not self._text:
@@ -190,29 +192,31 @@ class RunPrinter:
             write(printable(whole))
 
     def _note(self, line: str) -> None:
+        """Print a line on standard error."""
         self.end_line()
         self._end_thoughts()
         click.echo(one_line(printable(line)), err=True)
 
     def _end_thoughts(self) -> None:
+        """End the line of the reasoning."""
         if self._is_thinking:
             self._is_thinking = False
             click.echo(err=True)
 
     def begin_anew(self) -> None:
-        """Forget what was printed: another run is shown next."""
+        """Forget the printed text, before another run is shown."""
         self._text, self._has_begun, self._is_void = "", False, False
 
     def end_line(self) -> None:
-        """End the line that is being written."""
+        """End the incomplete line of the answer."""
         if self._text and not self._text.endswith("\n"):
             self._text += "\n"
             write("")
 
 
 def line_of_call(data: dict[str, Any]) -> str:
-    """Return what a call does, in a line; "" for what need not be said."""
-    tool, said = data["tool"], data.get("error") or data.get("reason") or data.get("why") or ""
+    """Return the line about a call, "" for none."""
+    tool, detail = data["tool"], data.get("error") or data.get("reason") or data.get("why") or ""
     match data["phase"]:
         case "start":
             return f"{tool} …"
@@ -223,5 +227,5 @@ def line_of_call(data: dict[str, Any]) -> str:
         case "approval":
             return f"{tool}: approval {data.get('decision') or data['state']}"
         case "result" | "error" | "skipped" | "in_doubt":
-            return f"{tool}: {data.get('status') or data['phase']}{f': {said}' if said else ''}"
+            return f"{tool}: {data.get('status') or data['phase']}{f': {detail}' if detail else ''}"
     return ""

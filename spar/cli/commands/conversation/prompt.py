@@ -1,4 +1,4 @@
-"""Command for what a model is told: the parts of a session's next request."""
+"""Command `prompt`: shows the parts of a session's next request to a model."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from spar.data.text import one_line
 
 @click.command()
 @click.argument("session", default="main", shell_complete=complete.sessions)
-@click.option("--message", "-m", default="", help="The message that the request is about, if no run goes on.")
+@click.option("--message", "-m", default="", help="The message of the request, if no run is open.")
 @click.option("--full", is_flag=True, help="Print the texts as well.")
 @click.pass_obj
 def prompt(options: Options, session: str, message: str, full: bool) -> None:
-    """Show what stands in the next request to the model, by part, size and origin; nothing is sent.
+    """Show the parts of the next request to the model, with size and origin; nothing is sent.
 
-    Tokens are estimated. Hooks are asked as for a request, with the reason "preview".
+    Tokens are estimated. Hooks are called as for a request, with the reason "preview".
 
     \b
     Examples:
@@ -33,26 +33,27 @@ def prompt(options: Options, session: str, message: str, full: bool) -> None:
       spar --json prompt alice
     """
     with service(options) as client:
-        found = client.get(f"/v1/sessions/{quote(session, safe='')}/prompt", message=message or None,
+        answer = client.get(f"/v1/sessions/{quote(session, safe='')}/prompt", message=message or None,
                            full="1" if full else None)  # fmt: skip
-    show(options, found, *_told(found))
+    show(options, answer, *_blocks(answer))
 
 
-def _told(found: dict[str, Any]) -> list[Block]:
-    parts = found["parts"]
-    rows = [(each["part"], f"{each['chars']:,}", f"{each['tokens']:,}", _origin(each)) for each in parts]
-    rows.append(("all", f"{found['chars']:,}", f"{found['tokens']:,}", _about(found)))
-    told: list[Block] = [table(("part", ">chars", ">tokens", "origin"), rows)]
-    told += [one_line(hook_line(each)) for each in found["hooks"]]
-    told += [one_line(f"problem: {each}") for each in found["problems"]]
-    for each in parts:
-        if "text" in each:
-            told += [f"\n--- {each['part']} ({one_line(each['origin'])})", each["text"]]
-    return told
+def _blocks(request: dict[str, Any]) -> list[Block]:
+    """Return a request as blocks: the table of its parts, changes by hooks, problems, and texts if included."""
+    parts = request["parts"]
+    rows = [(part["part"], f"{part['chars']:,}", f"{part['tokens']:,}", _origin(part)) for part in parts]
+    rows.append(("all", f"{request['chars']:,}", f"{request['tokens']:,}", _about(request)))
+    blocks: list[Block] = [table(("part", ">chars", ">tokens", "origin"), rows)]
+    blocks += [one_line(hook_line(changes)) for changes in request["hooks"]]
+    blocks += [one_line(f"problem: {problem}") for problem in request["problems"]]
+    for part in parts:
+        if "text" in part:
+            blocks += [f"\n--- {part['part']} ({one_line(part['origin'])})", part["text"]]
+    return blocks
 
 
-def _about(found: dict[str, Any]) -> str:
-    return f"trust: {found['trust']}{', model: ' + found['model'] if found['model'] else ''}"
+def _about(request: dict[str, Any]) -> str:
+    return f"trust: {request['trust']}{', model: ' + request['model'] if request['model'] else ''}"
 
 
 def _origin(part: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The options of a run on the command line, and a run as it is shown with them."""
+"""The options of a run on the command line; and the command `runs show`, which shows them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def run_options(command: F) -> F:
-    """Give a command the options of a run, as the keywords that `given` takes."""
+    """Add the options of a run to a command; `options_of_run` takes them as keyword arguments."""
     for option in (
-        click.option("--verbose/--no-verbose", default=None, help="One line about each call, or none."),
+        click.option("--verbose/--no-verbose", default=None, help="Print one line about each call, or none."),
         click.option("--run-timeout", type=click.FloatRange(0, LONGEST_TIMEOUT, min_open=True),
                      help="Seconds that the run itself may take (default: runs.timeout)."),
         click.option("--instructions", help="More instructions for the model: a text, or @FILE."),
         click.option("--thinking", type=click.Choice(THINKING), help="How much the model thinks before it answers."),
-        click.option("--model", help="The model that is asked first, one of those that the configuration allows."),
+        click.option("--model", help="The first model to ask, one of those that the configuration allows."),
     ):  # fmt: skip
         command = option(command)
     return command
 
 
-def given(
+def options_of_run(
     *,
     model: str | None,
     thinking: str | None,
@@ -41,16 +41,17 @@ def given(
     run_timeout: float | None,
     verbose: bool | None,
 ) -> dict[str, Any] | None:
-    """Return the options as the service takes them; None where none was given. Ends the command for a bad file."""
+    """Return the options in the form of the service, None without any. An unreadable file of instructions ends the
+    command."""
     if instructions is not None and instructions.startswith("@"):
         instructions = _read(instructions[1:])
-    found = {"model": model, "thinking": thinking, "instructions": instructions, "timeout": run_timeout,
-             "verbose": verbose}  # fmt: skip
-    found = {name: value for name, value in found.items() if value is not None}
-    return found or None
+    values = {"model": model, "thinking": thinking, "instructions": instructions, "timeout": run_timeout,
+              "verbose": verbose}  # fmt: skip
+    return {name: value for name, value in values.items() if value is not None} or None
 
 
 def _read(name: str) -> str:
+    """Return the text of a file of instructions. An unreadable or too long one ends the command."""
     try:
         with Path(name).open(encoding="utf-8") as file:
             text = file.read(LONGEST_INSTRUCTIONS + 1)
@@ -70,7 +71,7 @@ def runs() -> None:
 @click.argument("run_id", shell_complete=complete.runs)
 @click.pass_obj
 def show_run(options: Options, run_id: str) -> None:
-    """Show what is known of a run: how it goes, with which options, what it took.
+    """Show a run: its state, its options, its usage, its error or reply.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Give it work: a message, a wait, an end, one step."""
+"""Commands about runs: send a message, wait for a run, abort it, give feedback; and run one phase."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from spar.cli import complete
 from spar.cli.client import Client, NotRunningError, connect, service
 from spar.cli.commands.conversation.follow import NO_ANSWER, SILENCE, failure_line, follow_run, has_failed, path_of
-from spar.cli.commands.conversation.run_options import given, run_options
+from spar.cli.commands.conversation.run_options import options_of_run, run_options
 from spar.cli.context import Options, fail, show
 from spar.cli.tables import model_lines
 from spar.data.text import one_line, printable
@@ -26,11 +26,11 @@ from spar.types import PHASES, Phase
     "--session",
     default="main",
     show_default=True,
-    help="The conversation that it belongs to.",
+    help="The session of the message.",
     shell_complete=complete.sessions,
 )
-@click.option("--key", help="An idempotency key: the same key is never handled twice.")
-@click.option("--mode", help="Its place while its session is busy: steer, followup, collect, interrupt.")
+@click.option("--key", help="An idempotency key: messages with the same key are handled once.")
+@click.option("--mode", help="The queue mode while its session is busy: steer, followup, collect, interrupt.")
 @click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
 @click.option(
     "--follow",
@@ -39,7 +39,7 @@ from spar.types import PHASES, Phase
     is_flag=True,
     help="Print the answer as it is written, however long it takes.",
 )
-@click.option("--reasoning", is_flag=True, help="The same, and what the model thinks on standard error.")
+@click.option("--reasoning", is_flag=True, help="As --follow, and print the model's reasoning on standard error.")
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @run_options
 @click.pass_obj
@@ -73,7 +73,8 @@ def send(
     message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     with service(options, timeout=max(timeout, SILENCE) + 15) as client:
         receipt = client.post("/v1/runs", {
-            "message": message, "session": session, "idempotency_key": key, "mode": mode, "options": given(**chosen),
+            "message": message, "session": session, "idempotency_key": key, "mode": mode,
+            "options": options_of_run(**chosen),
         })  # fmt: skip
         if no_wait:
             show(options, receipt, receipt["run_id"])
@@ -89,7 +90,7 @@ def send(
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @click.pass_obj
 def wait(options: Options, run_id: str, timeout: float) -> int:
-    """Wait for a run; exit 0 when it ended well, 1 when it or one of its calls failed, 124 when it still goes on.
+    """Wait for a run; exit 0 when it ended well, 1 when it or one of its calls failed, 124 when it has not ended.
 
     \b
     Example:
@@ -103,7 +104,7 @@ def wait(options: Options, run_id: str, timeout: float) -> int:
 @click.argument("run_id", shell_complete=complete.runs)
 @click.pass_obj
 def abort(options: Options, run_id: str) -> None:
-    """Call a run off: one that waits never starts, one that goes on is cancelled; returns when that has settled.
+    """Abort a run: a waiting one never starts, a running one is cancelled; returns when the run has ended.
 
     \b
     Example:
@@ -120,7 +121,7 @@ def abort(options: Options, run_id: str) -> None:
 @click.argument("why", default="")
 @click.pass_obj
 def feedback(options: Options, run_id: str, verdict: str, why: str) -> None:
-    """Say how a run that has ended went, and why: the agent learns from it (also the id of a cycle is taken).
+    """Give feedback on a run that has ended, or on a cycle by its id: the agent learns from it.
 
     \b
     Examples:
@@ -128,29 +129,30 @@ def feedback(options: Options, run_id: str, verdict: str, why: str) -> None:
       spar feedback 01JZ4Q5X9T bad "the wrong host"
     """
     with service(options) as client:
-        told = client.post(f"{path_of(run_id)}/feedback", {"good": verdict == "good", "why": why})
-    show(options, told, f"{run_id}: {verdict}, it is kept")
+        answer = client.post(f"{path_of(run_id)}/feedback", {"good": verdict == "good", "why": why})
+    show(options, answer, f"{run_id}: {verdict}, it is kept")
 
 
-#: What is said of calls that an answered run leaves, by the kind of their error.
+#: The words for calls of an answered run that did not succeed, by the kind of their error.
 _LEFT = {"parked": "a call waits", "in_doubt": "a call is in doubt"}
 
 
 def _report(options: Options, client: Client, status: dict[str, Any], timeout: float) -> int:
+    """Print the answer or the state of a run; return the exit code."""
     if status["status"] == "ok":
         answer = status["output"] if status["output"] is not None else status["reply"]
         text = answer if isinstance(answer, str) else NO_ANSWER if answer is None else None
         show(options, status if options.as_json else answer, text)
         if not options.as_json:
-            for each in status["errors"]:
-                error, what = each["error"], _LEFT.get(each["error"]["kind"], "a call failed")
-                called = f"{each['call']['_tool']}: " if each["call"] else ""
-                click.echo(one_line(printable(f"{what}: {called}{error['message']}")), err=True)
+            for entry in status["errors"]:
+                error, what = entry["error"], _LEFT.get(entry["error"]["kind"], "a call failed")
+                tool = f"{entry['call']['_tool']}: " if entry["call"] else ""
+                click.echo(one_line(printable(f"{what}: {tool}{error['message']}")), err=True)
         return exits.FAILED if has_failed(status) else exits.OK
     if options.as_json:
         show(options, status)
     if status["status"] == "timeout":
-        for line in (each for agent in client.get("/v1/status")["agents"] for each in model_lines(agent)):
+        for line in (line for agent in client.get("/v1/status")["agents"] for line in model_lines(agent)):
             click.echo(line, err=True)
         click.echo(f"no answer within {timeout:g} s; ask again with: spar wait {status['run_id']}", err=True)
         return exits.TIMED_OUT
@@ -163,9 +165,9 @@ def _report(options: Options, client: Client, status: dict[str, Any], timeout: f
 @click.argument("given", required=False)
 @click.pass_obj
 def step(options: Options, phase: Phase, given: str | None) -> None:
-    """Run one phase and print what it brought, on a paused running service or standing alone.
+    """Run one phase and print its output, in a paused service, or in this process if no service runs.
 
-    Without GIVEN (a JSON value, or @FILE) it goes on from what the last step brought. To act, GIVEN is an action, a
+    GIVEN is the input: a JSON value, or @FILE; the default is the output of the last step. For act it is an action, a
     list of calls or one call.
 
     \b
@@ -176,7 +178,7 @@ def step(options: Options, phase: Phase, given: str | None) -> None:
       spar step act '[{"_tool": "note", "text": "hello"}]'
       spar step act && spar step reflect
     """
-    body = _given(given)
+    body = _input(given)
     if body is not None and phase == "sense":
         fail("sense takes nothing: it looks for itself", exits.USAGE)
     folder = options.state_dir()
@@ -188,7 +190,8 @@ def step(options: Options, phase: Phase, given: str | None) -> None:
         show(options, step_alone(options, phase, body, folder))
 
 
-def _given(text: str | None) -> Any:
+def _input(text: str | None) -> Any:
+    """Return the input of a step as JSON values, None without one. Malformed JSON ends the command."""
     if text is None:
         return None
     try:

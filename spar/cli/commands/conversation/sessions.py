@@ -1,4 +1,4 @@
-"""Commands for sessions: list and show them, set their title and defaults, begin them anew, forget them."""
+"""Commands for sessions: list, show, set titles and defaults, reset, forget."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from spar.cli.tables import local, zoned
 from spar.data.text import one_line
 from spar.service import exit_codes as exits
 
-#: The options that a session may have, as its runs take them.
+#: The options of runs for which a session may have defaults.
 DEFAULTS = ("model", "thinking", "timeout", "verbose", "instructions")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 @click.group()
 def sessions() -> None:
-    """Look at sessions: list, show, set, begin anew, forget."""
+    """Manage sessions: list, show, set, reset, forget."""
 
 
 @sessions.command("list")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many.")
-@click.option("--after", default="", metavar="NEXT", help="Those behind a page: what stood below it.")
+@click.option("--after", default="", metavar="NEXT", help="The next page, by the word that is printed below a page.")
 @click.pass_obj
 def list_sessions(options: Options, limit: int, after: str) -> None:
-    """List sessions, the one that was used last first.
+    """List sessions, the last used one first.
 
     \b
     Examples:
@@ -39,8 +39,8 @@ def list_sessions(options: Options, limit: int, after: str) -> None:
     """
     with service(options) as client:
         page = client.get("/v1/sessions", limit=limit, after=after or None)
-    rows = [(local(each["used_at"]), each["state"], str(each["ordinal"]), each["key"], _about(each))
-            for each in page["sessions"]]  # fmt: skip
+    rows = [(local(row["used_at"]), row["state"], str(row["ordinal"]), row["key"], _about(row))
+            for row in page["sessions"]]  # fmt: skip
     shown = table((zoned("last used"), "state", ">conversation", "session", "about"), rows) if rows else "no sessions"
     more = [f"more: spar sessions list --after {page['next']}"] if page["next"] else []
     show(options, page, shown, *more)
@@ -50,15 +50,15 @@ def list_sessions(options: Options, limit: int, after: str) -> None:
 @click.argument("session", shell_complete=complete.sessions)
 @click.pass_obj
 def show_session(options: Options, session: str) -> None:
-    """Show one session: its conversation, its defaults, where it came from, what goes on.
+    """Show one session: its conversation, its defaults, its origin, its open runs.
 
     \b
     Example:
       spar sessions show alice
     """
     with service(options) as client:
-        found = client.get(path_of(session))
-    show(options, found, _shown(found))
+        view = client.get(path_of(session))
+    show(options, view, _fields(view))
 
 
 @sessions.command("set")
@@ -66,7 +66,7 @@ def show_session(options: Options, session: str) -> None:
 @click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
 @click.pass_obj
 def set_session(options: Options, session: str, values: tuple[str, ...]) -> None:
-    """Set a session's title, or what its runs use unless a message says otherwise; an empty value takes it back.
+    """Set a session's title, or default options of its runs; an empty value removes one.
 
     \b
     Examples:
@@ -74,31 +74,31 @@ def set_session(options: Options, session: str, values: tuple[str, ...]) -> None
       spar sessions set alice title="Holidays" model= timeout=120
     """
     body: dict[str, Any] = {}
-    for each in values:
-        name, is_given, value = each.partition("=")
-        if not is_given or name not in ("title", *DEFAULTS):
+    for assignment in values:
+        name, equals, value = assignment.partition("=")
+        if not equals or name not in ("title", *DEFAULTS):
             known = ", ".join(("title", *DEFAULTS))
-            fail(f"{each!r}: must be NAME=VALUE; names: {known}", exits.USAGE)
+            fail(f"{assignment!r}: must be NAME=VALUE; names: {known}", exits.USAGE)
         if name == "title":
             body["title"] = value
         else:
             body.setdefault("defaults", {})[name] = _value(name, value)
     with service(options) as client:
-        found = client.patch(path_of(session), body)
-    show(options, found, _shown(found))
+        view = client.patch(path_of(session), body)
+    show(options, view, _fields(view))
 
 
 def _reset(options: Options, session: str) -> None:
     with service(options, timeout=150.0) as client:
-        found = client.post(f"{path_of(session)}:reset")
-    show(options, found, f"{found['id']}: the next message begins a conversation")
+        session_view = client.post(f"{path_of(session)}:reset")
+    show(options, session_view, f"{session_view['id']}: the next message begins a conversation")
 
 
 @sessions.command("reset")
 @click.argument("session", shell_complete=complete.sessions)
 @click.pass_obj
 def reset_session(options: Options, session: str) -> None:
-    """Begin a session anew: its next message sees nothing of what was said before.
+    """Reset a session: its next message begins a new conversation, without the earlier messages.
 
     \b
     Example:
@@ -111,9 +111,9 @@ def reset_session(options: Options, session: str) -> None:
 @click.argument("session", shell_complete=complete.sessions)
 @click.pass_obj
 def reset(options: Options, session: str) -> None:
-    """Begin a session anew: its next message sees nothing of what was said before.
+    """Reset a session: its next message begins a new conversation, without the earlier messages.
 
-    Work in it, under way or waiting, ends with reason "reset". The transcript is kept: spar transcript SESSION.
+    Its running and waiting runs end with the reason "reset". The transcript stays: spar transcript SESSION.
 
     \b
     Example:
@@ -124,10 +124,10 @@ def reset(options: Options, session: str) -> None:
 
 @sessions.command("forget")
 @click.argument("session", shell_complete=complete.sessions)
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask whether to go on.")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def forget_session(options: Options, session: str, is_sure: bool) -> None:
-    """Delete what is kept of a session: transcript, cycles, answers of its runs, its workspace, the session itself.
+    """Delete a session with its transcript, its cycles, the answers of its runs, and its workspace.
 
     \b
     Example:
@@ -141,12 +141,12 @@ def forget_session(options: Options, session: str, is_sure: bool) -> None:
 
 
 def path_of(session: str) -> str:
-    """Return the path of a session; any name is one segment."""
+    """Return the path of a session in the control API; a slash in its name is escaped."""
     return f"/v1/sessions/{quote(session, safe='')}"
 
 
 def _value(name: str, text: str) -> Any:
-    """Return the value of an option; an empty one takes it back."""
+    """Return the value of an option; None, which removes it, for an empty text."""
     if not text:
         return None
     if name == "timeout":
@@ -158,7 +158,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def _word(value: Any, limit: int = 80) -> str:
-    """Return a default as it is written in `spar sessions set`: true, not Python's True."""
+    """Return a default in the form of `spar sessions set`: true instead of Python's True."""
     return str(value).lower() if isinstance(value, bool) else one_line(str(value), limit)
 
 
@@ -167,7 +167,7 @@ def _about(session: dict[str, Any]) -> str:
     return " ".join([*([session["title"]] if session["title"] else []), *chosen])
 
 
-def _shown(session: dict[str, Any]) -> Fields:
+def _fields(session: dict[str, Any]) -> Fields:
     origin = " ".join(filter(None, (session["origin"][name] for name in ("door", "channel", "sender"))))
     lines = [
         ("session", session["key"]), ("id", session["id"]), ("title", session["title"]),

@@ -1,4 +1,4 @@
-"""Command for the transcript of a session; read from the store, whether the service runs or not."""
+"""Command `transcript`: shows the transcript of a session from the store, whether the service runs or not."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from spar.cli.blocks import Table, table
 from spar.cli.context import Options, fail, from_store, show
 from spar.cli.tables import entry_line, local, zoned
 
-#: Characters of an entry that are shown; `--json` shows all of it.
+#: Characters of an entry that are shown; `--json` has all of it.
 TEXT = 2000
 
 
 @click.command()
 @click.argument("session", required=False, shell_complete=complete.sessions)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many, the newest.")
-@click.option("--before", type=click.IntRange(1), help="Only what comes before the entry with this number.")
+@click.option("--before", type=click.IntRange(1), help="Only the entries before the one with this number.")
 @click.pass_obj
 def transcript(options: Options, session: str | None, limit: int, before: int | None) -> None:
-    """Show what was said and done in a session, oldest first; without SESSION, which sessions there are.
+    """Show the messages and actions of a session, oldest first; without SESSION, list the sessions.
 
     \b
     Examples:
@@ -53,14 +53,15 @@ def transcript(options: Options, session: str | None, limit: int, before: int | 
 
 def _sessions(sessions: list[dict[str, Any]]) -> Table:
     rows = [
-        (local(each["last_at"]), str(each["entries"]), f"{-(-each['bytes'] // 1024)} KiB", each["session"])
-        for each in sessions
+        (local(session["last_at"]), str(session["entries"]), f"{-(-session['bytes'] // 1024)} KiB", session["session"])
+        for session in sessions
     ]
     return table((zoned("last entry"), ">entries", ">size", "session"), rows)
 
 
 def _entries(entries: list[dict[str, Any]]) -> Table:
     rows = [
-        (str(each["seq"]), local(each["at"]), each["kind"], entry_line(each["kind"], each["body"])) for each in entries
+        (str(entry["seq"]), local(entry["at"]), entry["kind"], entry_line(entry["kind"], entry["body"]))
+        for entry in entries
     ]
     return table((">seq", zoned("at"), "kind", "text"), rows, room=TEXT)

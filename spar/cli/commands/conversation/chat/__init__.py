@@ -1,13 +1,13 @@
 """`spar chat`: a conversation with the running service, in a terminal or a pipe.
 
-talk       the command: reads a line, sends it, shows what comes, until it is left
-link       the way to the service: sends once over any restart, follows runs in a thread
-keyboard   the lines that are typed or piped, also while something is shown
-questions  the approvals of a run, asked in its middle
+talk       the command: reads lines, sends them, and shows their runs, until the person leaves
+link       the connection to the service: sends each message once over any restart, follows runs in a thread
+keyboard   reads lines from the terminal or the pipe, also while a run is shown
+questions  asks for the approvals of a run while it is shown
 words      the commands that begin with a slash
 history    the earlier messages, from the store
 
-Lines are edited by readline while nothing goes on. While an answer is written the terminal itself takes the line, so
-that each piece of the answer is shown the moment it comes: a line editor that keeps its prompt below the output would
-hold the pieces back until a line is full.
+Between runs, lines are edited with readline. During a run, the terminal itself edits the line, so that each piece of
+the answer is shown at once: a line editor that keeps its prompt below the output would hold the pieces back until a
+line is full.
 """

@@ -1,4 +1,4 @@
-"""Earlier messages of a session and the answers to them, from the store; shown at the beginning of a conversation."""
+"""Earlier messages of a session and their answers, from the store, to be shown when a conversation begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from spar.data.text import one_line, printable
 
 
 def earlier(options: Options, session: str, number: int) -> list[dict[str, Any]]:
-    """Return the last messages of a session and the answers to them, oldest first; what was before a reset is not."""
+    """Return the entries of the last messages of a session since its reset, and of their answers, oldest first.
+
+    Args: number: the number of messages.
+    """
     agent = options.load("agent.name").settings.agent.name
 
     async def ask(store: Any) -> Any:
@@ -21,23 +24,23 @@ def earlier(options: Options, session: str, number: int) -> list[dict[str, Any]]
         return await store.transcripts.tail(agent, session, number * 20)
 
     entries: list[dict[str, Any]] = from_store(options, ask)
-    resets = [place for place, each in enumerate(entries) if each["kind"] == "reset"]
+    resets = [place for place, entry in enumerate(entries) if entry["kind"] == "reset"]
     entries = entries[resets[-1] + 1 :] if resets else entries
-    said = [each for each in entries if each["kind"] in ("user", "end") and _text(each)]
-    users = [place for place, each in enumerate(said) if each["kind"] == "user"]
-    return said[users[-number] :] if number and len(users) >= number else said if number else []
+    texts = [entry for entry in entries if entry["kind"] in ("user", "end") and _text(entry)]
+    users = [place for place, entry in enumerate(texts) if entry["kind"] == "user"]
+    return texts[users[-number] :] if number and len(users) >= number else texts if number else []
 
 
 def show_earlier(entries: list[dict[str, Any]]) -> None:
-    """Print what was said before."""
+    """Print earlier messages and answers."""
     for entry in entries:
         text = printable(_text(entry))
         write(f"> {one_line(text, 500)}" if entry["kind"] == "user" else text)
 
 
 def messages_of(entries: list[dict[str, Any]]) -> list[str]:
-    """Return what people have said, a line each."""
-    return [one_line(_text(each), 500) for each in entries if each["kind"] == "user"]
+    """Return the messages of people, each as one line."""
+    return [one_line(_text(entry), 500) for entry in entries if entry["kind"] == "user"]
 
 
 def _text(entry: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The lines of a conversation, from a terminal or a pipe, whether something is being shown meanwhile or not."""
+"""Reader of the lines of a conversation, from a terminal or a pipe, also while output is being shown."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-#: Bytes of one line; of a longer one the rest is not read, and it is told.
+#: Bytes of one line; the rest of a longer one is dropped, and a note says so.
 LONGEST: Final = 1 << 20
 #: Terminals on which a line cannot be edited.
 DUMB: Final = ("", "dumb")
 
 
 class Keyboard:
-    """The lines that a person types. `wake` ends a wait from another thread.
+    """Reader of the lines that a person types. `wake` ends a wait from another thread.
 
-    Attributes: is_terminal: whether a person sits there; is_cut: whether the last line was too long and is not whole.
+    Attributes: is_terminal: whether the input and the output are a terminal; is_cut: whether a line was too long and
+        was cut.
     """
 
     def __init__(self) -> None:
@@ -37,14 +38,14 @@ class Keyboard:
         os.close(self._writer)
 
     def wake(self) -> None:
-        """End the wait in hand, or the next one; from any thread."""
+        """End the current wait, or the next one; from any thread."""
         try:
             os.write(self._writer, b"!")
         except BlockingIOError:
-            pass  # it is awake already
+            pass  # the pipe is full of earlier wake-ups
 
     def remember(self, lines: Iterable[str]) -> None:
-        """Have earlier lines come with the arrow keys."""
+        """Add earlier lines to the history of the arrow keys."""
         if self.is_edited:
             import readline
 
@@ -69,14 +70,14 @@ class Keyboard:
         return self._lines.popleft() if self._lines else None
 
     def wait(self, timeout: float | None = None, *, reads: bool = True) -> str | None:
-        """Return a line that was typed meanwhile; None when somebody has called `wake`, or time is over.
+        """Wait for a line and return it; return None after a call of `wake` or the timeout.
 
-        Args: reads: whether lines are wanted; one that is typed then waits.
+        Args: timeout: seconds, None for no limit; reads: whether lines are read; otherwise typed lines stay unread.
         """
         if reads and self._lines:
             return self._lines.popleft()
-        wanted = [self._reader, *([self._fd] if reads and not self._is_over else [])]
-        ready, _, _ = select.select(wanted, [], [], timeout)
+        descriptors = [self._reader, *([self._fd] if reads and not self._is_over else [])]
+        ready, _, _ = select.select(descriptors, [], [], timeout)
         if self._reader in ready:
             os.read(self._reader, 4096)
         if self._fd in ready:
@@ -85,19 +86,19 @@ class Keyboard:
         return None
 
     def _read(self) -> None:
-        """Read what is there."""
+        """Read the available bytes, and split them into lines."""
         try:
-            found = os.read(self._fd, 65536)
+            chunk = os.read(self._fd, 65536)
         except OSError:  # the terminal has gone
-            found = b""
-        if not found:
+            chunk = b""
+        if not chunk:
             self._is_over = True
             if self._rest:
                 self._add(self._rest)
                 self._rest = b""
             return
-        *whole, rest = (self._rest + found).split(b"\n")
-        for line in whole:
+        *complete, rest = (self._rest + chunk).split(b"\n")
+        for line in complete:
             self._add(line)
         self._rest = rest[:LONGEST]
         self.is_cut = self.is_cut or len(rest) > LONGEST

@@ -1,4 +1,4 @@
-"""The way of a conversation to the service: each message is taken once and each event shown once, over any restart."""
+"""Connection of a conversation to the service: each message is sent once, and each event shown once, over restarts."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from spar.service import exit_codes as exits
 
 R = TypeVar("R")
 
-#: Seconds for which a service that does not answer is tried again, and between two times.
+#: Seconds for which requests to an absent service are repeated, and between two attempts.
 BACK_WITHIN: Final = 120.0
 AGAIN_AFTER: Final = 0.25
-#: Refusals that mean that it may be there again in a moment.
+#: Exit codes of refusals after which the service may soon answer again.
 PASSING: Final = (exits.UNAVAILABLE, exits.TIMED_OUT, exits.UNFINISHED)
 
 
 class LostError(Exception):
-    """The service does not come back."""
+    """Error: the service did not come back in time."""
 
 
 class Link:
-    """The service whose state is in a folder.
+    """Connection to the service of a state directory.
 
-    Args: lost: told once that it does not answer, and each time that it is asked whether to go on trying.
+    Args: lost: called once for each request during which the service does not answer.
     """
 
     def __init__(self, folder: Path, lost: Callable[[], None]) -> None:
         self._folder, self._lost = folder, lost
 
     def client(self) -> Client:
-        """Return a client. Raises: NotRunningError, ClickException."""
+        """Return a client of the service. Raises: NotRunningError, ClickException."""
         return connect(self._folder, SILENCE)
 
     def submit(self, body: dict[str, Any]) -> str:
-        """Give a message; return the run. The same key at each attempt: it is taken once.
+        """Submit a message and return the id of its run. All attempts have the same key, so it is accepted once.
 
-        Raises: LostError; ClickException where it is refused.
+        Raises: LostError; ClickException if it is refused.
         """
         body = {**body, "idempotency_key": new_id()}
         receipt: dict[str, Any] = self.patiently(lambda: self.client().post("/v1/runs", body))
         return str(receipt["run_id"])
 
     def patiently(self, ask: Callable[[], R]) -> R:
-        """Return an answer, as soon as the service can give it. Raises: LostError; ClickException for a refusal."""
-        until, is_told = time.monotonic() + BACK_WITHIN, False
+        """Repeat a request until the service answers it, and return the answer. Raises: LostError; ClickException."""
+        until, is_lost = time.monotonic() + BACK_WITHIN, False
         while True:
             try:
                 return ask()
@@ -65,16 +65,18 @@ class Link:
                 why = error.message
             if time.monotonic() > until:
                 raise LostError(why)
-            if not is_told:
+            if not is_lost:
                 self._lost()
-                is_told = True
+                is_lost = True
             time.sleep(AGAIN_AFTER)
 
 
 class Follower(threading.Thread):
-    """Follows one run and puts its events into a queue; a broken connection is gone on with where it was.
+    """Thread that follows one run and puts its events into a queue. After a broken connection it continues.
 
-    `None` in the queue says that it has given up; `failure` says why.
+    `None` in the queue means that it has given up; `failure` is the reason.
+
+    Args: arrived: called after each event and each change.
     """
 
     def __init__(self, link: Link, run_id: str, arrived: Callable[[], None]) -> None:
@@ -85,7 +87,7 @@ class Follower(threading.Thread):
         self._is_left = threading.Event()
 
     def leave(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._is_left.set()
 
     def run(self) -> None:

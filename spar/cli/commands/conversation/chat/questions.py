@@ -1,4 +1,4 @@
-"""The approvals of a run, asked in the middle of a conversation: what would run is shown whole, and decided on."""
+"""Approvals of a run during a conversation: the call that would run is shown in full, and the person decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOW: Final = "run it? y, n [WHY], e KEY=VALUE … or e {JSON} (other parameters)
 
 
 class Questions:
-    """The approvals that wait for this person's word, oldest first."""
+    """The approvals of a run that wait for the person's decision, the oldest first."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -29,31 +29,31 @@ class Questions:
         return bool(self._waiting)
 
     def look(self, run_id: str) -> None:
-        """Find what a run asks, and show what is new."""
+        """Request the approvals of a run, and show the first one if it is new."""
         first = self._waiting[0]["id"] if self._waiting else ""
-        self.found(run_id)
+        self.find_new(run_id)
         if self.is_open and self._waiting[0]["id"] != first:
             self._show()
 
-    def found(self, run_id: str) -> list[str]:
-        """Find what a run asks; return the tools of which it is new."""
+    def find_new(self, run_id: str) -> list[str]:
+        """Request the approvals of a run; return the tools of the new ones."""
         try:
             rows = self._link.client().get(APPROVALS.path, status="pending")
         except (NotRunningError, click.ClickException):
-            return []  # it is asked again once the service is back
-        of_run = [each for each in reversed(rows) if each.get("run_id") == run_id]
-        known = {each["id"] for each in self._waiting}
-        new = [each for each in of_run if each["id"] not in known]
-        ids = {each["id"] for each in of_run}
-        self._waiting = [*(each for each in self._waiting if each["id"] in ids), *new]
-        return [str(each["call"]["tool"]) for each in new]
+            return []  # requested again once the service is back
+        of_run = [row for row in reversed(rows) if row.get("run_id") == run_id]
+        known = {row["id"] for row in self._waiting}
+        new = [row for row in of_run if row["id"] not in known]
+        ids = {row["id"] for row in of_run}
+        self._waiting = [*(row for row in self._waiting if row["id"] in ids), *new]
+        return [str(row["call"]["tool"]) for row in new]
 
     def forget(self) -> None:
-        """Ask nothing more: the run is over."""
+        """Forget all approvals, because the run is over."""
         self._waiting = []
 
     def _show(self) -> None:
-        """Show the first whole."""
+        """Show the first approval in full."""
         try:
             shown = self._link.client().get(f"{APPROVALS.path}/{quote(self._waiting[0]['id'], safe='')}")
         except (NotRunningError, click.ClickException):
@@ -62,7 +62,7 @@ class Questions:
         write(HOW)
 
     def answer(self, line: str) -> bool:
-        """Take a line as the answer to the first; False for one that is none."""
+        """Send a line as the answer to the first approval; return False if it is no answer or is refused."""
         question = self._waiting[0]
         word, _, rest = line.strip().partition(" ")
         body: dict[str, Any] = {"digest": question["digest"], "reason": ""}
@@ -80,7 +80,7 @@ class Questions:
             self._link.patiently(
                 lambda: self._link.client().post(f"{APPROVALS.path}/{quote(question['id'], safe='')}", body)
             )
-        except click.ClickException as error:  # somebody else has answered, or other parameters do not fit
+        except click.ClickException as error:  # somebody else has answered, or the parameters do not fit the tool
             click.echo(printable(error.message), err=True)
             return False
         self._waiting = self._waiting[1:]
@@ -89,16 +89,16 @@ class Questions:
         return True
 
 
-def _params(now: dict[str, Any], text: str) -> dict[str, Any] | None:
-    """Return the parameters as somebody has changed them; None for what cannot be read."""
+def _params(planned: dict[str, Any], text: str) -> dict[str, Any] | None:
+    """Return the planned parameters with the typed changes, None for a text that cannot be read."""
     if text.startswith("{"):
         try:
-            given = json.loads(text)
+            value = json.loads(text)
         except ValueError:
             return None
-        return given if isinstance(given, dict) else None
-    params = dict(now)
-    pairs = [each.partition("=") for each in text.split()]
+        return value if isinstance(value, dict) else None
+    params = dict(planned)
+    pairs = [word.partition("=") for word in text.split()]
     if not pairs or not all(key and equals for key, equals, _ in pairs):
         return None
     for key, _, value in pairs:

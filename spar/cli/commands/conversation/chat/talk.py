@@ -1,4 +1,4 @@
-"""Talk with the running service: a line is a message, and what comes of it is shown as it comes."""
+"""Command `chat`: each line is a message to the running service, and its run is shown as it goes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spar.records.run_options import THINKING
 from spar.service import exit_codes as exits
 
 PROMPT: Final = "> "
-#: Outcomes of a message that has become a part of another run, which tells the answer.
+#: Outcomes of a message that became part of another run, which gives the answer.
 ABSORBED: Final = ("steered", "collected")
 
 
@@ -34,19 +34,19 @@ ABSORBED: Final = ("steered", "collected")
 @click.option("--history", type=click.IntRange(0, 1000), default=10, show_default=True,
               help="How many of the last messages are shown first (not in a pipe).")  # fmt: skip
 @click.option("--mode", type=click.Choice(["steer", "followup", "collect", "interrupt"]), default="steer",
-              show_default=True, help="The place of a line that is typed during a run.")  # fmt: skip
+              show_default=True, help="The queue mode of a line that is typed during a run.")  # fmt: skip
 @click.option("--model", help="A model that the configuration allows, for all messages.")
 @click.option("--thinking", type=click.Choice(THINKING), help="How much the model thinks before it answers.")
-@click.option("--verbose", "-v", is_flag=True, help="Tell what calls do.")
-@click.option("--reasoning", is_flag=True, help="Show what the model thinks (where runs.reasoning lets it).")
+@click.option("--verbose", "-v", is_flag=True, help="Print lines about calls.")
+@click.option("--reasoning", is_flag=True, help="Show the model's reasoning (if runs.reasoning allows it).")
 @click.pass_obj
 def chat(options: Options, session: str, history: int, mode: str, model: str | None, thinking: str | None,
          verbose: bool, reasoning: bool) -> int:  # fmt: skip
-    """Talk with the running service in a terminal or a pipe; /help lists what can be said besides.
+    """Talk with the running service in a terminal or a pipe; /help lists the commands.
 
-    A line typed while it works steers it; a call that waits for approval is shown and asked about. Ctrl-C calls the run
-    off, twice leaves. From a pipe each line is a message, answered before the next one is read; then the exit code is
-    that of the last one, 1 when it failed.
+    A line that is typed during a run steers it. A call that waits for approval is shown, and you are asked to decide.
+    Ctrl-C aborts the run, twice leaves. From a pipe each line is a message, answered before the next one is read; the
+    exit code is 1 if the last one failed.
 
     \b
     Examples:
@@ -55,10 +55,10 @@ def chat(options: Options, session: str, history: int, mode: str, model: str | N
       echo "what is the load?" | spar chat
     """
     with service(options):
-        pass  # one that is not there is told at once
-    given = {key: value for key, value in (("model", model), ("thinking", thinking)) if value is not None}
+        pass  # without a service the command ends at once
+    run_options = {key: value for key, value in (("model", model), ("thinking", thinking)) if value is not None}
     keyboard = Keyboard()
-    talk = _Talk(options, keyboard, session, mode, given)
+    talk = _Talk(options, keyboard, session, mode, run_options)
     talk.printer.is_verbose, talk.printer.shows_thoughts = verbose, reasoning
     try:
         if keyboard.is_terminal and not options.as_json:
@@ -73,23 +73,25 @@ def chat(options: Options, session: str, history: int, mode: str, model: str | N
 
 
 class _Left(Exception):
-    """Somebody has left, with this exit code."""
+    """Signal that the person leaves the conversation, with the exit code."""
 
 
 class _Talk:
-    """One conversation. `printer` shows what runs do."""
+    """One conversation. `printer` prints the events of runs."""
 
-    def __init__(self, options: Options, keyboard: Keyboard, session: str, mode: str, given: dict[str, Any]) -> None:
+    def __init__(
+        self, options: Options, keyboard: Keyboard, session: str, mode: str, run_options: dict[str, Any]
+    ) -> None:
         self._options, self._keyboard = options, keyboard
-        self._session, self._mode, self._given = session, mode, given
+        self._session, self._mode, self._run_options = session, mode, run_options
         self._link = Link(options.state_dir(), lambda: self._note("the service does not answer; waiting for it"))
         self._questions = Questions(self._link)
-        self._pending: deque[str] = deque()  # runs of lines that were typed during another one
+        self._pending: deque[str] = deque()  # runs of lines that were typed during another run
         self.printer = RunPrinter(is_verbose=False)
         self._current, self._has_failed, self._interrupts = "", False, 0
 
     def begin(self, history: int) -> None:
-        """Show what was said before."""
+        """Show earlier messages, and collect the open runs of the session."""
         entries = earlier(self._options, self._session, history) if history else []
         show_earlier(entries)
         self._keyboard.remember(messages_of(entries))
@@ -99,15 +101,15 @@ class _Talk:
             self._note("a run goes on here:")
 
     def _open_runs(self) -> list[str]:
-        """Return the runs of this session that have not ended; none of one in which nothing was said yet."""
+        """Return the open runs of this session; none for a session without messages."""
         try:
-            found = self._link.client().get(f"/v1/sessions/{quote(self._session, safe='')}")
+            view = self._link.client().get(f"/v1/sessions/{quote(self._session, safe='')}")
         except (click.ClickException, NotRunningError):
             return []
-        return [str(each) for each in found["runs"]]
+        return [str(run_id) for run_id in view["runs"]]
 
     def run(self) -> int:
-        """Take line after line; return the exit code."""
+        """Read and handle lines until the end of the conversation; return the exit code."""
         while self._pending:
             self._follow(self._pending.popleft())
         while True:
@@ -130,6 +132,7 @@ class _Talk:
                     self._follow(self._pending.popleft())
 
     def _tell_cut(self) -> None:
+        """Print a note if the last line was cut."""
         if self._keyboard.is_cut:
             self._keyboard.is_cut = False
             self._note("the line was too long: a message has at most 1 MiB, the rest was left out")
@@ -137,10 +140,10 @@ class _Talk:
     # -- messages and their runs
 
     def _say(self, text: str) -> None:
-        """Send a message; what comes of it is followed."""
+        """Send a message, and note its run as pending."""
         body: dict[str, Any] = {"message": text, "session": self._session, "mode": self._mode}
-        if self._given:
-            body["options"] = dict(self._given)
+        if self._run_options:
+            body["options"] = dict(self._run_options)
         try:
             self._pending.append(self._link.submit(body))
         except click.ClickException as error:
@@ -150,35 +153,35 @@ class _Talk:
             self._note("given up; whether it was taken is not known")
 
     def _follow(self, run_id: str) -> None:
-        """Show a run to its end, and take what is typed meanwhile."""
+        """Show a run to its end, and handle the lines that are typed meanwhile."""
         self._current, self._interrupts = run_id, 0
         follower = Follower(self._link, run_id, self._keyboard.wake)
         follower.start()
-        is_told, is_absorbed, is_over = False, False, False
+        is_loss_noted, is_absorbed, is_over = False, False, False
         try:
             while not is_over:
                 try:
                     line = self._keyboard.wait(reads=self._keyboard.is_terminal)
                     if line is not None:
-                        self._heard(line, run_id)
+                        self._handle_line(line, run_id)
                     while not follower.events.empty():
                         event = follower.events.get()
                         if event is None:
                             raise LostError(follower.failure)
-                        is_told = False
+                        is_loss_noted = False
                         is_absorbed = is_absorbed or event["data"].get("outcome") in ABSORBED
-                        is_over = self._happened(event, is_absorbed=is_absorbed)
-                    if follower.is_lost and not is_told:
-                        is_told = True
+                        is_over = self._show_event(event, is_absorbed=is_absorbed)
+                    if follower.is_lost and not is_loss_noted:
+                        is_loss_noted = True
                         self._note("the service does not answer; waiting for it")
                 except KeyboardInterrupt:
-                    self._interrupted()
+                    self._on_interrupt()
         finally:
             follower.leave()
             self._current, self._interrupts = "", 0
             self._questions.forget()
 
-    def _happened(self, event: dict[str, Any], *, is_absorbed: bool) -> bool:
+    def _show_event(self, event: dict[str, Any], *, is_absorbed: bool) -> bool:
         """Show an event; return whether it is the last one."""
         data, stream = event["data"], event["stream"]
         is_over = stream == "lifecycle" and data["phase"] in ("end", "error")
@@ -191,19 +194,20 @@ class _Talk:
             if not is_absorbed:
                 self._has_failed = data["phase"] == "error"
         elif (stream == "tool" and data["phase"] == "approval") or stream == "gap":
-            self._asks(event["run_id"])
+            self._ask_approvals(event["run_id"])
         return is_over
 
-    def _asks(self, run_id: str) -> None:
+    def _ask_approvals(self, run_id: str) -> None:
+        """Show the approvals of a run: as questions in a terminal, else as notes."""
         if self._keyboard.is_terminal and not self._options.as_json:
             self.printer.end_line()
             self._questions.look(run_id)
         elif not self._options.as_json:
-            for tool in self._questions.found(run_id):
+            for tool in self._questions.find_new(run_id):
                 self._note(f"{tool} waits for approval: spar approvals list")
 
-    def _heard(self, line: str, run_id: str) -> None:
-        """Take a line that was typed during a run."""
+    def _handle_line(self, line: str, run_id: str) -> None:
+        """Handle a line that was typed during a run: a command, an answer to an approval, or a message."""
         self._tell_cut()
         if not line.strip() or self._is_command(line):
             return
@@ -212,8 +216,8 @@ class _Talk:
         else:
             self._say(line)
 
-    def _interrupted(self) -> None:
-        """Call the run in hand off; who says so twice leaves."""
+    def _on_interrupt(self) -> None:
+        """Abort the current run at the first Ctrl-C, leave at the second."""
         self._interrupts += 1
         if self._interrupts > 1:
             raise _Left(exits.INTERRUPTED)
@@ -222,8 +226,8 @@ class _Talk:
         self._abort()
 
     def _abort(self) -> None:
-        """Call off what goes on, without waiting: its end is shown as it comes."""
-        run_ids = [each for each in (self._current, *self._pending) if each]
+        """Abort the current and the pending runs in a thread; their ends are shown as they come."""
+        run_ids = [run_id for run_id in (self._current, *self._pending) if run_id]
 
         def work() -> None:
             for path in [f"{path_of(run_id)}:abort" for run_id in run_ids]:
@@ -240,21 +244,21 @@ class _Talk:
     # -- commands
 
     def _is_command(self, line: str) -> bool:
-        """Carry out a line that is a command; False for one that is none."""
-        word, _, rest = line.strip().partition(" ")
-        rest = rest.strip()
+        """Carry out a line that is a command; return False for any other line."""
+        word, _, argument = line.strip().partition(" ")
+        argument = argument.strip()
         if not line.startswith("/"):
             return False
         try:
-            self._command(word, rest)
+            self._command(word, argument)
         except click.ClickException as error:
             self._note(error.message)
         except NotRunningError:
             self._note("no service runs there")
         return True
 
-    def _command(self, word: str, rest: str) -> None:
-        if rest and word in WITHOUT_WORDS:
+    def _command(self, word: str, argument: str) -> None:
+        if argument and word in WITHOUT_WORDS:
             self._note(f"the words behind {word} were not read")
         match word:
             case "/new" | "/reset":
@@ -267,11 +271,11 @@ class _Talk:
                 for line in status_lines(self._link.client(), self._session):
                     write(printable(line))
             case "/model":
-                self._choose("model", rest)
-            case "/think" if rest in ("", *USUAL, *THINKING):
-                self._choose("thinking", rest)
+                self._choose("model", argument)
+            case "/think" if argument in ("", *USUAL, *THINKING):
+                self._choose("thinking", argument)
             case "/think":
-                self._note(f"/think {rest}: must be {', '.join(THINKING)}, or default")
+                self._note(f"/think {argument}: must be {', '.join(THINKING)}, or default")
             case "/verbose":
                 self.printer.is_verbose = not self.printer.is_verbose
                 self._note(f"calls are {'told' if self.printer.is_verbose else 'not told'}")
@@ -289,17 +293,17 @@ class _Talk:
                 self._note(f"no command {word}; /help lists them (a message that begins with a slash: a space first)")
 
     def _begin_anew(self) -> None:
-        with suppress(AbsentError):  # nothing was said yet
+        with suppress(AbsentError):  # a session without messages
             self._post(f"/v1/sessions/{quote(self._session, safe='')}:reset")
         self._note("the conversation begins anew")
 
     def _choose(self, option: str, value: str) -> None:
-        """Have further messages go with an option, or say which they go with."""
+        """Set an option for further messages, and print it; without a value only print it."""
         if value in USUAL:
-            self._given.pop(option, None)
+            self._run_options.pop(option, None)
         elif value:
-            self._given[option] = value
-        self._note(f"{option}: {self._given.get(option, 'as configured')}")
+            self._run_options[option] = value
+        self._note(f"{option}: {self._run_options.get(option, 'as configured')}")
 
     def _note(self, text: str) -> None:
         self.printer.end_line()

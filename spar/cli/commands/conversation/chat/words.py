@@ -1,4 +1,4 @@
-"""The commands of a conversation: a slash and a word at the beginning of a line."""
+"""The commands of a conversation: lines that begin with a slash and a word."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from spar.cli.client import Client
 
-#: Each command and what it does.
+#: The help of each command.
 HELP: Final = {
     "/new, /reset": "begin the conversation anew: what was said before is not read any more",
     "/stop": "call the run in hand off (Ctrl-C does the same)",
@@ -18,25 +18,25 @@ HELP: Final = {
     "/help": "this list",
     "/quit": "leave; a run that goes on is not stopped (Ctrl-D does the same)",
 }
-#: Commands that read no words behind them.
+#: Commands without arguments.
 WITHOUT_WORDS: Final = ("/new", "/reset", "/stop", "/status", "/verbose", "/reasoning", "/help", "/quit", "/exit")
-#: Words that take a choice back.
+#: Arguments that remove a choice.
 USUAL: Final = ("default", "usual", "-")
 
 
 def help_lines() -> list[str]:
-    """Return the commands, a line each."""
+    """Return the help, a line for each command."""
     width = max(map(len, HELP))
     return [f"{name:<{width}}  {meaning}" for name, meaning in HELP.items()]
 
 
 def status_lines(client: Client, session: str) -> list[str]:
-    """Return in a few lines what the agent is doing, and in this session."""
-    found: list[str] = []
+    """Return lines about the state of the agent and of this session, and the open alerts."""
+    lines: list[str] = []
     for agent in client.get("/v1/status")["agents"]:
-        lane: dict[str, Any] = next((each for each in agent["lanes"] if each["session"] == session), {})
+        lane: dict[str, Any] = next((lane for lane in agent["lanes"] if lane["session"] == session), {})
         phase = f"{lane['phase']} for {lane['phase_seconds']:g} s" if lane.get("phase") else "rests"
-        found.append(f"agent {agent['name']} is {agent['state']}; session {session}: {phase}")
-        found.append(f"runs that go on: {agent['open_runs']}; messages that wait: {lane.get('waiting', 0)}")
-        found += [f"{each['severity']}: {each['message']}" for each in agent["alerts"]]
-    return found
+        lines.append(f"agent {agent['name']} is {agent['state']}; session {session}: {phase}")
+        lines.append(f"runs that go on: {agent['open_runs']}; messages that wait: {lane.get('waiting', 0)}")
+        lines += [f"{alert['severity']}: {alert['message']}" for alert in agent["alerts"]]
+    return lines
