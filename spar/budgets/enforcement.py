@@ -87,7 +87,7 @@ class Enforcement:
         return watch is not None
 
     def _changed(self, event: StateChanged) -> None:
-        """Pause again after a start; a person's resume ends the pause."""
+        """Request the pause again after a start; end the watch after a person's resume."""
         if event.new == "running":
             if event.old in ("pausing", "paused"):
                 self._end_watch()

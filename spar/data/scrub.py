@@ -47,10 +47,10 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def _begin(first: str) -> str:
-    """Return the pattern for the first character of a kind, which must not follow a letter; an escape of JSON is not a
-    letter.
+    """Return the pattern for the first character of a kind, which must not follow a word character.
 
-    The character stands before that condition, so that a search looks for it first.
+    The letter of an escape of JSON does not count as one. The character stands before that condition, so that a search
+    looks for it first.
     """
     return rf"{first}(?:(?<!\w{first})|(?<=\\[bfnrt]{first})|(?<=\\u[0-9A-Fa-f]{{4}}{first}))"
 

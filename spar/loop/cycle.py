@@ -74,8 +74,8 @@ class Step(Struct, frozen=True):
     """Settings of one phase.
 
     Attributes: number: index of the phase in `PHASES`. name: name of the module. check_product: function `(product,
-        name, input)` that returns the valid product or raises ContractError. durations: seconds of the phase in each
-        past cycle. timeout, grace: seconds. attempts: at least 1. on_error: policy for a failure.
+        name, input)` that returns the valid product or raises ContractError. durations: list to which the loop appends
+        the seconds of the phase. timeout, grace: seconds. attempts: at least 1. on_error: policy for a failure.
     """
 
     phase: Phase
@@ -134,7 +134,7 @@ class Cycle:
         self.is_journalled = False
         self.phase: Phase = "sense"
         self.perceptions: Sequence[Perception] = ()
-        #: The sensed perceptions, if a hook replaced them before the phase plan; None: no hook did.
+        #: The sensed perceptions, as they were before the hooks at `before_plan`; None: no hook ran.
         self.noticed: tuple[Perception, ...] | None = None
         #: The unfinished action that the actor continues, as it was in the phase sense; None for none.
         self.resumable: Action | None = None

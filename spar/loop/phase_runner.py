@@ -103,7 +103,9 @@ class _Task(asyncio.Task[Any]):
 class PhaseRunner:
     """Runner of one coroutine (`main`) that runs for as long as its owner likes, in one task at a time.
 
-    Attributes: left_behind: the tasks of phases that ignored their cancellation and still run.
+    Attributes: task: the present task of `main`; None when none runs. deadline: when the running phase is cancelled, or
+        left behind if it is cancelled already (monotonic seconds). left_behind: the tasks of phases that ignored their
+        cancellation and still run.
     """
 
     __slots__ = ("_carrier", "_clock", "_context", "_done", "_grace", "_is_cut", "_is_late", "_main", "_phase",
@@ -238,6 +240,7 @@ class PhaseRunner:
         self._timer, self._timer_at = None, NEVER
 
     def _tick(self) -> None:
+        """Act on the timer: cancel a phase that is past its deadline, and leave it behind after its grace."""
         self._timer, self._timer_at = None, NEVER
         if self._phase is None or self.task is None:
             return
@@ -315,6 +318,7 @@ async def _do_nothing() -> None:
 
 
 def _close(main: Coroutine[Any, Any, Any]) -> None:
+    """Close the coroutine, which runs its clean-up."""
     try:
         main.close()
     except (RuntimeError, ValueError):  # it awaits something in its clean-up, or it is running and closes itself

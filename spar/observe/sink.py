@@ -120,7 +120,7 @@ class Logs:
         return remembered
 
     def hide(self, *values: str) -> None:
-        """Never write these secrets, wherever they occur."""
+        """Hide these secrets in all lines, wherever they occur."""
         self._scrub.hide(*values)
 
     def set_level(self, level: str) -> None:

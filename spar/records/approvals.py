@@ -43,8 +43,8 @@ Decision = Literal["approve", "deny", "edit", "replace"]
 class Approval(Struct, frozen=True):
     """Question to people. `call` has its references resolved; `why` is the reason for asking; times are UTC.
 
-    `is_parked` says that the asking cycle ended without an answer: the call continues in a later cycle. `original` is
-    the call as it was first shown if somebody edited or replaced it.
+    `is_parked` says that the asking cycle went on without an answer: the call continues in a cycle after the answer.
+    `original` is the call as it was first shown if somebody edited or replaced it.
     """
 
     id: str
