@@ -148,12 +148,13 @@ class Agent(AgentParts, Steps):
 
         Raises: ConfigError for any other value.
         """
-        return self.pace.interval
+        return self.setup.pace.interval
 
     @loop_interval.setter
     def loop_interval(self, interval: Interval) -> None:
         check_interval(interval)
-        self.setup.pace = Pace(interval, self.pace.min_interval, self.pace.max_interval, self.pace.busy_count)
+        pace = self.setup.pace
+        self.setup.pace = Pace(interval, pace.min_interval, pace.max_interval, pace.busy_count)
         self.requests.in_loop(self.sessions.wake_all)
 
     @property

@@ -15,8 +15,7 @@ from spar.agent.stop_deadline import StopDeadline
 from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
 from spar.failpoints import crashpoint
-from spar.health.watchdog import WATCHDOG, VirtualWatchdog
-from spar.health.watched import Watched
+from spar.health.watchdog import AgentWatch
 from spar.loop.core import State
 from spar.loop.tasks import CalledOff
 from spar.session.parts import SessionParts
@@ -76,15 +75,15 @@ class Lifecycle:
     was made since the last stop.
     """
 
-    __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_is_held_over", "_loop_watcher", "_pause_task",
-                 "_pause_wanted", "_requests", "_run_timers", "_session_hooks", "_sessions", "_stop_task", "_watched",
+    __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_is_held_over", "_pause_task",
+                 "_pause_wanted", "_requests", "_run_timers", "_session_hooks", "_sessions", "_stop_task", "_watch",
                  "ends_pause", "failure", "gave_up_at", "has_stepped")  # fmt: skip
 
-    def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watched: Watched,
+    def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watch: AgentWatch,
                  actions: Actions) -> None:  # fmt: skip
         self._core, self._requests, self._run_timers = parts.core, parts.requests, parts.runs.timers
         self._agent_state, self._session_hooks = parts.agent_state, parts.session_hooks
-        self._sessions, self._watched = sessions, watched
+        self._sessions, self._watch = sessions, watch
         self._deadline, self._actions = deadline, actions
         self.failure, self.has_stepped, self.gave_up_at = "", False, 0.0
         self._stop_task: asyncio.Task[None] | None = None
@@ -93,7 +92,6 @@ class Lifecycle:
         self._pause_task: asyncio.Task[None] | None = None
         self.ends_pause = True  # a program that stops its agent ends its pause; that a service is stopped does not
         self._is_held_over = False  # it came back paused, and nobody has resumed it yet
-        self._loop_watcher: VirtualWatchdog | None = None
 
     def demand(self, what: str, action: str | None = None) -> None:
         """Raises: LifecycleError when this cannot be asked now."""
@@ -108,11 +106,11 @@ class Lifecycle:
         self._core.log.info("state changed", agent=self._core.name, old=old, new=state)
         if state == "running":
             self._run_timers.resume()
-            self._begin_watch()
+            self._watch.begin()
         elif state != "pausing":
             self._run_timers.suspend()
             if state in ("stopped", "failed"):
-                self._end_watch()
+                self._watch.end()
         self._core.events.publish(StateChanged(old=old, new=state))
         self._requests.notify()
 
@@ -336,17 +334,3 @@ class Lifecycle:
                 if left <= 0:
                     break
                 await self._requests.change(left)
-
-    # -- inside
-
-    def _begin_watch(self) -> None:
-        if self._core.clock.is_virtual:
-            self._loop_watcher = self._loop_watcher or VirtualWatchdog(self._watched)
-        else:
-            WATCHDOG.add(self._watched)
-
-    def _end_watch(self) -> None:
-        if self._loop_watcher is not None:
-            self._loop_watcher.close()
-            self._loop_watcher = None
-        WATCHDOG.remove(self._watched)

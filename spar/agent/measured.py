@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from spar.agent.lifecycle import Lifecycle
 from spar.budgets.budgets import Budgets
 from spar.channels.conversations import Channels
 from spar.channels.senders import Senders
 from spar.health.health import Health
+from spar.health.watched import Watched
 from spar.journal.recovery import Recovery
 from spar.loop.core import Core
 from spar.loop.setup import Setup
+from spar.loop.tasks import Requests
 from spar.observe.learning import LearningCounts
 from spar.observe.stats import Stats
 from spar.protocols import Warns
@@ -38,8 +40,6 @@ class Counted(Protocol):
     def left_behind(self) -> int: ...
     @property
     def last_completed_at(self) -> float: ...
-    @property
-    def gave_up_at(self) -> float: ...
 
 
 class Blockable(Protocol):
@@ -50,17 +50,16 @@ class Blockable(Protocol):
     @property
     def core(self) -> Core: ...
     @property
-    def event_loop(self) -> asyncio.AbstractEventLoop | None: ...
+    def requests(self) -> Requests: ...
     @property
-    def blocked_by(self) -> str: ...
-    @property
-    def blocked_since(self) -> float | None: ...
-    def blocked_for(self) -> float: ...
+    def watched(self) -> Watched: ...
 
 
 class Measured(Counted, Blockable, Protocol):
     """Agent as it is measured: its figures, and the parts that report their state."""
 
+    @property
+    def lifecycle(self) -> Lifecycle: ...
     @property
     def setup(self) -> Setup: ...
     @property
@@ -79,8 +78,6 @@ class Measured(Counted, Blockable, Protocol):
     def channels(self) -> Channels: ...
     @property
     def memory(self) -> Any: ...
-    @property
-    def failure(self) -> str: ...
 
 
 def warnings_of(agent: Measured) -> list[str]:

@@ -25,7 +25,7 @@ from spar.channels.senders import Senders
 from spar.clock import Clock
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
-from spar.health.resources import Pressure
+from spar.health.watchdog import AgentWatch
 from spar.health.watched import Watched
 from spar.hooks import Hooks
 from spar.journal.cycle_log import CycleLog
@@ -33,9 +33,8 @@ from spar.journal.feedback import GivenFeedback
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core, State
-from spar.loop.cycle import STANDING, Step
+from spar.loop.cycle import STANDING
 from spar.loop.module_adapter import Module
-from spar.loop.pacing import Pace
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.learning import LearningCounts
@@ -102,7 +101,7 @@ class AgentParts:
         self.watched = Watched(core, setup, health, requests, by_key)
         deadline = StopDeadline(core, setup, requests)
         self.lifespan = Lifespan(parts, deadline, memory, self)
-        self.lifecycle = Lifecycle(parts, deadline, self.sessions, self.watched, self)
+        self.lifecycle = Lifecycle(parts, deadline, self.sessions, AgentWatch(self.watched), self)
         self.stepper = Stepper(core, setup, requests, self.sessions, self.lifecycle, self)
         self.stops = RunStops(parts, self.sessions)
         self.session_records = SessionRecords(core, self.agent_state, self.transcripts)
@@ -155,32 +154,12 @@ class AgentParts:
         return self.setup.modules
 
     @property
-    def steps(self) -> dict[Phase, Step]:
-        """The terms of each phase."""
-        return self.setup.steps
-
-    @property
-    def pace(self) -> Pace:
-        """The pace of the cycles."""
-        return self.setup.pace
-
-    @property
-    def event_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the agent belongs to; None before it was first started or stepped."""
-        return self.requests.loop
-
-    @property
     def last_completed_at(self) -> float:
         """Return when the standing session last completed a cycle, as a Unix timestamp; 0.0 before it has."""
         session, cycles = self.sessions.by_key.get(STANDING), self.account.cycles
         if session is None or not (cycles.count or cycles.pending):
             return 0.0
         return self.clock.now().timestamp() - (self.clock.monotonic() - session.last_completed)
-
-    @property
-    def gave_up_at(self) -> float:
-        """Return when the agent last gave up, as a Unix timestamp; 0.0 if it never has."""
-        return self.lifecycle.gave_up_at
 
     @property
     def left_behind(self) -> int:
@@ -199,11 +178,6 @@ class AgentParts:
         """Return the counts of what was learnt in this process."""
         return self.agent_state.abilities.learnt
 
-    @property
-    def pressure(self) -> Pressure:
-        """Memory and disk of the process, if its service watches them; `refusal()` says which work they refuse."""
-        return self.health.pressure
-
     def caches(self) -> tuple[object, ...]:
         """The parts that may have something to give up when memory runs short."""
         return (self.runs, self.submission, self.memory, *(module.part for module in self.modules.values()))
@@ -212,25 +186,6 @@ class AgentParts:
     def kept(self) -> dict[str, int]:
         """Return what the background writer has stored, still holds and had to give up."""
         return self.agent_state.account
-
-    def blocked_for(self) -> float:
-        """Seconds for which the event loop has not answered, as far as the watchdog has seen."""
-        return self.watched.blocked_for()
-
-    @property
-    def blocked_by(self) -> str:
-        """The stack of what blocks the event loop, as the watchdog sees it; empty while nothing does."""
-        return self.watched.blocked_by
-
-    @property
-    def blocked_since(self) -> float | None:
-        """Since when the event loop is blocked (monotonic seconds); None while it answers."""
-        return self.watched.blocked_since
-
-    @property
-    def failure(self) -> str:
-        """Why the agent gave up; empty while it has not."""
-        return self.lifecycle.failure
 
     def apply(self, settings: Settings) -> None:
         """Take the settings that a running agent can change: pace, phases, policies, limits of health, runs."""
@@ -376,7 +331,7 @@ class AgentParts:
     async def exchange_now(self, modules: Mapping[str, Any], settings: Settings) -> None:
         """Put other modules and settings in the place of today's; nobody else may do so meanwhile."""
         await self.lifespan.exchange(modules)
-        pace = self.pace
+        pace = self.setup.pace
         self.apply(settings)
-        if self.pace != pace and self.pace.interval != "off":
+        if self.setup.pace != pace and self.setup.pace.interval != "off":
             self.sessions.wake_all()  # nobody waits any longer than is asked for now

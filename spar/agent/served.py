@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spar.agent.lifecycle import Lifecycle
 from spar.agent.lifespan import Lifespan
 from spar.agent.measured import Blockable, Measured
 from spar.agent.submission import Submission
 from spar.health.error_reporting import ErrorReporter
-from spar.loop.tasks import Requests
 from spar.observe.stats import Snapshot
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
@@ -86,11 +84,7 @@ class Served(AsksRuns, Measured, Startable, Pausable, Steppable, Exchangeable, P
     @property
     def stats(self) -> Snapshot: ...
     @property
-    def requests(self) -> Requests: ...
-    @property
     def reports(self) -> ErrorReporter: ...
-    @property
-    def lifecycle(self) -> Lifecycle: ...
     @property
     def session_records(self) -> SessionRecords: ...
     @property

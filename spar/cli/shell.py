@@ -44,7 +44,7 @@ def shell(options: Options) -> int:
             else:
                 console.read(sys.stdin.read())
         finally:
-            if agent.event_loop is not None:  # None: the agent was never used
+            if agent.requests.loop is not None:  # None: the agent was never used
                 runner.run(agent.stop())
     return exits.FAILED if console.has_failed else exits.OK
 

@@ -222,13 +222,32 @@ class _Beat:
         self.asked_at = None
 
 
-class VirtualWatchdog:
-    """Watchdog of one agent on a virtual clock, whose time no thread can follow: the event loop calls it."""
+class AgentWatch:
+    """The watch over one agent, from its start to its stop.
+
+    The watchdog of the process keeps it. Where the agent's clock is virtual, no thread can follow its time, and the
+    event loop keeps the watch instead.
+    """
+
+    __slots__ = ("_agent", "_timer")
 
     def __init__(self, agent: Watched) -> None:
         self._agent = agent
         self._timer: Timer | None = None
-        self._arm()
+
+    def begin(self) -> None:
+        """Watch the agent from now on; called from its event loop. Idempotent."""
+        if not self._agent.core.clock.is_virtual:
+            WATCHDOG.add(self._agent)
+        elif self._timer is None:
+            self._arm()
+
+    def end(self) -> None:
+        """Watch it no more; called from its event loop."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        WATCHDOG.remove(self._agent)
 
     def _arm(self) -> None:
         clock = self._agent.core.clock
@@ -239,10 +258,6 @@ class VirtualWatchdog:
             self._agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id,
                                      session=finding.session, phase=finding.phase)  # fmt: skip
         self._arm()
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
 
 
 def frames_of(thread_id: int) -> list[str]:

@@ -23,7 +23,7 @@ async def on_loop(agent: Blockable, work: Coroutine[Any, Any, Any], patience: fl
     Raises: TimeoutError that says what blocks the loop; NotReadyError if the loop does not run or ends meanwhile; any
         error of the work.
     """
-    loop = agent.event_loop
+    loop = agent.requests.loop
     if loop is None or loop.is_closed():
         work.close()
         raise NotReadyError(f"agent {agent.name!r} has not been started yet" if loop is None else _ended(agent))
@@ -35,7 +35,7 @@ async def on_loop(agent: Blockable, work: Coroutine[Any, Any, Any], patience: fl
     try:
         return await asyncio.wait_for(asyncio.wrap_future(future), patience)
     except TimeoutError:
-        blocked = f"; its event loop is blocked by:\n{agent.blocked_by}" if agent.blocked_by else ""
+        blocked = f"; its event loop is blocked by:\n{agent.watched.blocked_by}" if agent.watched.blocked_by else ""
         raise TimeoutError(f"agent {agent.name!r} did not answer within {patience:g} s{blocked}") from None
     except asyncio.CancelledError:
         task = asyncio.current_task()

@@ -60,7 +60,7 @@ async def frames(agent: Blockable, source: Source, frame: Callable[[Any], bytes]
             client that reconnects skips the events that its filter left out.
     """
     yield b"retry: 1000\n" + _place(position()) + b"\n"
-    while (loop := agent.event_loop) is not None and not loop.is_closed():
+    while (loop := agent.requests.loop) is not None and not loop.is_closed():
         pending = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(source.some(), loop))
         try:
             while not (await asyncio.wait([pending], timeout=HEARTBEAT))[0]:

@@ -36,7 +36,7 @@ def _refusals(agent: Measured) -> Rows:
 def _open_kinds(agent: Measured) -> Collection[str]:
     """Return the kinds of open alerts. A blocked event loop cannot open the alert "blocked", so the kind is added."""
     kinds = agent.health.kinds
-    return kinds if agent.blocked_since is None else {*kinds, "blocked"}
+    return kinds if agent.watched.blocked_since is None else {*kinds, "blocked"}
 
 
 def _interval(agent: Measured) -> float:
@@ -50,7 +50,7 @@ PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("gauge", "spar_agent_state", "1 for the state that the agent is in", ["agent", "state"],
      lambda a: [([state], float(a.core.state == state)) for state in STATES]),
     ("gauge", "spar_agent_gave_up_timestamp_seconds", "When the agent last gave up, restarts included (0: never)",
-     ["agent"], lambda a: [([], a.gave_up_at)]),
+     ["agent"], lambda a: [([], a.lifecycle.gave_up_at)]),
     ("counter", "spar_cycles_total", "Cycles by outcome", ["agent", "outcome"],
      lambda a: [([outcome], number) for outcome, number in a.account.outcomes.items()]),
     ("counter", "spar_phase_errors_total", "Phases that failed for good", ["agent", "phase"],

@@ -129,7 +129,7 @@ class Service:
 
     def alive(self) -> tuple[bool, dict[str, Any]]:
         """Return whether the event loop answers, and the body of the probe. A paused or failing agent is alive."""
-        blocked = self._agent.blocked_for()
+        blocked = self._agent.watched.blocked_for()
         return blocked < DEAD_AFTER, {
             "status": "ok" if blocked < DEAD_AFTER else "dead",
             "blocked_seconds": round(blocked, 1),
@@ -150,7 +150,7 @@ class Service:
         # A blocked event loop cannot open the alert "blocked" itself, so the watchdog's time is read as well.
         # Alerts of a single session do not count: the other sessions still work.
         kinds = {alert.kind for alert in list(agent.health.alerts.values()) if alert.concerns_all}
-        alerts = sorted({*kinds, *(["blocked"] if agent.blocked_since is not None else [])})
+        alerts = sorted({*kinds, *(["blocked"] if agent.watched.blocked_since is not None else [])})
         is_well = agent.core.state in ("running", "pausing", "paused") and not {
             "stalled",
             "stuck",
@@ -286,7 +286,7 @@ def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
     return {
         "name": agent.core.name,
         "state": agent.core.state,
-        "failure": agent.failure,
+        "failure": agent.lifecycle.failure,
         "loop_interval": agent.setup.pace.interval,
         "stats": agent.account.snapshot(),
         "alerts": [
@@ -298,7 +298,7 @@ def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
         "open_runs": agent.runs.open,
         "kept": agent.kept,
         "left_behind": agent.left_behind,
-        "blocked_by": agent.blocked_by,
+        "blocked_by": agent.watched.blocked_by,
         "health": agent.health.snapshot(),
         "hooks": agent.core.hooks.snapshot(),
         "modules": {phase: _snapshot(module) for phase, module in agent.setup.modules.items()},

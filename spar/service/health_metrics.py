@@ -195,7 +195,7 @@ HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("gauge", "spar_call_longest_running_seconds", "For how long the oldest running call of a tool has run",
      ["agent", "tool"], _longest_calls),
     ("gauge", "spar_event_loop_lag_seconds", "The longest that the event loop took to answer, within about a minute",
-     ["agent"], lambda a: [([], WATCHDOG.lag(a.event_loop))]),
+     ["agent"], lambda a: [([], WATCHDOG.lag(a.requests.loop))]),
     ("gauge", "spar_queue_depth", "Items that wait, by queue: inbox, sensors, store, journal, events",
      ["agent", "class"], _depths),
     ("gauge", "spar_queue_oldest_seconds", "For how long the oldest has waited, by queue", ["agent", "class"], _ages),

@@ -43,12 +43,12 @@ def test_the_defaults_are_the_documented_ones() -> None:
     agent = Agent()
 
     assert (agent.name, agent.state, agent.loop_interval) == ("main", "created", 1.0)
-    assert (agent.pace.min_interval, agent.pace.max_interval, agent.pace.busy_count) == (0.5, 5.0, 10)
-    assert {phase: agent.steps[phase].on_error for phase in PHASES} == {
+    assert (agent.setup.pace.min_interval, agent.setup.pace.max_interval, agent.setup.pace.busy_count) == (0.5, 5.0, 10)
+    assert {phase: agent.setup.steps[phase].on_error for phase in PHASES} == {
         "sense": "skip", "plan": "skip", "act": "reflect", "reflect": "continue",
     }  # fmt: skip
-    assert all(agent.steps[phase].grace == 0.5 for phase in PHASES)
-    assert all(agent.steps[phase].attempts == 1 for phase in PHASES)
+    assert all(agent.setup.steps[phase].grace == 0.5 for phase in PHASES)
+    assert all(agent.setup.steps[phase].attempts == 1 for phase in PHASES)
     assert agent.runs.timers.limits.timeout == 600.0
     assert agent.stats.total_cycles == 0
 
@@ -67,12 +67,12 @@ def test_settings_are_a_mapping_shaped_like_the_configuration() -> None:
     )  # fmt: skip
 
     assert agent.name == "watch"
-    assert (agent.loop_interval, agent.pace.min_interval, agent.pace.max_interval) == ("adaptive", 1.0, 9.0)
-    assert agent.pace.busy_count == 3
+    assert (agent.loop_interval, agent.setup.pace.min_interval, agent.setup.pace.max_interval) == ("adaptive", 1.0, 9.0)
+    assert agent.setup.pace.busy_count == 3
     assert agent.setup.plan_when_idle
-    act = agent.steps["act"]
+    act = agent.setup.steps["act"]
     assert (act.timeout, act.attempts, act.backoff.base, act.grace) == (7.0, 3, 0.25, 1.5)
-    assert agent.steps["plan"].attempts > 1
+    assert agent.setup.steps["plan"].attempts > 1
     assert agent.health.limits.failing_after == 2
     assert agent.runs.timers.limits.timeout == 300.0
 
@@ -89,7 +89,7 @@ def test_settings_may_be_read_already_and_arguments_weigh_more() -> None:
 def test_a_phase_without_timeout_has_no_deadline(zero: Any) -> None:
     agent = Agent(settings={"agent": {"phases": {"plan": {"timeout": zero}}}})
 
-    assert agent.steps["plan"].timeout == math.inf
+    assert agent.setup.steps["plan"].timeout == math.inf
 
 
 NO_INTERVALS = [-1, -0.001, math.nan, math.inf, -math.inf, True, False, "fast", "", [], {}, b"off"]

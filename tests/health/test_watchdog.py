@@ -76,9 +76,9 @@ def look_from_a_thread(agent: Agent, module: Blocking) -> list[tuple[str, float]
 
     def wait() -> None:
         end = time.monotonic() + 20.0
-        while not agent.blocked_by and time.monotonic() < end:
+        while not agent.watched.blocked_by and time.monotonic() < end:
             time.sleep(0.01)
-        seen.append((agent.blocked_by, agent.blocked_for()))
+        seen.append((agent.watched.blocked_by, agent.watched.blocked_for()))
         module.go_on.set()
 
     threading.Thread(target=wait, daemon=True).start()
@@ -103,7 +103,7 @@ async def test_a_blocked_loop_is_found_with_the_stack_that_blocks_while_it_canno
             assert "block_the_loop_here" in stack
             assert "time.sleep" in stack
             assert blocked_for >= HEALTH["blocked_after"]
-            assert (agent.blocked_by, agent.blocked_for()) == ("", 0.0)
+            assert (agent.watched.blocked_by, agent.watched.blocked_for()) == ("", 0.0)
             assert "blocked" not in agent.health.alerts
     alert = next(event for event in events if isinstance(event, HealthAlert) and event.kind == "blocked")
     assert alert.severity == "critical"
@@ -192,7 +192,7 @@ async def test_stopping_right_after_a_block_leaves_no_trace_of_it() -> None:
     look_from_a_thread(agent, module)
     block_the_loop_here(module.go_on)
     await stopping
-    assert (agent.blocked_by, agent.blocked_for()) == ("", 0.0)
+    assert (agent.watched.blocked_by, agent.watched.blocked_for()) == ("", 0.0)
     await asyncio.sleep(0.05)
     assert "blocked" not in agent.health.alerts
 

@@ -24,8 +24,6 @@ TWO_SUBJECTS = "two subjects that are still to be cut apart"
 LONGER = {
     "acting/approvals/queue.py": TWO_SUBJECTS,
     "acting/executor.py": TWO_SUBJECTS,
-    "spar/agent/lifecycle.py": "one subject: the states of an agent and its ways between them",
-    "spar/agent/parts.py": "the parts put together and what they ask of each other, still to be cut apart",
 }
 #: Files of a folder that are no modules of their own: its tour, and what `python -m` runs.
 UNCOUNTED = ("__init__.py", "__main__.py")

@@ -95,7 +95,7 @@ async def test_while_the_agent_starts_every_door_says_when_to_come_again(tmp_pat
     agent, part, client = held(tmp_path)
     async with client:
         starting = asyncio.create_task(agent.start())
-        await until(lambda: agent.event_loop is not None)
+        await until(lambda: agent.requests.loop is not None)
         for method, path, body in DOORS:
             answer = await client.request(method, path, json=body)
             assert (answer.status_code, answer.headers.get("retry-after")) == (503, "1"), path

@@ -111,7 +111,7 @@ class Access:
 
     def _note_use(self, row: TokenRow) -> None:
         """Store the use of a token in the agent's event loop, without waiting for the disk."""
-        loop = self._service.agent("").event_loop
+        loop = self._service.agent("").requests.loop
         if loop is None or loop.is_closed() or row.digest in self._noting:
             return
         work = self._service.tokens.note_use(row)

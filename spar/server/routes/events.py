@@ -63,7 +63,7 @@ def event_routes(service: Service) -> list[ApiRoute]:
         except BaseException:
             watching -= 1
             raise
-        loop = agent.event_loop or asyncio.get_running_loop()
+        loop = agent.requests.loop or asyncio.get_running_loop()
 
         def left() -> None:
             nonlocal watching

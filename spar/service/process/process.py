@@ -124,7 +124,7 @@ class Process:
             collections.begin()
             await self.notices.begin()
             if agent.core.state == "failed":  # while the notifiers began; run() would start it again
-                raise SparError(f"agent {agent.name!r} gave up: {agent.failure}")
+                raise SparError(f"agent {agent.name!r} gave up: {agent.lifecycle.failure}")
             if self._terms:  # asked to stop while the notifiers began; run() would start it again
                 await agent.stop()
                 return self._code()
@@ -232,7 +232,7 @@ class Process:
 
     def _dump_while_blocked(self) -> None:
         """Write the dump in the watchdog's thread while the event loop is blocked; the loop adds its tasks later."""
-        if self._is_dump_urgent and self.agent.blocked_since is not None:
+        if self._is_dump_urgent and self.agent.watched.blocked_since is not None:
             self._is_dump_urgent = False
             self.dump()
 
@@ -244,7 +244,7 @@ class Process:
         agent = self.agent
         lanes = {key: describe_session(session) for key, session in list(agent.sessions.by_key.items())}
         log.warning("state dump", agent=agent.name, state=agent.core.state, lanes=lanes,
-                    alerts=list(agent.health.alerts), blocked_seconds=round(agent.blocked_for(), 1),
+                    alerts=list(agent.health.alerts), blocked_seconds=round(agent.watched.blocked_for(), 1),
                     health=agent.health.snapshot())  # fmt: skip
         for task in tasks:
             log.warning("task stack", agent=agent.core.name, part=task.get_name(), stack=stack_of_task(task))
