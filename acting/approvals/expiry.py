@@ -1,4 +1,4 @@
-"""Timers of approvals and answers: one each on the agent's clock, and the work that one then begins."""
+"""Timers of approvals, the work that one begins when it is due, and those that wait for an answer for a time."""
 
 from __future__ import annotations
 
@@ -45,3 +45,36 @@ class Expiry(Struct, eq=False):
         task = asyncio.get_running_loop().create_task(self.due(id), name="expiry of an approval")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+class Waiters(Struct, eq=False):
+    """Those that wait for the answer to a question, by its id; `clock` says which clock is asked."""
+
+    clock: Callable[[], Clock]
+    _waiting: dict[str, list[asyncio.Future[None]]] = field(default_factory=dict)
+
+    async def wait(self, id: str, seconds: float) -> None:
+        """Wait until `id` has an answer or has expired, at most so many seconds."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(id, []).append(waiter)
+        clock = self.clock()
+        timer = clock.call_at(clock.monotonic() + seconds, partial(_wake, waiter))
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            waiters = self._waiting.get(id, [])
+            if waiter in waiters:
+                waiters.remove(waiter)
+            if not waiters:
+                self._waiting.pop(id, None)
+
+    def wake(self, id: str) -> None:
+        """End the waiting for `id`."""
+        for waiter in self._waiting.get(id, ()):
+            _wake(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

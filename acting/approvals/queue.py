@@ -1,8 +1,8 @@
 """Queue of approvals and grants as durable rows, each changed by compare-and-set only (`records`).
 
 So a hundred decisions at once leave one that counts, and an approval is used once, also over restarts. A row is written
-before anybody hears of it. What becomes of calls that nobody answered in time is `deferred`'s affair, what may run at
-all `authorize`'s.
+before anybody hears of it. Which changes are legal is said in `decisions`, what becomes of calls that nobody answered
+in time in `deferred`, what may run at all in `authorize`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,21 @@ import asyncio
 import builtins
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 
-from acting.approvals.expiry import Expiry
+from acting.approvals.decisions import (
+    OUTCOMES,
+    asked_already,
+    check_shape,
+    demand_pending,
+    demand_room,
+    moved,
+    standing,
+    surplus,
+)
+from acting.approvals.expiry import Expiry, Waiters
 from acting.approvals.fingerprint import BoundCall, Fingerprinter
 from acting.approvals.grants import Grants
 from acting.approvals.records import InMemory, Rows, in_time
@@ -26,23 +35,14 @@ from spar.events import ApprovalExpired, ApprovalResolved
 from spar.failpoints import crashpoint
 from spar.protocols import Host, Records
 from spar.records.approvals import (
-    TRANSITIONS,
     Approval,
-    ApprovalStatus,
     DecidedError,
     Decision,
-    DigestMismatchError,
     Grant,
 )
 from spar.types import Trust, replace
 
-KEPT: Final = 1000  # answered approvals that can still be looked at
-_RUNS = 10  # times what may wait of one run may wait in all
 _RETRY = 10.0  # seconds until an expiry is written again that the store did not take
-
-
-class RefusedError(SparError):
-    """The question cannot be asked; the message says why."""
 
 
 class Use(Struct, frozen=True):
@@ -72,7 +72,7 @@ class ApprovalQueue:
         self._rows.on_found = self._found
         self._grants = Grants(fingerprinter, lambda: self.clock.now())
         self._expiry = Expiry(lambda: self.clock, self._expire)
-        self._waiting: dict[str, builtins.list[asyncio.Future[None]]] = {}
+        self._waiters = Waiters(lambda: self.clock)
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self._is_open = False
         #: Told of each answer and expiry.
@@ -150,7 +150,7 @@ class ApprovalQueue:
         """
         check_shape(decision, params, call, grant_for)
         row = await self.get(id)
-        self._demand_pending(row, digest)
+        demand_pending(row, digest, self.clock.now())
         changes: dict[str, Any] = {"decided_by": by, "reason": reason}
         if params is not None or call is not None:
             new = (
@@ -166,7 +166,7 @@ class ApprovalQueue:
             changes["grant"] = grant.id
 
         def answered(found: Approval) -> Approval:
-            self._demand_pending(found, digest)
+            demand_pending(found, digest, self.clock.now())
             now = self.clock.now()
             until = found.expires_at if decision == "deny" else now + timedelta(seconds=self._expires)
             return moved(found, OUTCOMES[decision], decided_at=now, expires_at=until, **changes)
@@ -180,9 +180,7 @@ class ApprovalQueue:
             raise
         crashpoint("approval.committed")
         said = f"by {by}: {reason}" if reason else f"by {by}"
-        self._tell(
-            ApprovalResolved, call=row.call, cycle_id=row.cycle_id, run_id=row.run_id, decision=decision, reason=said
-        )
+        self._tell_of(ApprovalResolved, row, decision=decision, reason=said)
         self._ended(row)
         self._arm(row)
         return row
@@ -208,59 +206,29 @@ class ApprovalQueue:
         """
         await self.open()
         fingerprint = await self.fingerprinter.fingerprint(bound_call)
-        return await in_time(self._in_turn(bound_call, fingerprint.digest, why, trust, session, cycle_id, run_id))
-
-    async def _in_turn(self, *question: Any) -> tuple[Approval, bool]:
-        async with self._asking:
-            return await self._ask(*question)
+        return await in_time(self._ask(bound_call, fingerprint.digest, why, trust, session, cycle_id, run_id))
 
     async def _ask(self, bound_call: BoundCall, digest: str, why: str, trust: Trust, session: str, cycle_id: str,
                    run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
-        rows = self._rows.values.values()
-        pending = [row for row in rows if row.status == "pending"]
-        open_ = [row for row in pending if row.session == session]
-        if cycle_id:
-            # A cycle that was cut off and goes on owns its questions still, and what was answered before it got here.
-            own = [row for row in rows if (row.cycle_id, row.call.id) == (cycle_id, bound_call.call.id)]
-            for row in own:
-                if self._speaks_of(row, bound_call, digest):
-                    return row, True
-        for row in open_:
-            # Another call of the same plan, be it the same in all but its id, is answered by itself.
-            is_own = row.call.id == bound_call.call.id
-            if row.digest == digest and self.clock.now() < row.expires_at and (is_own or row.cycle_id != cycle_id):
-                return row, False
-        if len(pending) >= _RUNS * self._most:
-            raise RefusedError(f"{len(pending)} calls wait for an approval already, as many as may in all")
-        waiting = sum(row.run_id == run_id for row in open_)
-        if waiting >= self._most:
-            whose = f"run {run_id!r}" if run_id else f"session {session!r}"
-            raise RefusedError(f"{waiting} calls of {whose} wait for an approval already, as many as may")
-        now = self.clock.now()
-        row = Approval(self._rows.new_id("a"), bound_call.call, digest, now, now + timedelta(seconds=self._expires),
-                       why, bound_call.effect, trust, self.agent, session, cycle_id, run_id)  # fmt: skip
-        await self._make_room()
-        crashpoint("approval.before_commit")
-        await self._rows.add(row)  # the last wait: a cancelled asker leaves no question that nobody waits for
-        crashpoint("approval.requested")
-        self._arm(row)
-        return row, True
+        async with self._asking:
+            rows, now = self._rows.values.values(), self.clock.now()
+            if (found := asked_already(rows, bound_call, digest, session, cycle_id, now)) is not None:
+                return found
+            demand_room(rows, session, run_id, self._most)
+            row = Approval(self._rows.new_id("a"), bound_call.call, digest, now, now + timedelta(seconds=self._expires),
+                           why, bound_call.effect, trust, self.agent, session, cycle_id, run_id)  # fmt: skip
+            for old in surplus(rows):
+                await self._rows.drop(old.id)
+            crashpoint("approval.before_commit")
+            await self._rows.add(row)  # the last wait: a cancelled asker leaves no question that nobody waits for
+            crashpoint("approval.requested")
+            self._arm(row)
+            return row, True
 
     async def answer(self, id: str, hold: float) -> Approval:
         """The row once it has an answer or has expired, or as it is after `hold` seconds."""
         if (row := self._rows.named(id)).status == "pending" and hold > 0:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(id, []).append(waiter)
-            timer = self.clock.call_at(self.clock.monotonic() + hold, partial(_wake, waiter))
-            try:
-                await waiter
-            finally:
-                timer.cancel()
-                waiters = self._waiting.get(id, [])
-                if waiter in waiters:
-                    waiters.remove(waiter)
-                if not waiters:
-                    self._waiting.pop(id, None)
+            await self._waiters.wait(id, hold)
             row = self._rows.named(id)
         return row
 
@@ -319,10 +287,8 @@ class ApprovalQueue:
         except (DecidedError, LookupError):  # it has come to its end already, or its row is lost
             return
         self._expiry.disarm(id)
-        self._wake_all(id)
-        self._tell(
-            ApprovalResolved, call=row.call, cycle_id=row.cycle_id, run_id=row.run_id, decision="void", reason=reason
-        )
+        self._waiters.wake(id)
+        self._tell_of(ApprovalResolved, row, decision="void", reason=reason)
 
     def known(self, id: str) -> Approval | None:
         """The row as it was last known."""
@@ -334,21 +300,6 @@ class ApprovalQueue:
         return [row for row in self._rows.values.values() if row.status in ("pending", "approved")]
 
     # -- inside
-
-    def _speaks_of(self, row: Approval, bound_call: BoundCall, digest: str) -> bool:
-        """Return whether a question about a call of this id is about what it would do now, and still counts."""
-        is_same = row.digest == digest
-        if row.original is not None:  # the digest is that of the call which people put in its place
-            asked = row.original
-            is_same = (asked.tool, asked.params) == (bound_call.call.tool, bound_call.call.params)
-        is_in_time = row.status in ("pending", "approved") and self.clock.now() < row.expires_at
-        return is_same and (is_in_time or row.status == "denied")
-
-    def _demand_pending(self, row: Approval, digest: str) -> None:
-        if row.status != "pending" or self.clock.now() >= row.expires_at:
-            raise DecidedError(f"approval {row.id!r} takes no decision any more: it is {standing(row)}")
-        if row.digest != digest:
-            raise DigestMismatchError(f"approval {row.id!r} is about another call: its digest is {row.digest[:12]}…")
 
     async def _digest(self, bound_call: BoundCall) -> str:
         try:
@@ -377,12 +328,12 @@ class ApprovalQueue:
         except (DecidedError, LookupError):
             return
         except Exception:  # the store fails: it takes no decision any more in any case
-            self._wake_all(id)
+            self._waiters.wake(id)
             self._expiry.arm(id, _RETRY)
             return
         self._ended(row)
         if before == "pending":
-            self._tell(ApprovalExpired, call=row.call, cycle_id=row.cycle_id, run_id=row.run_id)
+            self._tell_of(ApprovalExpired, row)
 
     def _found(self, row: Approval) -> None:
         """The store holds another answer than was known: it took a change though it never said so."""
@@ -392,57 +343,8 @@ class ApprovalQueue:
 
     def _ended(self, row: Approval) -> None:
         self._expiry.disarm(row.id)
-        self._wake_all(row.id)
+        self._waiters.wake(row.id)
         self.on_answer(row)
 
-    def _wake_all(self, id: str) -> None:
-        for waiter in self._waiting.get(id, ()):
-            _wake(waiter)
-
-    async def _make_room(self) -> None:
-        """Forget the oldest answered rows beyond those that are kept."""
-        settled = [row for row in self._rows.values.values() if not TRANSITIONS[row.status]]
-        for row in sorted(settled, key=lambda row: row.asked_at)[: max(0, len(settled) - KEPT)]:
-            await self._rows.drop(row.id)
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-OUTCOMES: Final[dict[Decision, ApprovalStatus]] = {
-    "approve": "approved",
-    "edit": "approved",
-    "replace": "approved",
-    "deny": "denied",
-}
-_NEEDS: Final[dict[Decision, str]] = {"edit": "params", "replace": "call"}
-
-
-def moved(row: Approval, status: ApprovalStatus, **changes: Any) -> Approval:
-    """The row in another status. Raises: DecidedError for a change that is not legal (`TRANSITIONS`)."""
-    if status not in TRANSITIONS[row.status]:
-        raise DecidedError(f"approval {row.id!r} is {row.status} and cannot become {status}")
-    return replace(row, status=status, **changes)
-
-
-def standing(row: Approval) -> str:
-    """Return the state of a row that takes no decision any more, in words."""
-    if row.status == "pending":
-        return "expired"
-    return f"{row.status}, decided by {row.decided_by}" if row.decided_by else row.status
-
-
-def check_shape(decision: str, params: Any, call: Any, grant_for: float | None) -> None:
-    """Raises: ValueError when a decision comes with what does not belong to it, or without what does."""
-    if decision not in OUTCOMES:
-        raise ValueError(f"the decision is {decision!r}, expected {', '.join(OUTCOMES)}")
-    for name, value in (("params", params), ("call", call)):
-        is_needed = _NEEDS.get(decision) == name
-        if is_needed and not isinstance(value, Mapping):
-            raise ValueError(f"{decision!r} needs {name}, an object, found {type(value).__name__}")
-        if not is_needed and value is not None:
-            raise ValueError(f"{name} does not go with {decision!r}")
-    if grant_for is not None and decision != "approve":
-        raise ValueError(f"a grant goes with 'approve', not with {decision!r}")
+    def _tell_of(self, kind: Any, row: Approval, **fields: Any) -> None:
+        self._tell(kind, call=row.call, cycle_id=row.cycle_id, run_id=row.run_id, **fields)

@@ -10,7 +10,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from acting.approvals.queue import KEPT, ApprovalQueue, moved
+from acting.approvals.decisions import KEPT, moved
+from acting.approvals.queue import ApprovalQueue
 from acting.approvals.records import InMemory
 from memory import Memory
 from spar.bus.bus import Events
