@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from math import isnan
 from typing import Any, Literal
 
 from acting.approvals.queue import ApprovalQueue
@@ -26,18 +25,16 @@ from acting.run.call.prepare import checked
 from acting.run.confirm import Confirm
 from acting.run.replay import Replay
 from acting.run.shared.budget import Spending
-from acting.run.shared.runtime import Limits, Runtime
+from acting.run.shared.runtime import Limits, Runtime, check_given
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
 from acting.tooling.tool_context import SESSION
 from spar.clock import Clock, SystemClock
 from spar.data.blackboard import Board
 from spar.data.bounded import BoundedDict
-from spar.errors import ConfigError
 from spar.events import RepetitionNoticed
 from spar.ports.trust import trust_of
 from spar.protocols import Context, Host, Lent
-from spar.records.journal import CallJournal
 from spar.types import Action, ActionResult, Call, replace
 
 _KEPT_INTERRUPTED = 16
@@ -79,17 +76,7 @@ class Executor:
         clock: Clock | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        if journal is not None and not isinstance(journal, CallJournal):
-            sentence = (
-                f"journal is {journal!r:.100}, expected one such as an open memory's: Executor(journal=memory.journal)"
-            )
-            raise ConfigError(sentence, path=("journal",))
-        if fallback not in ("wait", "race"):
-            raise ConfigError(f"fallback is {fallback!r}, expected 'wait' or 'race'", path=("fallback",))
-        if approval_timeout is not None and (isnan(approval_timeout) or approval_timeout <= 0):
-            raise ConfigError(
-                f"approval_timeout is {approval_timeout!r}, expected seconds above 0", path=("approval_timeout",)
-            )
+        check_given(journal, fallback, approval_timeout)
         self._given = {"clock": clock, "events": events, "hooks": hooks, "journal": journal}
         given = dict(settings or {})
         approval = given.pop("approval", None)
