@@ -1,7 +1,7 @@
-"""The states of an agent: what may be asked in which, which may follow which, and how it comes from one to the next.
+"""States of an agent: the operations allowed in each, the allowed transitions, and their order.
 
-Both are tables. Starting, stopping, pausing and resuming are here; what they set going is the sessions' business
-(`spar.session.sessions`), what they open and close is the lifespan's (`spar.agent.lifespan`).
+Both are tables. This module starts, stops, pauses and resumes. The sessions run cycles (`spar.session.sessions`), the
+lifespan opens and closes modules (`spar.agent.lifespan`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spar.session.sessions import Sessions
 
 R = TypeVar("R")
 
-#: What an agent may be asked in each state. What is not here raises `LifecycleError` with this row as its hint.
+#: The operations that each state allows. Others raise `LifecycleError` with this row as its hint.
 LEGAL: dict[State, tuple[str, ...]] = {
     "created": ("start", "stop", "step", "submit"),
     "running": ("start", "pause", "resume", "stop", "submit"),
@@ -33,7 +33,7 @@ LEGAL: dict[State, tuple[str, ...]] = {
     "stopped": ("start", "stop", "step"),
     "failed": ("start", "stop"),
 }
-#: Which state may follow which.
+#: The states that may follow each state.
 FOLLOWS: dict[State, tuple[State, ...]] = {
     "created": ("running",),
     "running": ("pausing", "stopping", "failed"),
@@ -43,36 +43,36 @@ FOLLOWS: dict[State, tuple[State, ...]] = {
     "stopped": ("running",),
     "failed": ("running", "stopping"),
 }
-#: What a stop calls off, as it would only be undone again, and the seconds that it has to be done before that.
-CALLED_OFF, CALLED_OFF_AFTER = ("start", "exchange"), 2.0
-#: Seconds that async handlers have, once everything is closed, to see what was published.
+#: The operations that a stop cancels, since it would undo them, and the seconds that they have to finish before.
+CANCELLED_BY_STOP, CANCELLED_AFTER = ("start", "exchange"), 2.0
+#: Time limit (seconds) for async handlers to process the last events, once everything is closed.
 HANDLERS_WITHIN = 1.0
 
 
 class Actions(Protocol):
-    """The work of an agent that its transitions set going."""
+    """Work of an agent that its transitions start."""
 
     async def open_all(self) -> None:
-        """Open what an agent is put together from and take up what is there, or leave all as it was."""
+        """Open all parts and resume unfinished work, or leave everything closed."""
 
     async def ask_hooks(self, point: str) -> None:
-        """Ask the hooks at a point that is about the agent itself."""
+        """Call the hooks at a point about the agent itself."""
 
     def close_chain(self) -> None:
         """End the chain of steps."""
 
-    def hand_out_no_more(self) -> None:
-        """Hand out no more of the work that the journal keeps."""
+    def stop_recovery(self) -> None:
+        """Stop recovery."""
 
     async def close_all(self) -> None:
-        """Close what was opened."""
+        """Close the parts that were opened."""
 
 
 class Lifecycle:
-    """The transitions of one agent; its state itself is `core.state`, which anybody may read.
+    """Transitions of one agent. The state itself is `core.state`, which any part may read.
 
-    Attributes: failure: why it gave up; gave_up_at: when it last did (Unix time, 0: never); has_stepped: whether a step
-    was made since the last stop.
+    Attributes: failure: why the agent failed; gave_up_at: when it last failed (Unix time, 0: never); has_stepped:
+    whether a step was run since the last stop.
     """
 
     __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_is_held_over", "_pause_task",
@@ -87,19 +87,20 @@ class Lifecycle:
         self._deadline, self._actions = deadline, actions
         self.failure, self.has_stepped, self.gave_up_at = "", False, 0.0
         self._stop_task: asyncio.Task[None] | None = None
-        #: Whether the pause on disk should be there, and the task that sees to it.
+        #: Whether the stored state should be paused, and the task that stores it.
         self._pause_wanted = False
         self._pause_task: asyncio.Task[None] | None = None
-        self.ends_pause = True  # a program that stops its agent ends its pause; that a service is stopped does not
-        self._is_held_over = False  # it came back paused, and nobody has resumed it yet
+        self.ends_pause = True  # a stop by a program ends the pause; a stop of a service does not
+        self._is_held_over = False  # it started paused, and was not resumed yet
 
     def demand(self, what: str, action: str | None = None) -> None:
-        """Raises: LifecycleError when this cannot be asked now."""
+        """Check that an operation is allowed now. Raises: LifecycleError."""
         legal = LEGAL[self._core.state]
         if what not in legal:
             raise LifecycleError(action or what, self._core.state, legal)
 
     def enter(self, state: State) -> None:
+        """Change the state, start or stop timers and the watchdog accordingly, and publish the change."""
         core, old = self._core, self._core.state
         assert state in FOLLOWS[old], f"{old} -> {state}"
         core.state = state
@@ -115,14 +116,15 @@ class Lifecycle:
         self._requests.notify()
 
     def fail(self, why: str) -> None:
-        """Give up: nothing turns any more until somebody starts or stops the agent."""
+        """Enter the state `failed`: no cycle runs until the agent is started or stopped."""
         self.failure, self.gave_up_at = why, self._core.clock.now().timestamp()
         self.enter("failed")
 
     def bind(self) -> None:
-        """Belong to the event loop that runs now; after a stop, or when its old one has ended, it may be another.
+        """Bind the agent to the running event loop. After a stop, or after its old loop has ended, it may be another
+        one.
 
-        Raises: RuntimeError when the agent's own loop still runs, in another thread.
+        Raises: RuntimeError if the agent's own loop still runs, in another thread.
         """
         if not self._requests.bind(is_at_rest=self._core.state in ("created", "stopped")):
             return
@@ -132,9 +134,9 @@ class Lifecycle:
             self.fail("its event loop ended")
 
     async def exclusively(self, work: Callable[[], Coroutine[Any, Any, R]], name: str) -> R:
-        """Do what must not overlap with its like (a start, a step, a resume).
+        """Run an operation that must not overlap with another one (a start, a step, a resume).
 
-        Raises: what the work raises; LifecycleError when a stop called it off.
+        Raises: errors of the operation; LifecycleError if a stop cancelled it.
         """
         try:
             return await self._requests.exclusively(work, name)
@@ -144,6 +146,7 @@ class Lifecycle:
     # -- start
 
     async def start(self, *, resume: bool = False) -> None:
+        """Start the agent; see `Agent.start`."""
         self.demand("start")
         self.bind()
         if self._core.state != "running":
@@ -157,23 +160,24 @@ class Lifecycle:
         await self._actions.open_all()
         self.failure = ""
         self._actions.close_chain()
-        self._sessions.begin_anew()
+        self._sessions.forget_restarts()
         since = self._agent_state.take_pause()
         if since and not is_to_resume:
-            self._come_back(since)
+            self._start_paused(since)
         else:
-            self._go_on()
+            self._continue()
 
-    def _come_back(self, since: str) -> None:
-        """Be paused as the process before was, until somebody resumes."""
+    def _start_paused(self, since: str) -> None:
+        """Start paused, as the former process was, until the agent is resumed."""
         self._is_held_over = self._pause_wanted = True
         reason = "it was paused when its process ended; go on with: spar resume, or spar run --resume"
         self._core.log.warning("still paused", agent=self._core.name, since=since, reason=reason)
         self.enter("running")
         self.enter("pausing")
-        self.settle()  # nothing turns yet
+        self.settle()  # no session runs yet
 
     async def run(self) -> None:
+        """Start, and return when the agent has been stopped; see `Agent.run`."""
         if not (self._is_held_over and self._core.state == "paused"):
             await self.start()
         try:
@@ -188,24 +192,25 @@ class Lifecycle:
     # -- pause, resume
 
     async def pause(self) -> None:
+        """Pause the agent; see `Agent.pause`."""
         self.demand("pause")
         self.request_pause()
         requests = self._requests
         if not requests.is_inside:
             while self._core.state == "pausing":
                 await requests.change()
-            await self._pause_kept()
+            await self._wait_for_stored_pause()
 
     def request_pause(self) -> None:
-        """Ask for a pause at the end of the cycles in hand, without waiting."""
+        """Request a pause at the end of the current cycles, without waiting."""
         if self._core.state == "running":
             self.enter("pausing")
-            self._keep_pause(is_paused=True)
+            self._store_pause(is_paused=True)
             self._sessions.wake_all()
             self.settle()
 
-    def _keep_pause(self, *, is_paused: bool) -> None:
-        """See to it that the pause is on disk, or is not any more."""
+    def _store_pause(self, *, is_paused: bool) -> None:
+        """Store that the agent is paused, or that it is not, in the background."""
         self._pause_wanted = is_paused
         if (self._pause_task is None or self._pause_task.done()) and self._agent_state.has_pause != is_paused:
             self._pause_task = self._requests.in_background(self._write_pause(), "pause of")
@@ -215,42 +220,45 @@ class Lifecycle:
         while agent_state.has_pause != self._pause_wanted:
             await agent_state.keep_pause(self._core.clock.now().isoformat() if self._pause_wanted else None)
 
-    async def _pause_kept(self) -> None:
-        """Wait until the disk says what was asked last."""
+    async def _wait_for_stored_pause(self) -> None:
+        """Wait until the last requested state of the pause is stored."""
         if self._pause_task is not None and not self._pause_task.done():
             await asyncio.wait([self._pause_task])
 
     def settle(self) -> None:
-        """Once no session turns any more, a pause that was asked for has come."""
+        """Complete a requested pause once no session runs a cycle."""
         if self._core.state == "pausing" and self._sessions.is_quiet:
             self.enter("paused")
         self._requests.notify()
 
     async def resume(self) -> None:
+        """Resume the agent; see `Agent.resume`."""
         self.demand("resume")
         if self._core.state == "pausing":
-            self._go_on()
+            self._continue()
         elif self._core.state == "paused":
             await self._requests.unless_inside(self.exclusively(self._resume, "resume"), "resume")
         if not self._requests.is_inside:
-            await self._pause_kept()
+            await self._wait_for_stored_pause()
 
     async def _resume(self) -> None:
-        """Once a step that is being made has ended."""
+        """Resume, after a running step has ended."""
         self.demand("resume")
         if self._core.state == "paused":
             self._actions.close_chain()
-            self._go_on()
+            self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
+        """Enter the state `running` and start the sessions."""
         self._is_held_over = False
-        self._keep_pause(is_paused=False)
+        self._store_pause(is_paused=False)
         self.enter("running")
         self._sessions.spawn_all()
 
     # -- stop
 
     async def stop(self, deadline: float | None) -> None:
+        """Stop the agent; see `Agent.stop`."""
         if deadline is not None and not deadline >= 0:
             raise ValueError(f"deadline must be seconds >= 0, found {deadline!r}")
         self.bind()
@@ -262,7 +270,7 @@ class Lifecycle:
             await asyncio.shield(stopping)
 
     def request_stop(self) -> asyncio.Task[None]:
-        """Ask for a stop without waiting; the task that makes it."""
+        """Request a stop without waiting; return its task."""
         if self._stop_task is None or self._stop_task.done():
             self._stop_task = self._requests.in_background(self._stop(), "stop")
         return self._stop_task
@@ -270,27 +278,27 @@ class Lifecycle:
     async def _stop(self) -> None:
         requests = self._requests
         try:
-            await self._outwait()
+            await self._wait_for_exclusive()
             requests.exclusive = asyncio.current_task()
-            is_to_be_told = self._core.state not in ("created", "stopped")
-            if is_to_be_told:
+            is_started = self._core.state not in ("created", "stopped")
+            if is_started:
                 self.enter("stopping")
             elif not self.has_stepped:
                 self._core.events.close()
                 return
             try:
                 self._sessions.wake_all()
-                if is_to_be_told:
+                if is_started:
                     await self._deadline.in_time(self._actions.ask_hooks("service_stop"), "hooks at service_stop")
                 crashpoint("shutdown.drain")
                 await self._drain()
                 self._actions.close_chain()
-                self._actions.hand_out_no_more()
+                self._actions.stop_recovery()
                 self._sessions.end()
-                await self._deadline.in_time(self._session_hooks.see_off(), "hooks at session_end")
+                await self._deadline.in_time(self._session_hooks.end_all(), "hooks at session_end")
                 if self.ends_pause:
-                    self._keep_pause(is_paused=False)
-                await self._deadline.in_time(self._pause_kept(), "the pause on disk")
+                    self._store_pause(is_paused=False)
+                await self._deadline.in_time(self._wait_for_stored_pause(), "the pause on disk")
                 await self._deadline.in_time(self._agent_state.flush(), "the store's flush")
                 await self._deadline.in_time(self._agent_state.save(), "saving")
                 await self._actions.close_all()
@@ -306,28 +314,28 @@ class Lifecycle:
                 requests.exclusive = None
             requests.notify()
 
-    async def _outwait(self) -> None:
-        """Wait until no start and no step is being made; what is not done by the deadline of a stop is cancelled.
+    async def _wait_for_exclusive(self) -> None:
+        """Wait until no start and no step runs. At the deadline of the stop, cancel it.
 
-        A start, or an exchange of modules, has a moment to come to its end by itself: then it is called off.
+        A start, or an exchange of modules, is cancelled after a short time, since the stop would undo it.
         """
         requests, clock = self._requests, self._core.clock
-        asked = clock.monotonic()
+        began = clock.monotonic()
         while (task := requests.exclusive) is not None:
-            is_undone = task.get_name().partition(" ")[0] in CALLED_OFF
-            left = min(self._deadline.at, asked + CALLED_OFF_AFTER if is_undone else float("inf")) - clock.monotonic()
+            is_undone = task.get_name().partition(" ")[0] in CANCELLED_BY_STOP
+            left = min(self._deadline.at, began + CANCELLED_AFTER if is_undone else float("inf")) - clock.monotonic()
             if left <= 0 and not task.cancelling():
                 task.cancel()
             await requests.change(left if left > 0 else None)
 
     async def _drain(self) -> None:
-        """Wait for the cycles in hand, cancel what is not done by the deadline, leave what ignores that."""
+        """Wait for the current cycles, cancel them at the deadline, and leave behind those that ignore that."""
         grace = self._deadline.grace
-        for answer, more in ((None, 0.0), ("cut", grace), ("abandon", 2 * grace)):
+        for action, more in ((None, 0.0), ("cut", grace), ("abandon", 2 * grace)):
             for session in list(self._sessions.by_key.values()):
-                if session.runner.task is not None and answer == "cut":
-                    session.cut(session.stop_reason or "stop")
-                elif session.runner.task is not None and answer == "abandon":
+                if session.runner.task is not None and action == "cut":
+                    session.cancel_phase(session.stop_reason or "stop")
+                elif session.runner.task is not None and action == "abandon":
                     session.runner.abandon()
             while not self._sessions.is_quiet:
                 left = self._deadline.at + more - self._core.clock.monotonic()

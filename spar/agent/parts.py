@@ -1,7 +1,8 @@
-"""Parts of one agent: how they are put together, and what they ask of each other through it.
+"""Parts of one agent: their construction, and their requests to one another.
 
-Each part takes what it needs, and nothing of it is about the whole. What one of them asks of another that is made later
-(`spar.agent.lifecycle` of `spar.health.health`, say) it asks here, through a narrow port of its own.
+Each part gets only what it needs in its constructor, never the whole agent. A part that needs another one which is
+constructed later (`spar.health.health` needs `spar.agent.lifecycle`, for example) calls the agent through a narrow
+port.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class AgentParts:
-    """The parts of one agent, its figures, and what its parts ask of it."""
+    """Parts of one agent, its figures, and the operations that its parts call."""
 
     __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "channels", "commands",
                  "core", "cycle_log", "given_feedback", "health", "holding", "home", "lifecycle", "lifespan", "memory",
@@ -120,37 +121,37 @@ class AgentParts:
 
     @property
     def name(self) -> str:
-        """How it is called in events, logs and metrics."""
+        """Return its name in events, logs and metrics."""
         return self.core.name
 
     @property
     def clock(self) -> Clock:
-        """Where time comes from."""
+        """Return its source of time."""
         return self.core.clock
 
     @property
     def events(self) -> Events:
-        """The bus of its events."""
+        """Return the bus of its events."""
         return self.core.events
 
     @property
     def hooks(self) -> Hooks:
-        """Its hooks, by point."""
+        """Return its hooks, by point."""
         return self.core.hooks
 
     @property
     def state(self) -> State:
-        """Return what it does now: one of `created running pausing paused stopping stopped failed`."""
+        """Return its state: one of `created running pausing paused stopping stopped failed`."""
         return self.core.state
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """Return the settings in force."""
         return self.core.settings
 
     @property
     def modules(self) -> dict[Phase, Module]:
-        """The modules in force, by their phase."""
+        """Return the modules in force, by phase."""
         return self.setup.modules
 
     @property
@@ -170,7 +171,7 @@ class AgentParts:
 
     @property
     def abilities(self) -> dict[str, Ability]:
-        """Return what is known of the tools at each kind of task."""
+        """Return its success counts for each tool and kind of task."""
         return self.agent_state.abilities.known
 
     @property
@@ -179,76 +180,76 @@ class AgentParts:
         return self.agent_state.abilities.learnt
 
     def caches(self) -> tuple[object, ...]:
-        """The parts that may have something to give up when memory runs short."""
+        """Return the parts that may have caches to clear when memory runs short."""
         return (self.runs, self.submission, self.memory, *(module.part for module in self.modules.values()))
 
     @property
-    def kept(self) -> dict[str, int]:
-        """Return what the background writer has stored, still holds and had to give up."""
+    def stored_counts(self) -> dict[str, int]:
+        """Return how many items the background writer has stored, has waiting, and has lost."""
         return self.agent_state.account
 
     def apply(self, settings: Settings) -> None:
-        """Take the settings that a running agent can change: pace, phases, policies, limits of health, runs."""
+        """Apply the settings that may change while the agent runs: pace, phases, policies, limits of health, runs."""
         apply_settings(settings, self.budgets, self.runs, self.health)
         self.lifespan.apply(settings)
 
-    # -- what its parts ask of it
+    # -- operations that its parts call
 
     def carry_out(self, run: Run) -> None:
         """Carry out a command that an earlier process has accepted."""
         self.commands.carry_out(run)
 
     def demand(self, what: str) -> None:
-        """Raises: LifecycleError, NotReadyError when this cannot be asked now."""
+        """Check that a request can be accepted now. Raises: LifecycleError, NotReadyError."""
         self.lifecycle.demand("submit", what)
         self.recovery.demand_ready(what)
 
     def request_pause(self) -> None:
-        """Ask for a pause at the end of the cycles in hand, without waiting."""
+        """Request a pause at the end of the current cycles, without waiting."""
         self.lifecycle.request_pause()
 
     def push(self, perception: Perception) -> bool:
-        """Hand a perception to its session, which wakes at once; False when its inbox is full.
+        """Queue a perception in its session, which wakes at once; return False if its inbox is full.
 
-        From any thread. What another thread pushed and there was no room for after all is counted in `refused`.
+        May be called from any thread. A perception of another thread that finds no room later is counted in `refused`.
         """
         return self.submission.push(perception)
 
     async def open(self) -> None:
-        """Open the modules without starting, in order; the first that fails closes those before it. Idempotent."""
+        """Open the modules in order, without starting. If one fails, close those opened before it. Idempotent."""
         self.core.events.open()
         self.agent_state.listen()
         await self.lifespan.open(self._load)
 
     async def restart_module(self, phase: Phase) -> None:
-        """Put a new module in the place of one that fails, or close it and open it again where no other can be made.
+        """Replace a failing module by a new one; if none can be created, close it and open it again.
 
-        What that raises is reported and leaves the module as it is.
+        An error is reported, and the module stays as it is.
         """
         await self.lifespan.restart(phase)
 
     def request_stop(self) -> asyncio.Task[None]:
-        """Ask for a stop, without waiting."""
+        """Request a stop, without waiting."""
         return self.lifecycle.request_stop()
 
     def resume_renewed(self) -> None:
-        """Go on: the budget that it was paused for is renewed."""
+        """Resume the agent, because the budget that it was paused for is renewed."""
         self.requests.in_background(self.lifecycle.resume(), "renewed budget of")
 
     def make_session(self, key: str) -> Session:
-        """Return a new session of this key, which nobody knows yet."""
+        """Return a new session of this key, not registered yet."""
         return Session(self._session_parts, self.sessions, key)
 
     def fail(self, why: str) -> None:
-        """Give up: nothing turns any more until somebody starts or stops the agent."""
+        """Enter the state `failed`: no cycle runs until the agent is started or stopped."""
         self.lifecycle.fail(why)
 
     def settle(self) -> None:
-        """Take notice that a session turns no more."""
+        """Complete a requested pause once no session runs a cycle."""
         self.lifecycle.settle()
 
     async def take_over(self) -> None:
-        """Have the actor in force take up what the one before it has left."""
+        """Have the present actor take over the open calls of the one before it."""
         await self.lifespan.take_over()
 
     def run_is_late(self, run: Run, why: str) -> None:
@@ -256,7 +257,7 @@ class AgentParts:
         self.stops.late(run, why)
 
     def run_ended(self, run: Run, end: End) -> None:
-        """Tell and keep the end of a run."""
+        """Send, store and record the end of a run, as far as that was not done."""
         if not run.is_told:
             self.outbox.ended(run, end)
         self.outbox.interim.forget(run)
@@ -265,29 +266,29 @@ class AgentParts:
         self.recovery.ends.run_ended(run, end)
 
     async def status_of(self, run_id: str) -> RunStatus:
-        """Return what became of a run of an earlier process. Raises: LookupError for one that is not known."""
+        """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
         return await self.recovery.status_of(run_id)
 
     def host(self, part: Any) -> Host:
-        """Return what a part is lent."""
+        """Return the services for a part."""
         core, state, sessions = self.core, self.agent_state, self.sessions
         return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
                     sessions.resume, state.journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
-                    self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_in_hand,
+                    self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_current,
                     partial(self.health.models.update, id(part)), self.runs.used, self.submission.accept,
                     partial(self.health.models.problem, id(part)), self.session_records.conversation,
                     self.given_feedback.later, core.traceparent)  # fmt: skip
 
     def wake(self) -> None:
-        """Begin the next cycle of the standing session at once; from any thread."""
+        """Begin the next cycle of the standing session at once; may be called from any thread."""
         self.requests.in_loop(self.sessions.wake_standing)
 
     async def ask_hooks(self, point: str) -> None:
-        """Ask the hooks at a point that is about the agent itself."""
+        """Call the hooks at a point about the agent itself."""
         await self.reports.ask(point, self)
 
     async def open_all(self) -> None:
-        """Open everything and take up what is there; what fails leaves all closed."""
+        """Open all parts and resume unfinished work; after an error everything is closed."""
         try:
             await self.open()
             await self.recovery.begin()
@@ -298,13 +299,13 @@ class AgentParts:
             await self.channels.open()
         except BaseException:
             self.recovery.end()
-            self.close_chain()  # steps that were made before: the memory is there until all is closed
+            self.close_chain()  # earlier steps are recorded while the memory is still open
             await self.agent_state.flush()
             await self.close_all()
             raise
 
     async def _load(self) -> None:
-        """Take over what was kept, and what of the budgets is used."""
+        """Load the stored state, and the used amounts of the budgets."""
         await self.agent_state.load()
         await self.senders.open()
         self.session_records.begin()
@@ -318,20 +319,20 @@ class AgentParts:
         """End the chain of steps."""
         self.stepper.close_chain()
 
-    def hand_out_no_more(self) -> None:
-        """Hand out no more of the work that the journal keeps."""
+    def stop_recovery(self) -> None:
+        """Stop recovery."""
         self.recovery.end()
 
     async def close_all(self) -> None:
-        """Close what was opened."""
+        """Close the parts that were opened."""
         await self.channels.close()
         self.budgets.close()
         await self.lifespan.close()
 
     async def exchange_now(self, modules: Mapping[str, Any], settings: Settings) -> None:
-        """Put other modules and settings in the place of today's; nobody else may do so meanwhile."""
+        """Replace modules and settings. No other exchange may run meanwhile."""
         await self.lifespan.exchange(modules)
         pace = self.setup.pace
         self.apply(settings)
         if self.setup.pace != pace and self.setup.pace.interval != "off":
-            self.sessions.wake_all()  # nobody waits any longer than is asked for now
+            self.sessions.wake_all()  # no wait may be longer than the new pace

@@ -148,7 +148,7 @@ class Stepper:
             if not outcome.done():
                 assert session.cycle is not None
                 grace = self._setup.steps[session.cycle.phase].grace
-                session.cut("step called off")
+                session.cancel_phase("step called off")
                 for give_up in (session.runner.abandon, session.runner.abandon):
                     await asyncio.wait([outcome], timeout=grace)
                     if not outcome.done():

@@ -296,7 +296,7 @@ def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
         **({"lanes": [describe_session(session) for session in lanes]} if has_lanes else {}),
         "senders_waiting": agent.senders.waiting,
         "open_runs": agent.runs.open,
-        "kept": agent.kept,
+        "kept": agent.stored_counts,
         "left_behind": agent.left_behind,
         "blocked_by": agent.watched.blocked_by,
         "health": agent.health.snapshot(),

@@ -88,7 +88,7 @@ def _depths(agent: Measured) -> Rows:
     depths = {
         "inbox": sum(session.inbox.waiting for session in list(agent.sessions.by_key.values())),
         "sensors": sum(sensor.get("waiting", 0) for sensor in sensors(agent).values()),
-        "store": agent.kept["waiting"],
+        "store": agent.stored_counts["waiting"],
         "journal": store.get("queued", 0),
         "events": agent.core.events.waiting,
     }

@@ -155,7 +155,7 @@ class SessionCycles(SessionWork):
         with self.parts.requests.inside():
             self.runner.start(work, done)
 
-    def cut(self, reason: str) -> None:
+    def cancel_phase(self, reason: str) -> None:
         """Cancel the current phase. The cycle is recorded as interrupted."""
         self.stop_reason = reason
         self.runner.cancel()

@@ -78,7 +78,7 @@ class SessionHooks:
         if is_known or reason == "reset":
             await self._tell_end(session, reason)
 
-    async def see_off(self) -> None:
+    async def end_all(self) -> None:
         """Call the hooks at `session_end` for all started sessions, because the agent stops."""
         if self._timer is not None:
             self._timer.cancel()

@@ -69,7 +69,7 @@ class Sessions:
             session = self.by_key[key] = self._owner.make_session(key)
         return session
 
-    def is_in_hand(self, cycle_id: str) -> bool:
+    def is_current(self, cycle_id: str) -> bool:
         """Return whether this cycle is current in some session."""
         return any(cycle.id == cycle_id for cycle in self._cycles())
 
@@ -91,7 +91,7 @@ class Sessions:
         sessions = {*self._alive, self.by_key.get(STANDING)}
         return [session.cycle for session in sessions if session is not None and session.cycle is not None]
 
-    def begin_anew(self) -> None:
+    def forget_restarts(self) -> None:
         """Forget former restarts of the loop, because the agent was started."""
         self._restarts = None
 

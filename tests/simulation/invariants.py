@@ -130,8 +130,8 @@ class Watch:
         for session, lane in agent.sessions.by_key.items():
             if (lane.cycle is not None) != (session in self._open) and agent.stepper._chain is None:
                 self.breach(f"session {session} has {'a' if lane.cycle else 'no'} cycle, {self._open} were told of")
-        if agent.kept["lost"]:
-            self.breach(f"{agent.kept['lost']} experiences were lost")
+        if agent.stored_counts["lost"]:
+            self.breach(f"{agent.stored_counts['lost']} experiences were lost")
         self.demand()
 
     # -- events

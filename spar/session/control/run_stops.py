@@ -73,13 +73,13 @@ class RunStops:
         session = self._sessions.of(run.session)
         is_waiting = session.inbox.drop(run)
         if is_waiting and session.is_asking:  # a hook decides now about the cycle that would begin it
-            session.cut(reason)
+            session.cancel_phase(reason)
         if is_waiting or session.cycle is None or not session.is_pursuing(run):
             return False
         if session.stop_reason:
             session.stop_reason = reason  # already cancelled, for another reason
         else:
-            session.cut(reason)
+            session.cancel_phase(reason)
         return True
 
     async def settle(self, run: Run, reason: str, *, is_cut: bool) -> None:

@@ -78,7 +78,7 @@ async def test_a_slow_store_never_delays_a_cycle(clock: VirtualClock) -> None:
     async with agent:
         await clock.sleep(10.5)
         assert agent.stats.total_cycles == 11
-        assert agent.kept == {"stored": 0, "waiting": 11, "lost": 0}
+        assert agent.stored_counts == {"stored": 0, "waiting": 11, "lost": 0}
 
 
 async def test_what_is_kept_is_written_in_the_order_in_which_it_came(clock: VirtualClock) -> None:
@@ -118,14 +118,14 @@ async def test_a_store_without_a_tape_is_not_asked_for_one(clock: VirtualClock) 
     agent = learning_agent(Shelf(), clock)
     async with agent:
         await clock.sleep(2.5)
-    assert agent.kept == {"stored": 3, "waiting": 0, "lost": 0}
+    assert agent.stored_counts == {"stored": 3, "waiting": 0, "lost": 0}
 
 
 async def test_an_agent_without_memory_keeps_nothing(clock: VirtualClock) -> None:
     agent = learning_agent(None, clock)
     async with agent:
         await clock.sleep(2.5)
-    assert agent.kept == {"stored": 0, "waiting": 0, "lost": 0}
+    assert agent.stored_counts == {"stored": 0, "waiting": 0, "lost": 0}
 
 
 async def test_a_full_queue_refuses_the_newest_and_says_so(clock: VirtualClock) -> None:
@@ -221,8 +221,8 @@ async def test_a_failing_store_never_ends_the_loop(clock: VirtualClock) -> None:
         await clock.sleep(20.5)
         assert agent.state == "running"
         assert agent.stats.outcomes["acted"] == 21
-    assert agent.kept["stored"] == 0
-    assert agent.kept["lost"] + agent.kept["waiting"] == 21
+    assert agent.stored_counts["stored"] == 0
+    assert agent.stored_counts["lost"] + agent.stored_counts["waiting"] == 21
 
 
 async def test_what_waits_for_another_method_goes_on_while_one_fails(clock: VirtualClock) -> None:
@@ -235,7 +235,7 @@ async def test_what_waits_for_another_method_goes_on_while_one_fails(clock: Virt
     async with agent:
         await clock.sleep(20.5)
         assert len(store.cycles) == 21, "none waits for an experience"
-    assert agent.kept == {"stored": 21, "waiting": 0, "lost": 21}
+    assert agent.stored_counts == {"stored": 21, "waiting": 0, "lost": 21}
 
 
 async def test_the_back_off_is_the_store_s_and_no_longer_for_each_item(clock: VirtualClock) -> None:
@@ -266,7 +266,7 @@ async def test_a_stop_with_a_store_that_fails_takes_no_longer_than_its_back_off_
 
     assert clock.elapsed - before < 0.1
     assert len(shelf.attempts) <= attempts + 1
-    assert agent.kept == {"stored": 0, "waiting": 0, "lost": 91}
+    assert agent.stored_counts == {"stored": 0, "waiting": 0, "lost": 91}
 
 
 async def test_a_plain_function_stores_in_a_thread_and_the_loop_turns_meanwhile() -> None:
@@ -297,8 +297,8 @@ async def test_stopping_writes_everything_that_was_accepted(clock: VirtualClock)
     agent = learning_agent(shelf, clock)
     async with agent:
         await clock.sleep(4.5)
-        assert agent.kept["waiting"] > 0
-    assert agent.kept == {"stored": 5, "waiting": 0, "lost": 0}
+        assert agent.stored_counts["waiting"] > 0
+    assert agent.stored_counts == {"stored": 5, "waiting": 0, "lost": 0}
     assert len(shelf.kept) == 5
 
 
@@ -310,9 +310,9 @@ async def test_stopping_waits_for_a_hung_store_only_so_long(clock: VirtualClock)
         before = clock.elapsed
         await agent.stop()
         assert clock.elapsed - before < 15
-        assert agent.kept["waiting"] == 1
+        assert agent.stored_counts["waiting"] == 1
     await clock.sleep(1)
-    assert agent.kept == {"stored": 1, "waiting": 0, "lost": 0}
+    assert agent.stored_counts == {"stored": 1, "waiting": 0, "lost": 0}
 
 
 async def test_flush_says_whether_all_is_written(clock: VirtualClock) -> None:
