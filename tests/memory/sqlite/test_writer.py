@@ -267,12 +267,12 @@ async def test_after_a_rest_the_log_is_emptied_and_then_nothing_is_written(house
     await house.writer.commit(put(1, "x" * 10_000))
 
     await until(lambda: database.sizes(house.path)[1] == 0)
-    await until(lambda: house.tended == 1)
+    await until(lambda: house.tended >= 1)
     before = house.content()
     await asyncio.sleep(0.05)
 
     assert house.content() == before
-    assert house.tended == 1
+    assert house.tended <= 2, "once for each rest: perhaps before the commit, and after it"
 
 
 async def test_the_log_does_not_grow_for_ever_under_a_steady_writer(tmp_path: Path) -> None:
