@@ -20,8 +20,7 @@ PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
 MOST_MODULES = 12
 MOST_LINES = 350
 #: The modules that may have more lines, each with the reason.
-LONGER = {
-}
+LONGER = {}
 #: Files of a folder that are no modules of their own: its tour, and what `python -m` runs.
 UNCOUNTED = ("__init__.py", "__main__.py")
 #: The files that may name the class `Agent`: its folder, and the public face that passes it on.
