@@ -105,7 +105,7 @@ class MemoryChannel:
         return self.sent[-1].reference
 
     async def edit(self, reference: str, message: Outgoing) -> None:
-        """Replace the text of a sent message. Raises: StopIteration for an unknown reference."""
+        """Replace the text of a sent message. Raises: RuntimeError for an unknown reference."""
         await asyncio.sleep(0)
         self.edits += 1
         next(sent for sent in self.sent if sent.reference == reference).text = message.text
