@@ -175,7 +175,7 @@ class Service:
         """
         async with self._reloading:
             try:
-                done = await self._apply_reload()
+                event = await self._apply_reload()
             except Exception as error:
                 refusal = (
                     error if isinstance(error, SparError) else ConfigError(f"the new parts cannot be opened: {error!r}")
@@ -189,11 +189,11 @@ class Service:
             log.info(
                 "configuration reloaded",
                 agent=self._agent.core.name,
-                changed=list(done.changed),
-                needs_restart=list(done.needs_restart),
+                changed=list(event.changed),
+                needs_restart=list(event.needs_restart),
             )
-            self._agent.core.events.publish(done)
-            return done
+            self._agent.core.events.publish(event)
+            return event
 
     async def _apply_reload(self) -> ConfigReloaded:
         """Load, build and exchange the parts that changed, and return the event that reports it."""

@@ -130,7 +130,7 @@ class SpanCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         counts = self._spans()
         rows = [] if counts is None else [(["exported"], counts.exported), (["dropped"], counts.dropped)]
-        yield counter("spar_trace_spans_total", "Spans told to the collector of traces, and those lost", rows,
+        yield counter("spar_trace_spans_total", "Spans that were sent to the trace collector, or lost", rows,
                       ["disposition"])  # fmt: skip
 
 
@@ -145,9 +145,9 @@ class NoticeCollector(Collector):
         rows = [
             ([state["name"], outcome], state[outcome]) for state in states for outcome in ("sent", "failed", "given_up")
         ]
-        yield counter("spar_notices_total", "Notices of alerts, by how an attempt to tell them ended", rows,
+        yield counter("spar_notices_total", "Notices of alerts, by how the attempt to send them ended", rows,
                       ["notifier", "outcome"])  # fmt: skip
-        yield gauge("spar_notices_waiting", "Notices that wait to be told",
+        yield gauge("spar_notices_waiting", "Notices that wait to be sent",
                     [([state["name"]], state["waiting"]) for state in states], ["notifier"])  # fmt: skip
 
 
@@ -186,7 +186,7 @@ class WaitingCollector(Collector):
         )
         yield counter(
             "spar_approvals_total",
-            "Calls that asked for approval, by how that ended",
+            "Calls that needed approval, by decision",
             [([one.agent, decision], number) for one in watched for decision, number in one.endings.items()],
             ["agent", "decision"],
         )
