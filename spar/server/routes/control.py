@@ -112,11 +112,13 @@ def control_routes(service: Service) -> Sequence[ApiRoute]:
             raise LookupError(f"no verb {verb!r}; known: {', '.join(verbs)}, step_sense … step_reflect")
         before = agent.core.state
         refine(detail={"state": before})
-        done = await on_loop(agent, verbs[verb](), LONG_PATIENCE)
-        more = (
-            {"changed": done.changed, "needs_restart": done.needs_restart} if isinstance(done, ConfigReloaded) else {}
+        result = await on_loop(agent, verbs[verb](), LONG_PATIENCE)
+        changes = (
+            {"changed": result.changed, "needs_restart": result.needs_restart}
+            if isinstance(result, ConfigReloaded)
+            else {}
         )
-        return reply({"agent": agent.name, "before": before, "after": agent.core.state, **more})
+        return reply({"agent": agent.name, "before": before, "after": agent.core.state, **changes})
 
     async def step(agent: Served, phase: str, body: bytes) -> Response:
         if phase not in PHASES:

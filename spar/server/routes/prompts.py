@@ -33,7 +33,7 @@ class PromptQuery(Struct, frozen=True):
 def prompt_routes(service: Service) -> list[ApiRoute]:
     """Return the route of prompts."""
 
-    async def shown(request: Request, query: PromptQuery) -> Response:
+    async def show(request: Request, query: PromptQuery) -> Response:
         """Return the next request of a session to a model by part, size and origin."""
         service.demand_open()
         agent = service.agent("")
@@ -41,4 +41,4 @@ def prompt_routes(service: Service) -> list[ApiRoute]:
         prompt = await on_loop(agent, work, PATIENCE)
         return Response(mask_json(encode(prompt).decode()), media_type="application/json")
 
-    return [ApiRoute("GET", "/v1/sessions/{session:path}/prompt", shown, "read")]
+    return [ApiRoute("GET", "/v1/sessions/{session:path}/prompt", show, "read")]

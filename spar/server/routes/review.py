@@ -109,7 +109,7 @@ class DoubtsQuery(msgspec.Struct, frozen=True):
     status: Annotated[Literal["open", "all"], Meta(description="`all`: also the answered ones.")] = "open"
 
 
-class Shown:
+class RecordHandler:
     """Handler that shows one record of a kind, with `text` for people.
 
     Args:
@@ -121,13 +121,13 @@ class Shown:
 
     def route(self, ids: str = "id") -> ApiRoute:
         """Return the route of one record. Args: ids: the path parameter of the id, with its type."""
-        return ApiRoute("GET", f"{self._kind.path}/{{{ids}}}", self.one, "read")
+        return ApiRoute("GET", f"{self._kind.path}/{{{ids}}}", self.show, "read")
 
-    async def one(self, request: Request) -> Response:
+    async def show(self, request: Request) -> Response:
         """Return one record, with `text` for people."""
-        return await self.shown(await self._find(request.path_params["id"]))
+        return await self.respond(await self._find(request.path_params["id"]))
 
-    async def shown(self, record: Any) -> Response:
+    async def respond(self, record: Any) -> Response:
         """Return a record with `text`, its rendering for a person.
 
         The text may be megabytes long, so a thread renders it: the probes must not wait.
@@ -146,7 +146,7 @@ def approval_routes(service: Service) -> list[ApiRoute]:
             raise LookupError(f"agent {agent.name!r} keeps no approvals: its act module has nobody to ask")
         return await on_loop(agent, question(approver), PATIENCE)
 
-    async def listed(request: Request, query: ApprovalsQuery) -> Response:
+    async def list_approvals(request: Request, query: ApprovalsQuery) -> Response:
         """List the records of a status; default: those that wait for an answer."""
         return reply(await ask(lambda approver: approver.list(None if query.status == "all" else query.status)))
 
@@ -159,7 +159,7 @@ def approval_routes(service: Service) -> list[ApiRoute]:
                detail={name: value for name, value in detail.items() if value})  # fmt: skip
         more = {} if body.grant_session is None else {"grant_session": body.grant_session}
         try:
-            return await approvals.shown(await ask(lambda approver: approver.decide(
+            return await approvals.respond(await ask(lambda approver: approver.decide(
                 record.id, body.digest, body.decision, by=peer_of(request), reason=body.reason, params=body.params,
                 call=body.call, grant_for=body.grant_for, **more,
             )))  # fmt: skip
@@ -175,9 +175,9 @@ def approval_routes(service: Service) -> list[ApiRoute]:
         """End a grant."""
         return reply(await ask(lambda approver: approver.revoke(request.path_params["id"])))
 
-    approvals = Shown(APPROVALS, lambda id: ask(lambda approver: approver.get(id)))
+    approvals = RecordHandler(APPROVALS, lambda id: ask(lambda approver: approver.get(id)))
     return [
-        ApiRoute("GET", APPROVALS.path, listed, "read"),
+        ApiRoute("GET", APPROVALS.path, list_approvals, "read"),
         approvals.route(),
         ApiRoute("POST", "/v1/approvals/{id}", decide, "approve"),
         ApiRoute("GET", "/v1/grants", grants, "read"),
@@ -211,11 +211,11 @@ def recovery_routes(service: Service) -> list[ApiRoute]:
     async def list_letters() -> Any:
         return await ask(lambda agent, journal: agent.recovery.letters.list())
 
-    async def listed_doubts(request: Request, query: DoubtsQuery) -> Response:
+    async def list_doubts(request: Request, query: DoubtsQuery) -> Response:
         """List the records of a status; default: those that wait for an answer."""
         return reply(await ask(lambda agent, journal: journal.doubts(agent.name, is_open=query.status == "open")))
 
-    async def listed_letters(request: Request) -> Response:
+    async def list_dead_letters(request: Request) -> Response:
         """List the records that wait for an answer."""
         return reply(await list_letters())
 
@@ -234,14 +234,14 @@ def recovery_routes(service: Service) -> list[ApiRoute]:
                 ))  # fmt: skip
                 log.info("call in doubt answered", agent=service.agent("").name, id=doubt.id, tool=doubt.call.tool,
                          answer=body.answer, by=by, reason=body.reason)  # fmt: skip
-                return await doubts.shown(await find_doubt(doubt.id))
+                return await doubts.respond(await find_doubt(doubt.id))
         except ConflictError:  # another answer was faster
             doubt = await find_doubt(doubt.id)
         is_same = (doubt.answer, doubt.answered_by, doubt.output) == (body.answer, by, output)
         if (
             is_same and "idempotency-key" in request.headers
         ):  # repeated by a client that did not receive the first response
-            return await doubts.shown(doubt)
+            return await doubts.respond(doubt)
         return problem(409, answered(doubt))
 
     async def settle_letter(request: Request) -> Response:
@@ -258,12 +258,12 @@ def recovery_routes(service: Service) -> list[ApiRoute]:
         log.info(VERBS[verb], agent=service.agent("").name, id=item.id, by=peer_of(request))
         return reply(item)
 
-    doubts, letters = Shown(CALLS_IN_DOUBT, find_doubt), Shown(DEAD_LETTERS, find_letter)
+    doubts, letters = RecordHandler(CALLS_IN_DOUBT, find_doubt), RecordHandler(DEAD_LETTERS, find_letter)
     return [
         ApiRoute("POST", "/v1/calls/in-doubt/{id:path}/resolve", resolve, "approve"),
-        ApiRoute("GET", CALLS_IN_DOUBT.path, listed_doubts, "read"),
+        ApiRoute("GET", CALLS_IN_DOUBT.path, list_doubts, "read"),
         doubts.route("id:path"),
         ApiRoute("POST", "/v1/dead-letters/{id:path}/{verb}", settle_letter, "operate", verbs=tuple(VERBS)),
-        ApiRoute("GET", DEAD_LETTERS.path, listed_letters, "read"),
+        ApiRoute("GET", DEAD_LETTERS.path, list_dead_letters, "read"),
         letters.route("id:path"),
     ]

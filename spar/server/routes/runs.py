@@ -101,7 +101,7 @@ def run_routes(service: Service) -> list[ApiRoute]:
 
         return reply(await on_loop(agent, work(), PATIENCE), 202)
 
-    async def listed(request: Request, query: RunsQuery) -> Response:
+    async def list_runs(request: Request, query: RunsQuery) -> Response:
         """List the runs that this process knows, the newest first."""
         agent = service.agent("")
 
@@ -154,7 +154,7 @@ def run_routes(service: Service) -> list[ApiRoute]:
         return EventsAnswer(frames(agent, stream, frame), left)
 
     return [
-        ApiRoute("GET", "/v1/runs", listed, "read"),
+        ApiRoute("GET", "/v1/runs", list_runs, "read"),
         ApiRoute("POST", "/v1/runs", submit, "operate", status=202, answer=Receipt),
         ApiRoute("GET", "/v1/runs/{run_id:path}/wait", wait, "read", answer=RunStatus),
         ApiRoute("GET", "/v1/runs/{run_id:path}/events", events, "read", answer=None),

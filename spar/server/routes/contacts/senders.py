@@ -61,8 +61,8 @@ def sender_routes(service: Service) -> list[ApiRoute]:
     async def senders(request: Request, query: SendersQuery) -> Response:
         """List the senders that the settings name or that have written."""
 
-        async def work(known: Senders) -> Any:
-            return known.list(query.status)
+        async def work(table: Senders) -> Any:
+            return table.list(query.status)
 
         return await ask(work)
 
@@ -70,24 +70,24 @@ def sender_routes(service: Service) -> list[ApiRoute]:
         """Allow the sender that received a code."""
         refine(subject=body.person, detail={"trust": body.trust})
         by = peer_of(request)
-        return await ask(lambda known: known.pair(body.code, person=body.person, trust=body.trust, by=by))
+        return await ask(lambda table: table.pair(body.code, person=body.person, trust=body.trust, by=by))
 
     async def allow(request: Request, body: AllowBody) -> Response:
         """Allow a sender by name, without a code."""
         refine(subject=body.sender, detail={"trust": body.trust, "person": body.person})
         by = peer_of(request)
-        return await ask(lambda known: known.allow(body.sender, person=body.person, trust=body.trust, by=by))
+        return await ask(lambda table: table.allow(body.sender, person=body.person, trust=body.trust, by=by))
 
     async def deny(request: Request, body: SenderBody) -> Response:
         """Ignore all messages of a sender."""
         refine(subject=body.sender)
         by = peer_of(request)
-        return await ask(lambda known: known.deny(body.sender, by=by))
+        return await ask(lambda table: table.deny(body.sender, by=by))
 
     async def forget(request: Request, body: SenderBody) -> Response:
         """Delete the decision about a sender."""
         refine(subject=body.sender)
-        return await ask(lambda known: known.forget(body.sender))
+        return await ask(lambda table: table.forget(body.sender))
 
     return [
         ApiRoute("GET", "/v1/senders", senders, "read", answer=list[SenderView]),

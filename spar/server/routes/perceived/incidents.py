@@ -42,25 +42,25 @@ def incident_routes(service: Service) -> list[ApiRoute]:
             raise LookupError(f"agent {agent.name!r} keeps no incidents: its sense module has none")
         return sense.incidents
 
-    def named(id: str) -> Incident:
+    def find(id: str) -> Incident:
         for incident in store().list():
             if incident.id.casefold() == id.casefold():
                 return incident
         known = ", ".join(incident.id for incident in store().list()[-5:]) or "none"
         raise LookupError(f"no incident {id[:100]!r}; the last are: {known}")
 
-    async def listed(request: Request, query: IncidentsQuery) -> Response:
+    async def list_incidents(request: Request, query: IncidentsQuery) -> Response:
         """List incidents in short form, newest first."""
         selected = [incident for incident in store().list() if query.state in ("all", incident.state)]
         return reply([summary_of(incident) for incident in selected[::-1][: query.limit]])
 
-    async def one(request: Request) -> Response:
+    async def show(request: Request) -> Response:
         """Return one incident in full: its perceptions, its history with reasons, and the cycles that handled it."""
-        return reply(to_builtins(named(request.path_params["id"])))
+        return reply(to_builtins(find(request.path_params["id"])))
 
     async def close(request: Request) -> Response:
         """Close an incident in the next cycle; 409 if it is closed already."""
-        incident, by = named(request.path_params["id"]), peer_of(request)
+        incident, by = find(request.path_params["id"]), peer_of(request)
 
         async def work() -> Any:
             return store().ask_closing(incident.id, by)
@@ -73,7 +73,7 @@ def incident_routes(service: Service) -> list[ApiRoute]:
         return reply(to_builtins(closing), 202)
 
     return [
-        ApiRoute("GET", "/v1/incidents", listed, "read"),
+        ApiRoute("GET", "/v1/incidents", list_incidents, "read"),
         ApiRoute("POST", "/v1/incidents/{id}:close", close, "operate", status=202),
-        ApiRoute("GET", "/v1/incidents/{id}", one, "read"),
+        ApiRoute("GET", "/v1/incidents/{id}", show, "read"),
     ]
