@@ -34,10 +34,10 @@ def rows_of(options: Options, kind: ReviewKind, **params: str) -> list[dict[str,
 
 def show_list(options: Options, kind: ReviewKind, rows: list[dict[str, Any]], nothing: str) -> None:
     """Print records as a table, or the sentence `nothing` if there are none."""
-    show(options, rows, None if options.as_json else listed(kind, rows) if rows else nothing)
+    show(options, rows, None if options.as_json else record_table(kind, rows) if rows else nothing)
 
 
-def listed(kind: ReviewKind, rows: list[dict[str, Any]]) -> Table:
+def record_table(kind: ReviewKind, rows: list[dict[str, Any]]) -> Table:
     """Return records as a table. The cells are short already, so the table does not cut them."""
     return table(kind.heads, [kind.cells(record, utcnow()) for record in _records(rows, kind)], room=UNCUT)
 

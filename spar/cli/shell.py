@@ -25,9 +25,9 @@ BANNER = """spar shell: `agent` is loaded and not started; await works.
 @click.command()
 @click.pass_obj
 def shell(options: Options) -> int:
-    """A Python prompt with the agent loaded; `await agent.step_sense()` works.
+    """Open a Python prompt with the agent loaded; `await agent.step_sense()` works.
 
-    Piped input is run as a script, and exit 1 says that it raised.
+    Piped input is run as a script; exit 1 if it raised.
 
     \b
     Example:

@@ -62,9 +62,9 @@ def entry_line(kind: str, body: dict[str, Any]) -> str:
     """Return an entry of a transcript as one line."""
     if kind == "turn":
         calls = body.get("calls") if isinstance(body.get("calls"), list) else []
-        done = [f"{result['call'].get('_tool', '?')}: {result.get('status', '?')}" for result in calls or ()
+        outcomes = [f"{result['call'].get('_tool', '?')}: {result.get('status', '?')}" for result in calls or ()
                 if isinstance(result, dict) and isinstance(result.get("call"), dict)]  # fmt: skip
-        return "; ".join([*done, *([_text(body["output"])] if body.get("output") is not None else [])])
+        return "; ".join([*outcomes, *([_text(body["output"])] if body.get("output") is not None else [])])
     if kind == "reset":
         by = f" by {body['by']}" if body.get("by") else ""
         return f"{body.get('begun', '')} begins: {body.get('reason', '')}{by}"
@@ -76,10 +76,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def hook_line(did: dict[str, Any]) -> str:
+def hook_line(entry: dict[str, Any]) -> str:
     """Return the line that says how a hook changed the prompt of a request."""
-    changes = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in did.items() if key not in ("hook", "point")]
-    return f"hook {did['hook']} at {did['point']}: {'; '.join(changes)}"
+    changes = [
+        f"{key.replace('_', ' ')}: {short(value)}" for key, value in entry.items() if key not in ("hook", "point")
+    ]
+    return f"hook {entry['hook']} at {entry['point']}: {'; '.join(changes)}"
 
 
 def model_lines(agent: dict[str, Any]) -> list[str]:

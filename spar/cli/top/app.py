@@ -208,8 +208,8 @@ class Top(App[None]):
         parts: list[tuple[str, str]] = [(" spar ", "bold $text on $primary"), ("  ", "")]
         if self.events is None or not self.events.is_live:
             why = harmless(self.events.why if self.events else "", 80)
-            shown = f"service away: {why}; trying again" if why or self._turns else "connecting …"
-            return Content.assemble(*parts, (shown, "bold $warning"))
+            sentence = f"service away: {why}; trying again" if why or self._turns else "connecting …"
+            return Content.assemble(*parts, (sentence, "bold $warning"))
         if not status:
             return Content.assemble(*parts, (harmless(self._trouble, 100) or "connected", "$text-muted"))
         state = str(status.get("state", "?"))

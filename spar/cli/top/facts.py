@@ -157,11 +157,11 @@ class Picture:
         Args: asked_at: the time of the request; changes by events since then stay.
         """
         self.version += 1
-        listed = {row["run_id"]: row for row in rows}
+        by_id = {row["run_id"]: row for row in rows}
         for run in self.runs.values():
-            if run.id not in listed and run.state in ("queued", "running") and run.since < asked_at:
+            if run.id not in by_id and run.state in ("queued", "running") and run.since < asked_at:
                 run.state, run.since = "ended", self._now()
-        for row in reversed(listed.values()):
+        for row in reversed(by_id.values()):
             run = self._run(row["run_id"], row["session"])
             if run.since >= asked_at and run.state != "queued":
                 continue

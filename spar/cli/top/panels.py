@@ -145,8 +145,8 @@ class BudgetsPanel(Panel):
             cells.append((f"{amount(row['used'])}/{amount(row['limit'])}", -11 if width >= 42 else -9, "quiet"))
         name = 15 if width >= 42 else 13
         full, empty = bar(ratio, max(width - name - 1 - sum(abs(size) + 1 for _, size, _ in cells) - 1, 3))
-        named = columns([(harmless(row["budget"], 40), name, "plain")])
-        return [*named, (full, tone), (empty, "quiet"), (" ", "quiet"), *columns(cells)]
+        name_cell = columns([(harmless(row["budget"], 40), name, "plain")])
+        return [*name_cell, (full, tone), (empty, "quiet"), (" ", "quiet"), *columns(cells)]
 
 
 class HealthPanel(Panel):

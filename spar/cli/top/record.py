@@ -158,8 +158,10 @@ class RecordScreen(ModalScreen[str]):
             ways = {"sure": "y yes, n no", "reason": "Enter denies, Esc goes back", "params": "Ctrl+S sends, Esc back"}
             self.query_one("#question", Static).update(Content(f"{answer.question}{about}  {ways[asks]}"))
             if asks == "params":
-                shown = json.dumps(self._record["call"]["params"], indent=2)  # ASCII, so that no character is invisible
-                params.load_text(shown)
+                params_text = json.dumps(
+                    self._record["call"]["params"], indent=2
+                )  # ASCII, so that no character is invisible
+                params.load_text(params_text)
                 params.focus()
             elif asks == "reason":
                 reason.focus()

@@ -54,7 +54,7 @@ def send(
     is_followed: bool,
     reasoning: bool,
     timeout: float,
-    **chosen: Any,
+    **run_values: Any,
 ) -> int:
     """Send a message to the running service and print its answer ("-" reads it from standard input).
 
@@ -74,7 +74,7 @@ def send(
     with service(options, timeout=max(timeout, SILENCE) + 15) as client:
         receipt = client.post("/v1/runs", {
             "message": message, "session": session, "idempotency_key": key, "mode": mode,
-            "options": options_of_run(**chosen),
+            "options": options_of_run(**run_values),
         })  # fmt: skip
         if no_wait:
             show(options, receipt, receipt["run_id"])

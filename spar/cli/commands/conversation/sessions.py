@@ -41,9 +41,9 @@ def list_sessions(options: Options, limit: int, after: str) -> None:
         page = client.get("/v1/sessions", limit=limit, after=after or None)
     rows = [(local(row["used_at"]), row["state"], str(row["ordinal"]), row["key"], _about(row))
             for row in page["sessions"]]  # fmt: skip
-    shown = table((zoned("last used"), "state", ">conversation", "session", "about"), rows) if rows else "no sessions"
+    block = table((zoned("last used"), "state", ">conversation", "session", "about"), rows) if rows else "no sessions"
     more = [f"more: spar sessions list --after {page['next']}"] if page["next"] else []
-    show(options, page, shown, *more)
+    show(options, page, block, *more)
 
 
 @sessions.command("show")
@@ -136,8 +136,8 @@ def forget_session(options: Options, session: str, is_sure: bool) -> None:
     if not is_sure:
         click.confirm(f"delete everything that is kept of session {session!r}?", abort=True, err=True)
     with service(options, timeout=150.0) as client:
-        done = client.delete(path_of(session))
-    show(options, done, f"{session}: forgotten, {done['deleted']} rows")
+        answer = client.delete(path_of(session))
+    show(options, answer, f"{session}: forgotten, {answer['deleted']} rows")
 
 
 def path_of(session: str) -> str:
@@ -163,8 +163,8 @@ def _word(value: Any, limit: int = 80) -> str:
 
 
 def _about(session: dict[str, Any]) -> str:
-    chosen = [f"{name}={_word(value, 40)}" for name, value in session["defaults"].items()]
-    return " ".join([*([session["title"]] if session["title"] else []), *chosen])
+    defaults = [f"{name}={_word(value, 40)}" for name, value in session["defaults"].items()]
+    return " ".join([*([session["title"]] if session["title"] else []), *defaults])
 
 
 def _fields(session: dict[str, Any]) -> Fields:

@@ -26,7 +26,7 @@ class LogFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: IO[bytes] | None = None
-        self._rest = b""
+        self._incomplete = b""
 
     def __enter__(self) -> LogFile:
         return self
@@ -75,30 +75,30 @@ class LogFile:
                     file: IO[bytes] = open_files.enter_context(path.open("rb"))
                     if read is not None and _is_same(file, read):
                         break
-                    if not any(_is_same(file, known) for known in (*files, *([current] if current else []))):
+                    if not any(_is_same(file, other) for other in (*files, *([current] if current else []))):
                         files.append(file)
             for older in reversed(files):
-                self._rest = b""
+                self._incomplete = b""
                 yield from self._lines(older)
                 yield from self._end()
 
     def _lines(self, file: IO[bytes]) -> Iterator[bytes]:
         """Yield the complete lines up to the end of a file; an incomplete last line is stored for the next call."""
         while chunk := file.read(_CHUNK):
-            *complete, self._rest = (self._rest + chunk).split(b"\n")
-            self._rest = self._rest[:LONGEST]
+            *complete, self._incomplete = (self._incomplete + chunk).split(b"\n")
+            self._incomplete = self._incomplete[:LONGEST]
             yield from (line[:LONGEST] for line in complete if line)
 
     def _end(self) -> Iterator[bytes]:
         """Yield the last line of a file if it has no line feed."""
-        if self._rest:
-            yield self._rest
-            self._rest = b""
+        if self._incomplete:
+            yield self._incomplete
+            self._incomplete = b""
 
     def _open(self) -> bool:
         """Open the file; return False if it does not exist."""
         try:
-            self._file, self._rest = self.path.open("rb"), b""
+            self._file, self._incomplete = self.path.open("rb"), b""
         except FileNotFoundError:
             return False
         return True

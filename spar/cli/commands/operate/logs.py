@@ -147,8 +147,8 @@ def _pretty() -> Callable[[bytes], None]:
     def show(text: bytes) -> None:
         fields = parsed(text)
         if fields is None:
-            shown = text[: 8 * DAMAGED].decode("utf-8", "backslashreplace")
-            write(f"damaged line: {harmless(shown, DAMAGED)}")
+            damaged = text[: 8 * DAMAGED].decode("utf-8", "backslashreplace")
+            write(f"damaged line: {harmless(damaged, DAMAGED)}")
             return
         at = time_of(fields)
         line = pretty_line(read_line(fields), at or datetime.fromtimestamp(0, UTC), colour=colour, is_dated=True)

@@ -166,18 +166,18 @@ def _credentials(loaded: Loaded, given: Sequence[str]) -> tuple[str, ...]:
     from spar.config.factory import secrets_of
 
     with refusals():
-        named = dict.fromkeys(secret.name for secret in secrets_of(loaded) if secret.origin == "credential")
+        names = dict.fromkeys(secret.name for secret in secrets_of(loaded) if secret.origin == "credential")
     files = {}
     for credential in given:
         name, _, file = credential.partition(":")
-        if name not in named:
-            known = ", ".join(named) or "none"
+        if name not in names:
+            known = ", ".join(names) or "none"
             sentence = f"--credential {printable(name)[:40]!r}: the configuration names no such credential"
             fail(f"{sentence}; it names: {known}", exits.USAGE)
         if not Path(file).is_absolute():
             fail(f"--credential {printable(credential)[:80]!r}: must be NAME:FILE with an absolute path", exits.USAGE)
         files[name] = f"{name}:{file}"
-    return tuple(files.get(name, name) for name in named)
+    return tuple(files.get(name, name) for name in names)
 
 
 def _owner(folder: Path) -> str:

@@ -24,7 +24,7 @@ _PART = 512 * 1024
 
 @click.group()
 def memory() -> None:
-    """Look at experiences, and say what is to be forgotten."""
+    """Search, show and manage experiences."""
 
 
 @memory.command("search")

@@ -39,7 +39,7 @@ def list_incidents(options: Options, only_open: bool, limit: int) -> None:
       spar incidents list
       spar incidents list --open
     """
-    rows = [row for row in _known(options) if row["state"] == "open" or not only_open][::-1][:limit]
+    rows = [row for row in _incidents(options) if row["state"] == "open" or not only_open][::-1][:limit]
     cells = [
         (row["id"], row["state"], row["severity"], str(row["count"]), local(row["opened_at"]), local(row["last_at"]),
          _about(row), short(row["title"]))
@@ -60,7 +60,7 @@ def show_incident(options: Options, incident_id: str) -> None:
     Example:
       spar incidents show I-12
     """
-    row = _one(_known(options), incident_id)
+    row = _one(_incidents(options), incident_id)
     cycles = _cycles_of(options, row)
     show(options, {**row, "dealt": cycles}, None if options.as_json else story(row, cycles))
 
@@ -111,8 +111,8 @@ def story(row: dict[str, Any], cycles: list[dict[str, Any]]) -> Branch:
 def _step(step: dict[str, Any], texts: dict[str, dict[str, Any]]) -> str:
     example = texts.get(step["perception"])
     what = f" ({example['source']}: {short(example['text'])})" if example else ""
-    did = _DID.get(step["did"], step["did"])
-    return f"{did}{', untrusted' if step['is_strange'] else ''}: {step['why']}{what}"
+    verb = _DID.get(step["did"], step["did"])
+    return f"{verb}{', untrusted' if step['is_strange'] else ''}: {step['why']}{what}"
 
 
 def _cycle(cycle: dict[str, Any]) -> Branch:
@@ -135,7 +135,7 @@ def _summary(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in ("examples", "steps", "cycles")} | {"things": number}
 
 
-def _known(options: Options) -> list[dict[str, Any]]:
+def _incidents(options: Options) -> list[dict[str, Any]]:
     """Return the incidents from the store, the oldest first: all that cycles have begun to handle."""
     from spar.ports.small_rows import rows_of
     from spar.records.perceived.incidents import incidents_in, owner_of

@@ -172,11 +172,11 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 def _show(options: Options, number: int, examined: Any, into: int | None) -> None:
     """Print the result for a line. Args: into: the number of the line that it was merged into, None for none."""
-    given, result = examined.given, examined.result
+    original, result = examined.given, examined.result
     reason = examined.reason if into is None else examined.reason.replace(examined.into, f"line {into}")
     became = _became(examined)
     if options.as_json:
-        row: dict[str, Any] = {"line": number, "id": given.id, "became": became, "reason": reason}
+        row: dict[str, Any] = {"line": number, "id": original.id, "became": became, "reason": reason}
         if examined.into:
             row["into"] = examined.into if into is None else into
         if result is not None:
@@ -184,15 +184,17 @@ def _show(options: Options, number: int, examined: Any, into: int | None) -> Non
             row |= {name: result.attributes[name] for name in _FINDINGS if name in result.attributes}
         write(json.dumps(row, default=str))
         return
-    shown = result if result is not None else given
-    priority = "" if shown.priority is None else f"{shown.priority:.2f}"
-    text = visible(one_line(_text(given), TEXT))
+    perception = result if result is not None else original
+    priority = "" if perception.priority is None else f"{perception.priority:.2f}"
+    text = visible(one_line(_text(original), TEXT))
     reasons = [reason] if result is None else _why(result)
     findings = [
-        f"{name} {one_line(str(shown.attributes[name]), TEXT)}" for name in _FINDINGS if name in shown.attributes
+        f"{name} {one_line(str(perception.attributes[name]), TEXT)}"
+        for name in _FINDINGS
+        if name in perception.attributes
     ]
     why = visible("; ".join([*findings, *reasons]))
-    write(f"{number:>7}  {became:<16} {_cell(shown.kind, 15)} {_cell(shown.intent, 14)} {priority:>5}  {text}"
+    write(f"{number:>7}  {became:<16} {_cell(perception.kind, 15)} {_cell(perception.intent, 14)} {priority:>5}  {text}"
           + (f"\n{'':>27}{why}" if why else ""))  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import click
 
 from spar.cli.client import service
 from spar.cli.context import Options, fail, show
-from spar.cli.records import json_value, listed, make_sure, path_of, rows_of, show_list, show_record
+from spar.cli.records import json_value, make_sure, path_of, record_table, rows_of, show_list, show_record
 from spar.records.approvals import ApprovalStatus
 from spar.review.kinds import APPROVALS, GRANTS
 from spar.service import exit_codes as exits
@@ -39,9 +39,9 @@ def list_approvals(options: Options, is_all: bool, status: str | None) -> None:
     """
     if is_all and status not in (None, "all"):
         fail(f"--all and --status {status} exclude each other", exits.USAGE)
-    wanted = "all" if is_all else status or "pending"
-    nothing = "nothing waits for an answer" if wanted == "pending" else "no approvals of that kind"
-    show_list(options, APPROVALS, rows_of(options, APPROVALS, status=wanted), nothing)
+    selected = "all" if is_all else status or "pending"
+    nothing = "nothing waits for an answer" if selected == "pending" else "no approvals of that kind"
+    show_list(options, APPROVALS, rows_of(options, APPROVALS, status=selected), nothing)
 
 
 @approvals.command("show")
@@ -95,7 +95,7 @@ def approve(options: Options, approval_id: str, reason: str, is_sure: bool, dige
     more: dict[str, Any] = {}
     if duration is not None:
         more = {"grant_for": _seconds(duration), "grant_session": not any_session}
-    _decide(options, approval_id, "approve", reason, is_sure, digest, lambda shown: more)
+    _decide(options, approval_id, "approve", reason, is_sure, digest, lambda record: more)
 
 
 @approvals.command()
@@ -107,7 +107,7 @@ def deny(options: Options, approval_id: str, reason: str, is_sure: bool, digest:
     Example:
       spar approvals deny 18ea10a4 --reason "not on a Friday"
     """
-    _decide(options, approval_id, "deny", reason, is_sure, digest, lambda shown: {})
+    _decide(options, approval_id, "deny", reason, is_sure, digest, lambda record: {})
 
 
 @approvals.command()
@@ -131,7 +131,7 @@ def edit(options: Options, approval_id: str, reason: str, is_sure: bool, digest:
     pairs = dict(map(_pair, changes))
     _decide(
         options, approval_id, "edit", reason, is_sure, digest,
-        lambda shown: {"params": {**shown["call"]["params"], **pairs} if new_params is None else new_params},
+        lambda record: {"params": {**record["call"]["params"], **pairs} if new_params is None else new_params},
     )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def replace(options: Options, approval_id: str, call: str, reason: str, is_sure:
       spar approvals replace 18ea10a4 '{"_tool": "note", "text": "asked to delete everything"}'
     """
     new_call = _object("CALL", call)
-    _decide(options, approval_id, "replace", reason, is_sure, digest, lambda shown: {"call": new_call})
+    _decide(options, approval_id, "replace", reason, is_sure, digest, lambda record: {"call": new_call})
 
 
 @approvals.command()
@@ -173,7 +173,7 @@ def revoke(options: Options, grant_id: str) -> None:
     """
     with service(options) as client:
         ended = client.delete(f"{GRANTS.path}/{quote(grant_id, safe='', errors='replace')}")
-    show(options, ended, None if options.as_json else "revoked:", listed(GRANTS, [ended]))
+    show(options, ended, None if options.as_json else "revoked:", record_table(GRANTS, [ended]))
 
 
 # -- the answer
@@ -188,15 +188,15 @@ def _decide(options: Options, approval_id: str, decision: str, reason: str, is_s
     from spar.data.text import value_lines
 
     with service(options) as client:
-        shown = client.get(path_of(APPROVALS, approval_id))
-        if digest is not None and not shown["digest"].startswith(digest.lower()):
-            fail(f"approval {shown['id']} waits with digest {shown['digest']}, which does not begin with {digest!r}")
-        body = {"digest": shown["digest"], "decision": decision, "reason": reason, **more(shown)}
-        if shown["status"] == "pending":
+        record = client.get(path_of(APPROVALS, approval_id))
+        if digest is not None and not record["digest"].startswith(digest.lower()):
+            fail(f"approval {record['id']} waits with digest {record['digest']}, which does not begin with {digest!r}")
+        body = {"digest": record["digest"], "decision": decision, "reason": reason, **more(record)}
+        if record["status"] == "pending":
             instead = body.get("params") or body.get("call")
             lines = [] if instead is None else ["  to run instead", *value_lines(instead, 2)]
-            make_sure(options, APPROVALS, "\n".join([shown["text"], *lines]), decision, is_sure=is_sure)
-        answer = client.post(path_of(APPROVALS, shown["id"]), body)
+            make_sure(options, APPROVALS, "\n".join([record["text"], *lines]), decision, is_sure=is_sure)
+        answer = client.post(path_of(APPROVALS, record["id"]), body)
     grant = f"; grant {answer['grant']}" if answer["grant"] else ""
     what = f"{answer['id']} ({answer['call']['tool']}, digest {answer['digest'][:12]})"
     show(options, answer, f"{_DONE[decision]}: {what} by {answer['decided_by']}{grant}")

@@ -76,10 +76,10 @@ def resolve(options: Options, doubt_id: str, answer: str, output: str | None, by
     if output is not None:
         body["output"] = json_value("--output", output, "JSON, a text in quotation marks")
     with service(options) as client:
-        shown = client.get(path)
-        if shown["answer"] is None:
-            make_sure(options, CALLS_IN_DOUBT, shown["text"], answer, is_sure=is_sure)
-        answered = client.post(f"{path_of(CALLS_IN_DOUBT, shown['id'])}/resolve", body)
+        doubt = client.get(path)
+        if doubt["answer"] is None:
+            make_sure(options, CALLS_IN_DOUBT, doubt["text"], answer, is_sure=is_sure)
+        answered = client.post(f"{path_of(CALLS_IN_DOUBT, doubt['id'])}/resolve", body)
     from spar.data.text import visible
 
     what, by = f"{visible(answered['id'])} ({visible(answered['call']['tool'])})", visible(answered["answered_by"])

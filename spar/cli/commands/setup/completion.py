@@ -52,9 +52,9 @@ def install(options: Options, shell: str | None, is_printed: bool) -> None:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         fail(f"{path}: cannot be written: {error.strerror}; print it with --print instead", exits.CANNOT_CREATE)
-    done = "written" if is_new else "brought up to date" if is_changed else "is up to date, nothing was written"
+    outcome = "written" if is_new else "brought up to date" if is_changed else "is up to date, nothing was written"
     hint = HINTS[shell].format(path=path, folder=path.parent)
-    show(options, {"file": str(path), "shell": shell, "changed": is_changed}, f"{path} {done}; {hint}")
+    show(options, {"file": str(path), "shell": shell, "changed": is_changed}, f"{path} {outcome}; {hint}")
 
 
 def script(shell: str) -> str:

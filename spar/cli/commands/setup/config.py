@@ -113,10 +113,10 @@ def parts(options: Options, broken: bool) -> None:
     """
     from spar.config.registry import default_registry
 
-    listed = [item for item in default_registry().parts() if item.error or not broken]
-    rows = [asdict(item) for item in listed]
+    items = [item for item in default_registry().parts() if item.error or not broken]
+    rows = [asdict(item) for item in items]
     text = table(
         ("group", "name", "from", "object", ""),
-        [(i.group, i.name, i.distribution, i.value, f"BROKEN: {i.error}" if i.error else "") for i in listed],
+        [(i.group, i.name, i.distribution, i.value, f"BROKEN: {i.error}" if i.error else "") for i in items],
     )
-    show(options, rows, text if listed else "none")
+    show(options, rows, text if items else "none")

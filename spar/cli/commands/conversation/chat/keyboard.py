@@ -27,7 +27,7 @@ class Keyboard:
         self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         self.is_edited = self.is_terminal and os.environ.get("TERM", "") not in DUMB and _has_readline()
         self._lines: deque[str] = deque()
-        self._rest, self._is_over, self._skips = b"", False, False
+        self._incomplete, self._is_over, self._skips = b"", False, False
         self.is_cut = False
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
@@ -56,7 +56,7 @@ class Keyboard:
         """Return the next line, None at the end of the input. Raises: KeyboardInterrupt."""
         if self._lines:
             return self._lines.popleft()
-        if self.is_edited and not self._rest and not self._is_over:
+        if self.is_edited and not self._incomplete and not self._is_over:
             try:
                 return input(prompt)
             except EOFError:
@@ -93,15 +93,15 @@ class Keyboard:
             chunk = b""
         if not chunk:
             self._is_over = True
-            if self._rest:
-                self._add(self._rest)
-                self._rest = b""
+            if self._incomplete:
+                self._add(self._incomplete)
+                self._incomplete = b""
             return
-        *complete, rest = (self._rest + chunk).split(b"\n")
+        *complete, incomplete = (self._incomplete + chunk).split(b"\n")
         for line in complete:
             self._add(line)
-        self._rest = rest[:LONGEST]
-        self.is_cut = self.is_cut or len(rest) > LONGEST
+        self._incomplete = incomplete[:LONGEST]
+        self.is_cut = self.is_cut or len(incomplete) > LONGEST
 
     def _add(self, line: bytes) -> None:
         self.is_cut = self.is_cut or len(line) > LONGEST
