@@ -1,12 +1,12 @@
-"""The standing part of a prompt: what a model is told before anything of a request.
+"""The standing part of a prompt: the instructions, files and skills that come before everything else of a request.
 
-reading          reads one text file: bounded, regular, whole
+reading          reads one text file, with bounds and checks
 files            keeps the files of `[plan.options] files` as they were last read
-skills           keeps the skills of a folder, and why some cannot be used
+skills           keeps the skills of a folder, and the reasons why some cannot be used
 snapshots        keeps the skills that each session began with
-skill_tool       brings a skill's instructions to the model
-sections         lays out instructions, files and skills, what stays the same first
-session_prompts  composes that of a session, shows hooks its files, tells what is wrong
-outline          tells what stands in a request, by part, size and origin
-before_request   lets hooks change a request, and says what they did
+skill_tool       the tool that returns a skill's instructions to the model
+sections         lays out instructions, files and skills; the parts that do not change come first
+session_prompts  composes the standing prompt of a session, calls its hooks, reports problems
+outline          lists the parts of a request with size and origin
+before_request   lets hooks change a request and records their changes
 """

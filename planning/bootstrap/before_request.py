@@ -1,8 +1,8 @@
-"""Hooks at `before_request`: what they may change of a request, and what they did.
+"""Hooks at `before_request`: they may change a request within bounds.
 
-They may change the instructions, add context and choose another allowed model. Of the tools they may only leave some
-out: whoever adds one is refused and told, and the request goes on with the narrower set. Each hook is shown what the
-one before it has left, and what each did is kept with the cycle.
+Hooks may change the instructions, add context and choose another allowed model. They may remove tools but not add any:
+an added tool is refused, the refusal is reported, and the request goes on with the narrower set. Each hook gets the
+draft that the hook before it returned. The changes of each hook are recorded with the cycle.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from spar.records.prompt import RequestDraft
 from spar.types import Fault
 
 POINT: Final = "before_request"
-#: Characters of the instructions, and of what all hooks add, that a request may carry.
+#: Characters that the instructions and the context of all hooks may have together.
 LONGEST: Final = 200_000
-#: Kinds of data that a planner tells of itself; those of other messages than data decide what may be called.
+#: Kinds of data that the planner itself writes, and types of messages that decide which calls are allowed. A hook may
+#: not use them.
 _RESERVED: Final = frozenset({
     "ability", "advisor", "called", "correction", "done", "error", "experience", "goal", "guard", "input", "meta",
     "noticed", "pending", "plan", "result", "skipped", "spoken", "state", "tool",
@@ -34,54 +35,56 @@ _RESERVED: Final = frozenset({
 
 
 class Shaped(Struct, frozen=True):
-    """A draft after its hooks, with what they did: one entry for each that changed anything."""
+    """A draft after its hooks; `did` has one entry for each hook that changed anything."""
 
     draft: RequestDraft
     did: tuple[dict[str, Any], ...] = ()
 
 
 class _Acceptance:
-    """Judges what each hook made of a draft."""
+    """Check of the draft that each hook returned: it records the changes and refuses those that are not allowed."""
 
     def __init__(self) -> None:
         self.did: list[dict[str, Any]] = []
         self.refused: list[tuple[str, str]] = []
 
     def __call__(self, hook: str, before: RequestDraft, after: RequestDraft) -> RequestDraft:
-        """Return the draft as it may be. Raises: TypeError, ValueError for what cannot stand there at all."""
+        """Return the hook's draft with the allowed changes only. Raises: TypeError, ValueError for an invalid draft."""
         _check(after)
         did: dict[str, Any] = {"point": POINT, "hook": hook}
         refused: list[str] = []
-        if widened := [each for each in after.tools if each not in before.tools]:
+        if widened := [tool for tool in after.tools if tool not in before.tools]:
             refused.append(f"it may only leave tools out, and added {', '.join(map(shorten, widened))}")
-        tools = tuple(each for each in before.tools if each in after.tools)
+        tools = tuple(tool for tool in before.tools if tool in after.tools)
         model = after.model
         if model and model != before.model and model not in before.models:
             refused.append(f"model {shorten(model)} is not allowed; allowed: {', '.join(before.models) or 'none'}")
             model = before.model
         trust = "untrusted" if "untrusted" in (before.trust, after.trust) else "trusted"
-        told = after.instructions.encode("utf-8", "replace").decode()  # a half of a sign cannot be sent
-        made = replace(after, instructions=told, tools=tools, model=model, models=before.models, trust=trust)
-        did |= _changes(before, made)
+        instructions = after.instructions.encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
+        accepted = replace(
+            after, instructions=instructions, tools=tools, model=model, models=before.models, trust=trust
+        )
+        did |= _changes(before, accepted)
         if refused:
             did["refused"] = refused
-            self.refused += [(hook, each) for each in refused]
+            self.refused += [(hook, reason) for reason in refused]
         if len(did) > 2:
             self.did.append(did)
-        return made
+        return accepted
 
 
 async def shaped(host: Host | None, context: Context, draft: RequestDraft, *, reason: str = "") -> Shaped:
-    """Return a draft as its hooks leave it. Args: reason: "preview" where no request is sent.
+    """Return the draft after all hooks. Args: reason: "preview" when no request is sent.
 
-    Raises: PermanentError when a hook is against the request.
+    Raises: PermanentError when a hook denies the request.
     """
     if host is None or host.hooks is None or POINT not in host.hooks.used:
         return Shaped(draft)
     accept = _Acceptance()
     run_id = context.run.id if context.run is not None else None
-    asked = HookContext(POINT, context.agent, draft, context.session, run_id, context.cycle_id, reason)
-    outcome = await host.hooks.run(asked, accept)
+    hook_context = HookContext(POINT, context.agent, draft, context.session, run_id, context.cycle_id, reason)
+    outcome = await host.hooks.run(hook_context, accept)
     faults = [*outcome.faults, *[Fault("contract", why, hook, "plan", False) for hook, why in accept.refused]]
     for fault in faults:
         host.events.publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=POINT))
@@ -91,14 +94,14 @@ async def shaped(host: Host | None, context: Context, draft: RequestDraft, *, re
 
 
 def messages_of(draft: RequestDraft) -> list[dict[str, Any]]:
-    """Return the context that hooks added as messages: texts as one list, data each under its kind."""
-    texts = [each for each in draft.context if isinstance(each, str)]
-    data = [{"type": "data", **each} for each in draft.context if not isinstance(each, str)]
+    """Return the context that hooks added, as messages: all texts in one message, then each data entry."""
+    texts = [text for text in draft.context if isinstance(text, str)]
+    data = [{"type": "data", **entry} for entry in draft.context if not isinstance(entry, str)]
     return [{"type": "data", "kind": "context", "data": texts}, *data] if texts else data
 
 
 def _check(draft: RequestDraft) -> None:
-    """Raises: TypeError, ValueError."""
+    """Raise TypeError or ValueError for a draft with a wrong type, a reserved kind of data or too many characters."""
     for name in ("instructions", "model", "trust"):
         if not isinstance(value := getattr(draft, name), str):
             raise TypeError(f"{name} of a draft is a text, found {type(value).__name__}")
@@ -106,42 +109,42 @@ def _check(draft: RequestDraft) -> None:
         if not isinstance(value := getattr(draft, name), (tuple, list)):
             raise TypeError(f"{name} of a draft is a tuple, found {type(value).__name__}")
     added = 0
-    for each in draft.context:
-        if not isinstance(each, str) and (
-            not isinstance(each, Mapping)
-            or each.get("type", "data") != "data"
-            or not isinstance(kind := each.get("kind"), str)
+    for entry in draft.context:
+        if not isinstance(entry, str) and (
+            not isinstance(entry, Mapping)
+            or entry.get("type", "data") != "data"
+            or not isinstance(kind := entry.get("kind"), str)
             or kind in _RESERVED
-            or not {*each} <= {"type", "kind", "data", "description"}
+            or not {*entry} <= {"type", "kind", "data", "description"}
         ):
             raise ValueError(
                 "what a hook adds is a text, or data of a kind of its own ({'kind': …, 'data': …}), found "
-                f"{shorten(each, 200)}"
+                f"{shorten(entry, 200)}"
             )
-        added += len(each) if isinstance(each, str) else len(to_json(plain(each, UNBOUNDED)))
+        added += len(entry) if isinstance(entry, str) else len(to_json(plain(entry, UNBOUNDED)))
     if (size := len(draft.instructions) + added) > LONGEST:
         raise ValueError(f"the draft has {size:,} characters, expected at most {LONGEST:,}")
 
 
 def _changes(before: RequestDraft, after: RequestDraft) -> dict[str, Any]:
-    """Return what is another in the second one, without what it says."""
-    found: dict[str, Any] = {}
+    """Return a description of the differences by field. It has sizes and names, not the texts themselves."""
+    changes: dict[str, Any] = {}
     if after.instructions != before.instructions:
         more = len(after.instructions) - len(before.instructions)
         if after.instructions.startswith(before.instructions):
-            found["instructions"] = f"{more} characters appended"
+            changes["instructions"] = f"{more} characters appended"
         elif after.instructions.endswith(before.instructions):
-            found["instructions"] = f"{more} characters prepended"
+            changes["instructions"] = f"{more} characters prepended"
         elif before.instructions in after.instructions:
-            found["instructions"] = f"{more} characters put around"
+            changes["instructions"] = f"{more} characters put around"
         else:
-            found["instructions"] = f"replaced by {len(after.instructions)} characters"
+            changes["instructions"] = f"replaced by {len(after.instructions)} characters"
     if after.context != before.context:
-        found["context"] = len(after.context)
-    if left_out := [each for each in before.tools if each not in after.tools]:
-        found["left_out"] = left_out
+        changes["context"] = len(after.context)
+    if left_out := [tool for tool in before.tools if tool not in after.tools]:
+        changes["left_out"] = left_out
     if after.model != before.model:
-        found["model"] = after.model
+        changes["model"] = after.model
     if after.trust != before.trust:
-        found["trust"] = after.trust
-    return found
+        changes["trust"] = after.trust
+    return changes

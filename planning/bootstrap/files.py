@@ -1,8 +1,7 @@
-"""Files that a model is told before each request, as they were last read.
+"""Files whose text stands in the prompt of each request, as they were last read.
 
-They are looked at before each request and read only when one of them has changed, in a thread and for a bounded time.
-A file that cannot be read any more is told as it was read last, and what is wrong with it is a problem that somebody
-can mend: no run ends because of it.
+Before each request a thread checks all files, for a bounded time, and reads those that have changed. When a file cannot
+be read any more, the prompt has its last text and the planner reports a problem. No run ends because of it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
-from planning.bootstrap.reading import Key, Reading, UnreadableError, found_at, key_of, read_text
+from planning.bootstrap.reading import Key, Reading, UnreadableError, find_file, key_of, read_text
 from spar.clock import Clock
 from spar.errors import ConfigError, TransientError
 from spar.protocols import Home
@@ -24,16 +23,16 @@ from spar.records.prompt import PromptFile
 from spar.threads import Threads
 from spar.types import Trust
 
-#: Characters that are told of one file, and of all.
+#: Characters of one file and of all files that a prompt may have.
 LONGEST: Final = 20_000
 LONGEST_IN_ALL: Final = 60_000
 MOST_FILES: Final = 50
-#: Seconds that looking at all of them may take.
+#: Seconds that the check of all files may take.
 WITHIN: Final = 5.0
 
 
 class FileTable(BaseModel):
-    """One file, where its name alone does not say enough."""
+    """A file in the configuration that is written as a table, with its path and options."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,7 +42,7 @@ class FileTable(BaseModel):
 
 
 class _Known(Struct, frozen=True):
-    """A file at its last look: what was found where, the text as it was last read, and what is wrong."""
+    """State of one file at its last check: its path and key, its text as it was last read, and its problem."""
 
     at: tuple[str, Key] | None = None
     reading: Reading | None = None
@@ -54,35 +53,35 @@ class _Known(Struct, frozen=True):
 class PromptFiles:
     """The files of one planner.
 
-    `told` are those that there are, as they are to be told; `version` counts their changes; `reads` counts the files
-    that were read, `looks` the times that all were looked at. `problems` says by name what is wrong.
+    `files` has the existing files with the text for the prompt; `version` counts its changes. `reads` counts files
+    read, `looks` counts checks of all files. `problems` has a sentence by name of file.
 
-    Args: named: names (relative ones are looked for beside the configuration first, then in the workspace) or tables.
-    Raises: ConfigError for a name twice, too many of them, or a required file that is not there.
+    Args: named: names or tables. A relative name is looked up beside the configuration first, then in the workspace.
+    Raises: ConfigError for a duplicate name, too many files, or a required file that does not exist.
     """
 
     def __init__(self, named: Sequence[str | FileTable], home: Home | None) -> None:
-        self._tables = tuple(FileTable(path=each) if isinstance(each, str) else each for each in named)
+        self._tables = tuple(FileTable(path=item) if isinstance(item, str) else item for item in named)
         self._folders = (home.config, home.workspace) if home is not None else (".",)
         self._workspace = os.path.realpath(home.workspace) if home is not None else os.devnull
         self._known: dict[str, _Known] = {}
         self._threads: Threads | None = None
-        self.told: tuple[PromptFile, ...] = ()
+        self.files: tuple[PromptFile, ...] = ()
         self.problems: dict[str, str] = {}
-        #: Names of files that are not there, which may be as it should be.
+        #: Names of optional files that do not exist. This is not a problem.
         self.missing: tuple[str, ...] = ()
         self.version = self.reads = self.looks = 0
-        self._check()
+        self._check_config()
 
     def __bool__(self) -> bool:
         return bool(self._tables)
 
     def attach(self, clock: Clock) -> None:
-        """Let the threads count as work on this clock."""
+        """Create the threads; their work counts as work on this clock."""
         self._threads = Threads("prompt files", clock, limit=1)
 
     async def look(self) -> None:
-        """Look at all files, and read those that have changed. Raises nothing but CancelledError."""
+        """Check all files, and read those that have changed. Raises nothing but CancelledError."""
         if not self._tables:
             return
         if self._threads is None:
@@ -90,18 +89,18 @@ class PromptFiles:
             return
         try:
             async with asyncio.timeout(WITHIN):
-                known = await self._threads.run(self._looked_at, dict(self._known))
+                known = await self._threads.run(self._check_all, dict(self._known))
         except (TimeoutError, TransientError):
             self.problems = {"files": f"could not be looked at within {WITHIN:g} s; told is what was read last"}
             return
         self._take(known)
 
     def look_now(self) -> None:
-        """Do the same at once; blocks."""
-        self._take(self._looked_at(self._known))
+        """Check all files in this thread. Blocks."""
+        self._take(self._check_all(self._known))
 
-    def _check(self) -> None:
-        names = [each.path for each in self._tables]
+    def _check_config(self) -> None:
+        names = [table.path for table in self._tables]
         if len(names) > MOST_FILES:
             raise ConfigError(f"{len(names)} files, expected at most {MOST_FILES}", path=("files",))
         for number, table in enumerate(self._tables):
@@ -110,30 +109,30 @@ class PromptFiles:
             if not table.required:
                 continue
             try:
-                found = found_at(table.path, self._folders)
+                match = find_file(table.path, self._folders)
             except UnreadableError as error:
                 raise ConfigError(f"{table.path!r} {error}", path=("files", number)) from error
-            if found is None:
+            if match is None:
                 where = " and ".join(map(str, self._folders))
                 raise ConfigError(
                     f"{table.path!r} is required and not there; looked in {where}", path=("files", number)
                 )
 
-    def _looked_at(self, known: dict[str, _Known]) -> dict[str, _Known]:
-        return {each.path: self._look_at(each.path, known.get(each.path, _Known())) for each in self._tables}
+    def _check_all(self, known: dict[str, _Known]) -> dict[str, _Known]:
+        return {table.path: self._check_one(table.path, known.get(table.path, _Known())) for table in self._tables}
 
-    def _look_at(self, name: str, known: _Known) -> _Known:
-        """Return what is known of a file now. Blocks."""
+    def _check_one(self, name: str, known: _Known) -> _Known:
+        """Return the state of a file now; read it only if it has changed. Blocks."""
         at: tuple[str, Key] | None = None
         try:
-            found = found_at(name, self._folders)
-            if found is None:
+            match = find_file(name, self._folders)
+            if match is None:
                 return _Known(is_missing=True)
-            at = (found[0], key_of(found[1]))
+            at = (match[0], key_of(match[1]))
             if known.at == at:
                 return known
             self.reads += 1
-            return _Known(at, read_text(found[0], LONGEST, inside=self._workspace))
+            return _Known(at, read_text(match[0], LONGEST, inside=self._workspace))
         except UnreadableError as error:
             return _Known(at if error.stays else None, known.reading, str(error))
 
@@ -142,24 +141,25 @@ class PromptFiles:
         if known == self._known and self.looks > 1:
             return
         self._known = known
-        told = bounded([self._file(table, found) for table in self._tables if (found := known[table.path]).reading])
-        self.version += told != self.told
-        self.told = told
-        self.missing = tuple(each.path for each in self._tables if known[each.path].is_missing and not each.required)
-        required = [each.path for each in self._tables if each.required and known[each.path].is_missing]
-        self.problems = {  # made as a whole: other threads read it
-            **{each.name: each.left_out for each in told if each.left_out},
-            **{name: why for name, found in known.items() if (why := self._problem(found))},
+        files = bounded([self._file(table, state) for table in self._tables if (state := known[table.path]).reading])
+        self.version += files != self.files
+        self.files = files
+        missing = [table for table in self._tables if known[table.path].is_missing]
+        self.missing = tuple(table.path for table in missing if not table.required)
+        required = [table.path for table in missing if table.required]
+        self.problems = {  # replaced as a whole: other threads read it
+            **{file.name: file.left_out for file in files if file.left_out},
+            **{name: why for name, state in known.items() if (why := self._problem(state))},
             **dict.fromkeys(required, "is required and not there any more"),
         }
 
-    def _problem(self, found: _Known) -> str:
-        if not found.problem:
+    def _problem(self, state: _Known) -> str:
+        if not state.problem:
             return ""
-        return f"{found.problem}{'; told is what was read last' if found.reading is not None else ''}"
+        return f"{state.problem}{'; told is what was read last' if state.reading is not None else ''}"
 
-    def _file(self, table: FileTable, found: _Known) -> PromptFile:
-        reading = found.reading
+    def _file(self, table: FileTable, state: _Known) -> PromptFile:
+        reading = state.reading
         assert reading is not None
         trust: Trust = table.trust or ("untrusted" if reading.is_inside else "trusted")
         of = f"{reading.length:,}" if reading.length else f"{reading.size:,} bytes"
@@ -168,16 +168,16 @@ class PromptFiles:
 
 
 def bounded(files: Sequence[PromptFile]) -> tuple[PromptFile, ...]:
-    """Return the files, each and all together no longer than they may be; what is left out is said in each."""
-    left, found = LONGEST_IN_ALL, []
-    for each in files:
-        each = replace(each, text=each.text.encode("utf-8", "replace").decode())  # a half of a sign cannot be sent
+    """Return the files cut to the bounds for one file and for all. `left_out` of a cut file says what is missing."""
+    left, bounded_files = LONGEST_IN_ALL, []
+    for file in files:
+        file = replace(file, text=file.text.encode("utf-8", "replace").decode())  # a lone surrogate cannot be sent
         most = min(LONGEST, left)
-        if len(each.text) > most:
-            said = f"only its first {most:,} characters of {len(each.text):,} are told"
+        if len(file.text) > most:
+            left_out = f"only its first {most:,} characters of {len(file.text):,} are told"
             if most < LONGEST:
-                said += f", as all files together may have {LONGEST_IN_ALL:,}"
-            each = replace(each, text=each.text[:most], left_out=said)
-        left -= len(each.text)
-        found.append(each)
-    return tuple(found)
+                left_out += f", as all files together may have {LONGEST_IN_ALL:,}"
+            file = replace(file, text=file.text[:most], left_out=left_out)
+        left -= len(file.text)
+        bounded_files.append(file)
+    return tuple(bounded_files)

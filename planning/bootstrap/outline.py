@@ -1,4 +1,4 @@
-"""Outline of a request: what stands in it, by part, size and origin; pure."""
+"""Outline of a request: its parts with size and origin. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planning.bootstrap.sections import Prompt, PromptPart
 from planning.ports import Request
 from planning.prompt.token_budget import TokenEstimator
 
-#: Where data of a kind is from; of every other kind it is from the run itself.
+#: The origin of data by its kind. Data of every other kind comes from the run.
 _ORIGINS: Final = {
     "ability": "reflection",
     "context": "hooks at before_request",
@@ -28,26 +28,26 @@ def outline_of(
     request: Request, prompt: Prompt, shaped: Shaped, tools: Collection[str], estimator: TokenEstimator,
     session: str, *, with_text: bool = False
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the parts of a request in their order, with the size of each and of all.
+    """Return the parts of a request in their order, with the size of each part and of the whole.
 
-    Args: tools: the names of those offered; with_text: texts as well.
+    Args: tools: the names of the offered tools; with_text: whether each part has its text too.
     """
-    told = list(_parts(request, prompt, shaped, tools, session))
-    parts = [
+    parts = list(_parts(request, prompt, shaped, tools, session))
+    rows = [
         {
-            "part": each.part,
-            "origin": each.origin,
-            "chars": len(each.text),
-            "tokens": estimator.tokens(each.text),
-            "note": each.note,
-            **({"text": each.text} if with_text else {}),
+            "part": part.part,
+            "origin": part.origin,
+            "chars": len(part.text),
+            "tokens": estimator.tokens(part.text),
+            "note": part.note,
+            **({"text": part.text} if with_text else {}),
         }
-        for each in told
+        for part in parts
     ]
     return {
         "session": session,
-        "parts": parts,
-        "chars": sum(len(each.text) for each in told),
+        "parts": rows,
+        "chars": sum(len(part.text) for part in parts),
         "tokens": estimator.of(request),
         "trust": shaped.draft.trust,
         "hooks": list(shaped.did),
@@ -65,7 +65,7 @@ def _parts(
             left = left.replace(part.text, "", 1)
             yield part
     if left.strip():
-        hooks = ", ".join(str(each["hook"]) for each in shaped.did if "instructions" in each)
+        hooks = ", ".join(str(entry["hook"]) for entry in shaped.did if "instructions" in entry)
         yield PromptPart("instructions", f"hooks at before_request: {hooks}", left.strip())
     if request.schema:
         names = ", ".join(tools) or "none"
@@ -74,8 +74,8 @@ def _parts(
         yield PromptPart("answer", "output", msgspec.json.encode(request.answer).decode())
     yield from (part for part in prompt.parts if part.text in material)
     if request.turns:
-        said = "\n\n".join(f"[{each.role}] {each.text}" for each in request.turns)
-        yield PromptPart("history", f"transcript of {session}", said, f"{len(request.turns)} turns")
+        history = "\n\n".join(f"[{turn.role}] {turn.text}" for turn in request.turns)
+        yield PromptPart("history", f"transcript of {session}", history, f"{len(request.turns)} turns")
     for text in request.texts:
-        kind = found[1] if (found := _DATA.match(text)) else ""
+        kind = match[1] if (match := _DATA.match(text)) else ""
         yield PromptPart(kind or "message", _ORIGINS.get(kind, "run"), text)

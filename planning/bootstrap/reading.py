@@ -1,8 +1,8 @@
-"""Reading of one text file for a prompt: regular, bounded, whole, and where it lies; blocks, for a thread.
+"""Reading of one text file for a prompt, with bounds and checks. Its functions block and are for a thread.
 
-A file in the workspace may have been put there by a tool: a link could lead to a secret of the service, a pipe could
-block, a second hard link may belong to a file elsewhere. It is opened without following its last link, and judged by
-where it really lies once it is open, so that nobody can swap it in between.
+A tool may have written the file in the workspace: a link could lead to a secret of the service, a pipe could block, a
+second hard link may belong to a file elsewhere. So the file is opened without following its last link. Its real path is
+checked after it is open, so that nobody can swap the file in between.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from msgspec import Struct
 
 from spar.errors import SparError
 
-#: Bytes that one character takes at most.
+#: Largest number of bytes of one character in UTF-8.
 _WIDEST: Final = 4
-#: Readings of a file that changes while it is read.
+#: Attempts to read a file that changes while it is read.
 _MOST_TRIES: Final = 3
 
 Key = tuple[int, int, int, int]
 
 
 class UnreadableError(SparError):
-    """A file cannot be told to a model; the message says why, after its name. `stays`: as long as it stays the same."""
+    """A file cannot be used in a prompt. The message is the end of a sentence that begins with the file's name.
+
+    `stays`: the error lasts until the file changes, so the file need not be read again before.
+    """
 
     def __init__(self, message: str, *, stays: bool = True) -> None:
         super().__init__(message)
@@ -34,8 +37,11 @@ class UnreadableError(SparError):
 
 
 class Reading(Struct, frozen=True):
-    """A file as it was read: `text` are its first characters, `is_whole` whether these are all, `size` its bytes,
-    `length` its characters (0: nobody has counted them). `path` is where it really lies."""
+    """Text of a file as it was read.
+
+    `text` has its first characters; `is_whole` says whether these are all. `path` is its real path; `is_inside` says
+    whether that lies in the workspace. `size` is in bytes, `length` in characters (0: not counted).
+    """
 
     text: str
     path: str
@@ -46,14 +52,14 @@ class Reading(Struct, frozen=True):
 
 
 def key_of(status: os.stat_result) -> Key:
-    """Return what is another one as soon as the file is: time, size, inode and device."""
+    """Return a key that changes whenever the file changes: time, size, inode and device."""
     return status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev
 
 
-def found_at(name: str, folders: tuple[str, ...]) -> tuple[str, os.stat_result] | None:
-    """Return the first of these folders' files of this name, with its status; None where there is none.
+def find_file(name: str, folders: tuple[str, ...]) -> tuple[str, os.stat_result] | None:
+    """Return path and status of the first file of this name in these folders; None if no folder has it.
 
-    Raises: UnreadableError where nobody can say.
+    Raises: UnreadableError when the system cannot say whether the file exists.
     """
     for folder in folders:
         path = os.path.join(folder, name)  # noqa: PTH118 - a thousand times a minute
@@ -67,24 +73,24 @@ def found_at(name: str, folders: tuple[str, ...]) -> tuple[str, os.stat_result] 
 
 
 def read_text(path: str, most: int, *, inside: str) -> Reading:
-    """Return the first `most` characters of a file. Args: inside: the workspace, for `is_inside`.
+    """Return the first `most` characters of a file. Args: inside: the real path of the workspace.
 
-    Raises: UnreadableError for what is no regular file, no text, leads out of the workspace, or keeps changing.
+    Raises: UnreadableError for a file that is not regular, is not text, leads out of the workspace or keeps changing.
     """
     for _ in range(_MOST_TRIES):
         try:
-            found = _read(path, most, inside)
+            reading = _read(path, most, inside)
         except OSError as error:
             raise UnreadableError(f"cannot be read: {_reason(error)}", stays=False) from error
-        if found is not None:
-            return found
+        if reading is not None:
+            return reading
     raise UnreadableError("keeps changing while it is read", stays=False)
 
 
 def _read(path: str, most: int, inside: str) -> Reading | None:
-    """Return the reading; None when the file changed meanwhile."""
+    """Return the reading; None if the file changed while it was read."""
     is_named_inside = _leads_through(path, inside)
-    # Opening a device already acts on it, so look before.
+    # Opening a device already acts on it, so check the type before.
     _refuse_special(os.stat(path, follow_symlinks=not is_named_inside))  # noqa: PTH116
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (os.O_NOFOLLOW if is_named_inside else 0)
     opened = os.open(path, flags)
@@ -110,8 +116,8 @@ def _read(path: str, most: int, inside: str) -> Reading | None:
 
 
 def _leads_through(path: str, folder: str) -> bool:
-    """Return whether a path leads through a folder (its real one), however it is spelled and wherever it leads then."""
-    return any(Path(os.path.realpath(each)).is_relative_to(folder) for each in Path(path).parents)
+    """Return whether a parent of the path, with its links resolved, lies in this folder (a real path)."""
+    return any(Path(os.path.realpath(parent)).is_relative_to(folder) for parent in Path(path).parents)
 
 
 def _text(content: bytes, *, is_end: bool) -> str:

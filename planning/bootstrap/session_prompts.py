@@ -1,6 +1,6 @@
-"""Standing part of each session's prompt: composed of what there is, shown to hooks, kept while it stays so.
+"""Standing prompts of sessions: composed of files and skills, passed to hooks, cached while their parts are the same.
 
-What is wrong with a file or a skill is told when it becomes so, and when it is over; a run goes on with what there is.
+A problem with a file or a skill is reported when it begins and when it ends. A run goes on with the other parts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spar.records.prompt import PromptFile
 from spar.types import Fault
 
 POINT: Final = "agent_bootstrap"
-#: Sessions whose files hooks have rewritten, prompts that are kept, and cycles whose session is known.
+#: Largest numbers of conversations with rewritten files, of cached prompts, and of cycles with a known session.
 _MOST_SESSIONS: Final = 1_000
 _MOST_PROMPTS: Final = 64
 _MOST_CYCLES: Final = 1_000
@@ -30,17 +30,17 @@ _MOST_CYCLES: Final = 1_000
 _Files = tuple[PromptFile, ...]
 
 
-def _check(files: _Files) -> None:
-    """Raises: TypeError for a file whose parts are no texts."""
-    for each in files:
-        if not all(isinstance(text, str) for text in (each.name, each.text, each.origin, each.left_out)):
+def _check_types(files: _Files) -> None:
+    """Raise TypeError for a file with a field that is not a text."""
+    for file in files:
+        if not all(isinstance(text, str) for text in (file.name, file.text, file.origin, file.left_out)):
             raise TypeError("name, text, origin and left_out of a PromptFile are texts")
 
 
 class SessionPrompts:
     """The standing prompts of one planner.
 
-    Args: instructions: those of the configuration; files: told with them; snapshots: the skills of sessions.
+    Args: instructions: those of the configuration; files: those of the configuration; snapshots: the sessions' skills.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class SessionPrompts:
     ) -> None:
         self.instructions, self.files, self.snapshots = instructions, files, snapshots
         self._host: Host | None = None
-        #: By conversation, the files that hooks were shown and what they made of them.
+        #: By conversation, the files before the hooks and after them.
         self._rewritten: BoundedDict[str, tuple[_Files, _Files]] = BoundedDict(_MOST_SESSIONS)
         self._prompts: BoundedDict[tuple[_Files, tuple[ListedSkill, ...]], Prompt] = BoundedDict(_MOST_PROMPTS)
         #: By cycle and by run, the session and its conversation.
         self._sessions: BoundedDict[str, tuple[str, str]] = BoundedDict(_MOST_CYCLES)
-        self._told: dict[str, str] = {}
-        self._said_missing: set[str] = set()
+        self._reported: dict[str, str] = {}
+        self._reported_missing: set[str] = set()
         self.composed = 0
 
     def attach(self, host: Host) -> None:
-        """Take the agent's clock, hooks and rows."""
+        """Keep the host, and give files and snapshots its clock and rows."""
         self._host = host
         if self.files is not None:
             self.files.attach(host.clock)
@@ -66,83 +66,83 @@ class SessionPrompts:
             self.snapshots.attach(host.rows("skills"), host.clock)
 
     def tools(self) -> tuple[SkillTool, ...]:
-        """Return the tool that reads skills, where there are any."""
+        """Return the tool that reads skills; nothing if no folder of skills is configured."""
         if self.snapshots is None:
             return ()
         skills = self.snapshots.skills
         return (SkillTool(self._skills_of_call, self.snapshots.in_thread, skills.trust, skills.workspace),)
 
     async def of(self, context: Context, *, keep: bool = True) -> Prompt:
-        """Return the standing part of a session's next request. Args: keep: False only looks. Raises nothing."""
+        """Return the standing part of a session's next request. Args: keep: False for a preview. Raises nothing."""
         files: _Files = ()
         conversation = await self._conversation(context)
         if self.files is not None:
             await self.files.look()
-            files = self.files.told
+            files = self.files.files
         if self._host is not None and self._host.hooks is not None and POINT in self._host.hooks.used:
-            files = await self._asked(files, context, conversation, keep=keep)
+            files = await self._apply_hooks(files, context, conversation, keep=keep)
         skills = await self._skills(context, conversation, keep=keep)
-        self._tell()
-        key = (files, tuple(ListedSkill(each.name, each.description) for each in skills))
-        if (found := self._prompts.get(key)) is None:
+        self._report_problems()
+        key = (files, tuple(ListedSkill(skill.name, skill.description) for skill in skills))
+        if (prompt := self._prompts.get(key)) is None:
             self.composed += 1
-            found = self._prompts[key] = self._laid_out(*key)
-        return found
+            prompt = self._prompts[key] = self._lay_out(*key)
+        return prompt
 
     def warnings(self) -> list[str]:
-        """Return what is wrong with files and skills, a sentence each."""
-        return [f"{about} {why}" for about, why in self._problems().items()]
+        """Return a sentence for each problem with a file or a skill."""
+        return [f"{subject} {reason}" for subject, reason in self._problems().items()]
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the files and skills, and why some are not told."""
+        """Return the files, the skills and their problems."""
         files, skills = self.files, self.snapshots.skills if self.snapshots is not None else None
-        told: dict[str, Any] = {}
+        snapshot: dict[str, Any] = {}
         if files:
-            told["files"] = {each.name: len(each.text) for each in files.told}
-            told["missing"] = list(files.missing)
+            snapshot["files"] = {file.name: len(file.text) for file in files.files}
+            snapshot["missing"] = list(files.missing)
         if skills is not None:
-            told["skills"] = list(skills.found)
-        return {**told, "problems": self._problems()} if told else {}
+            snapshot["skills"] = list(skills.usable)
+        return {**snapshot, "problems": self._problems()} if snapshot else {}
 
-    def _laid_out(self, files: _Files, skills: tuple[ListedSkill, ...]) -> Prompt:
-        found = self.snapshots.skills if self.snapshots is not None else None
-        origin, trust = (found.name, found.trust) if found is not None else ("", "trusted")
+    def _lay_out(self, files: _Files, skills: tuple[ListedSkill, ...]) -> Prompt:
+        folder = self.snapshots.skills if self.snapshots is not None else None
+        origin, trust = (folder.name, folder.trust) if folder is not None else ("", "trusted")
         return lay_out(self.instructions, files, skills, skills_origin=origin, skills_trust=trust)
 
     async def _conversation(self, context: Context) -> str:
-        """Return the id of the conversation that goes on; that of the first where nobody can say."""
+        """Return the id of the session's current conversation; the id of its first one if the store fails."""
         if self._host is not None:
             try:
                 return await self._host.conversation(context.session)
             except Exception as error:
-                self._report(error, "sessions", context)
+                self._publish_fault(error, "sessions", context)
         return f"{context.session}#1"
 
-    async def _asked(self, files: _Files, context: Context, conversation: str, *, keep: bool) -> _Files:
-        """Return what a conversation's hooks make of the files: asked once, and again when a file has changed."""
+    async def _apply_hooks(self, files: _Files, context: Context, conversation: str, *, keep: bool) -> _Files:
+        """Return the files after the hooks. They are called once for each conversation, and again for changed files."""
         known = self._rewritten.get(conversation)
         if known is not None and known[0] == files:
             return known[1]
         assert self._host is not None
         run_id = context.run.id if context.run is not None else None
         reason = "" if keep else "preview"
-        asked = HookContext(POINT, context.agent, files, context.session, run_id, context.cycle_id, reason)
-        did: list[dict[str, Any]] = []
+        hook_context = HookContext(POINT, context.agent, files, context.session, run_id, context.cycle_id, reason)
+        changes: list[dict[str, Any]] = []
 
         def accept(hook: str, before: _Files, after: _Files) -> _Files:
-            _check(after)
-            did.append({"point": POINT, "hook": hook, "files": [each.name for each in after]})
+            _check_types(after)
+            changes.append({"point": POINT, "hook": hook, "files": [file.name for file in after]})
             return after
 
-        outcome = await self._host.hooks.run(asked, accept)
-        if did and keep:
-            self._host.note(context.cycle_id, lambda: {"kind": "hooks", "hooks": did})
+        outcome = await self._host.hooks.run(hook_context, accept)
+        if changes and keep:
+            self._host.note(context.cycle_id, lambda: {"kind": "hooks", "hooks": changes})
         for fault in outcome.faults:
             self._publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=POINT))
-        made = () if outcome.denied else bounded(tuple(outcome.value))
+        rewritten = () if outcome.denied else bounded(tuple(outcome.value))
         if keep:
-            self._rewritten[conversation] = (files, made)
-        return made
+            self._rewritten[conversation] = (files, rewritten)
+        return rewritten
 
     async def _skills(self, context: Context, conversation: str, *, keep: bool) -> tuple[Skill, ...]:
         if self.snapshots is None:
@@ -153,44 +153,44 @@ class SessionPrompts:
         try:
             return await self.snapshots.of(context.session, conversation, cycle_id=context.cycle_id, keep=keep)
         except Exception as error:
-            self._report(error, "skills", context)
-            return tuple(self.snapshots.skills.found.values())
+            self._publish_fault(error, "skills", context)
+            return tuple(self.snapshots.skills.usable.values())
 
     async def _skills_of_call(self, cycle_id: str, run_id: str | None) -> tuple[Skill, ...]:
         assert self.snapshots is not None
         known = self._sessions.get(cycle_id) or self._sessions.get(run_id or "")
-        if known is None:  # of a cycle before the restart
+        if known is None:  # the call belongs to a cycle from before the restart
             await self.snapshots.look()
-            return tuple(self.snapshots.skills.found.values())
+            return tuple(self.snapshots.skills.usable.values())
         return await self.snapshots.of(*known, keep=False)
 
     def _problems(self) -> dict[str, str]:
         files, skills = self.files, self.snapshots.skills if self.snapshots is not None else None
-        found = {f"the file {name!r}": why for name, why in files.problems.items()} if files else {}
+        problems = {f"the file {name!r}": reason for name, reason in files.problems.items()} if files else {}
         unavailable: Mapping[str, str] = skills.unavailable if skills is not None else {}
         folder = skills.path if skills is not None else ""
-        return {**found, **{f"the skill {name!r} is not available ({Path(folder, name)}):": why
-                            for name, why in unavailable.items()}}  # fmt: skip
+        return {**problems, **{f"the skill {name!r} is not available ({Path(folder, name)}):": reason
+                            for name, reason in unavailable.items()}}  # fmt: skip
 
-    def _tell(self) -> None:
-        """Tell what has become wrong, and what is well again."""
+    def _report_problems(self) -> None:
+        """Report problems that are new and problems that have ended."""
         host, problems = self._host, self._problems()
         if host is None:
             return
         missing = set(self.files.missing) if self.files is not None else set()
-        for name in sorted(missing - self._said_missing):
+        for name in sorted(missing - self._reported_missing):
             host.tell_problem(f"the file {name!r}", "is not there, so the model is not told of it", is_note=True)
-        self._said_missing = missing
-        if problems == self._told:
+        self._reported_missing = missing
+        if problems == self._reported:
             return
-        for about in self._told.keys() - problems.keys():
-            host.tell_problem(about, "")
-        for about, why in problems.items():
-            if self._told.get(about) != why:
-                host.tell_problem(about, why)
-        self._told = problems
+        for subject in self._reported.keys() - problems.keys():
+            host.tell_problem(subject, "")
+        for subject, reason in problems.items():
+            if self._reported.get(subject) != reason:
+                host.tell_problem(subject, reason)
+        self._reported = problems
 
-    def _report(self, error: Exception, part: str, context: Context) -> None:
+    def _publish_fault(self, error: Exception, part: str, context: Context) -> None:
         fault = Fault.of(error, part=part, phase="plan")
         self._publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy="continue"))
 

@@ -1,4 +1,4 @@
-"""`skill`: brings a skill's instructions, or a file that lies beside them, as the session began with it."""
+"""The tool `skill`: returns a skill's instructions as they were when the session began, or a file beside them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from spar.protocols import CALLED_FOR, Effect
 from spar.records.skills import FILE
 from spar.types import Trust
 
-#: Characters of a file beside a skill: so many, and what they are written with, a model is shown without a gap.
+#: Characters of a file beside a skill. Encoded as a tool's result, they fit into what a model is shown without a cut.
 _LONGEST: Final = 16_000
-#: Files of a skill that are named, and how deep they may lie.
+#: Largest number of files that are listed of a skill, and of folder levels that are searched for them.
 _MOST_FILES: Final = 50
 _DEEPEST: Final = 3
 
-#: Gives the skills of the session that a cycle or run belongs to.
+#: Returns the skills of the session of a cycle (its id) or run (its id).
 SkillsOf = Callable[[str, str | None], Awaitable[tuple[Skill, ...]]]
 
 
 class SkillTool:
-    """Reads skills.
+    """Tool that reads skills.
 
-    Args: skills_of: gives those of the session that calls; in_thread: runs what blocks; trust: that of their folder;
-        workspace: where tools write.
+    Args: skills_of: returns the skills of the calling session; in_thread: runs a blocking function in a thread; trust:
+        the trust of the folder of skills; workspace: the folder where tools write.
     """
 
     name = "skill"
@@ -55,21 +55,21 @@ class SkillTool:
         }
 
     async def __call__(self, *, name: str, file: str = "") -> dict[str, Any]:
-        """Return the skill's `instructions`, `folder` and `files`; or the `text` of a file.
+        """Return the skill's `instructions`, `folder` and `files`; with `file`, the `text` of that file.
 
-        Raises: PermanentError for a skill or file that is not there or cannot be read.
+        Raises: PermanentError for a skill or file that does not exist or cannot be read.
         """
         cycle_id, run_id = CALLED_FOR.get()
-        skills = {each.name: each for each in await self._skills_of(cycle_id, run_id)}
+        skills = {skill.name: skill for skill in await self._skills_of(cycle_id, run_id)}
         if name not in skills:
             raise PermanentError(f"no skill {shorten(name)}; there are: {', '.join(skills) or 'none'}")
         skill = skills[name]
         if file:
-            found: dict[str, Any] = await self._in_thread(self._file, skill, file)
-            return found
+            answer: dict[str, Any] = await self._in_thread(self._file, skill, file)
+            return answer
         files = await self._in_thread(lambda: sorted(_files(skill.folder)))
-        told = {"name": skill.name, "instructions": skill.body, "folder": skill.folder}
-        return {**told, "files": files} if files else told
+        answer = {"name": skill.name, "instructions": skill.body, "folder": skill.folder}
+        return {**answer, "files": files} if files else answer
 
     def _file(self, skill: Skill, file: str) -> dict[str, Any]:
         """Return the beginning of a file in the skill's folder. Raises: PermanentError."""
@@ -78,24 +78,24 @@ class SkillTool:
         if not Path(path).is_relative_to(folder) or _is_hidden(path, folder):
             raise PermanentError(f"{shorten(file)} does not lie in the folder of the skill {skill.name!r}")
         try:
-            found = read_text(path, _LONGEST, inside=self._workspace)
+            reading = read_text(path, _LONGEST, inside=self._workspace)
         except UnreadableError as error:
             raise PermanentError(f"{shorten(file)} {error}") from error
-        told: dict[str, Any] = {"file": file, "text": found.text}
-        return told if found.is_whole else {**told, "left_out": f"all but the first {_LONGEST:,} characters"}
+        answer: dict[str, Any] = {"file": file, "text": reading.text}
+        return answer if reading.is_whole else {**answer, "left_out": f"all but the first {_LONGEST:,} characters"}
 
 
 def _is_hidden(path: str, folder: str) -> bool:
-    """Return whether a path leads over a name that begins with a dot: `.env`, `.git` are for programs."""
+    """Return whether a part of the path begins with a dot: `.env`, `.git` are for programs."""
     return any(part.startswith(".") for part in Path(path).relative_to(folder).parts)
 
 
 def _files(folder: str) -> Iterator[str]:
-    """Yield the files of a skill, relative to its folder, without those that begin with a dot."""
+    """Yield the files of a skill relative to its folder, without hidden ones and without its `SKILL.md`."""
     count = 0
     for at, folders, names in os.walk(folder):
         depth = len(Path(at).relative_to(folder).parts)
-        folders[:] = [] if depth >= _DEEPEST else sorted(each for each in folders if not each.startswith("."))
+        folders[:] = [] if depth >= _DEEPEST else sorted(folder for folder in folders if not folder.startswith("."))
         for name in sorted(names):
             if name.startswith(".") or (depth == 0 and name == FILE):
                 continue

@@ -1,7 +1,7 @@
-"""Skills of a planner: the folders with a `SKILL.md` as they were last read, and why some cannot be used.
+"""Skills of a planner: the folders with a `SKILL.md` as they were last read, and the reasons why some cannot be used.
 
-A prompt lists names and descriptions; the tool `skill` (`planning.bootstrap.skill_tool`) brings a body. Which
-version a session goes by is `planning.bootstrap.snapshots`'s matter.
+A prompt lists names and descriptions; the tool `skill` (`planning.bootstrap.skill_tool`) returns a body.
+`planning.bootstrap.snapshots` keeps the version that a session uses.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from spar.records.skills import FILE, parse_skill
 from spar.types import Trust
 
 MOST_SKILLS: Final = 100
-#: Characters of a skill as a tool's result: so many a model is shown without a gap.
+#: Characters of a skill as a tool's result. So many a model is shown without a cut.
 LONGEST: Final = 18_000
 #: Characters of all descriptions together.
 LONGEST_LIST: Final = 30_000
-#: Entries of the folder that are looked at.
+#: Largest number of entries of the folder that are read.
 _MOST_ENTRIES: Final = 1_000
 
 
 class SkillsTable(BaseModel):
-    """The folder of skills, where its name alone does not say enough."""
+    """The folder of skills, written as a table with its path and options."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,7 +40,7 @@ class SkillsTable(BaseModel):
 
 
 class Skill(Struct, frozen=True):
-    """A skill that can be used: `folder` is where its files lie."""
+    """A skill that can be used. `folder` has its files; `environment` names the variables that it needs."""
 
     name: str
     description: str
@@ -50,7 +50,7 @@ class Skill(Struct, frozen=True):
 
 
 class _Looked(Struct, frozen=True):
-    """A skill's file at its last look: the skill, or why there is none."""
+    """State of a skill's file at its last check: the skill, or the problem why there is none."""
 
     key: Key | None
     skill: Skill | None = None
@@ -58,66 +58,69 @@ class _Looked(Struct, frozen=True):
 
 
 class Skills:
-    """The skills in one folder, by name. `unavailable` says why others cannot be used; `reads` counts files read.
+    """The skills in one folder.
 
-    Args: named: the folder, beside the configuration or in the workspace. Raises: ConfigError where there is none.
+    `usable` has them by name; `unavailable` has by name the reason why a skill cannot be used; `reads` counts files
+    read.
+
+    Args: named: the folder, beside the configuration or in the workspace. Raises: ConfigError if it does not exist.
     """
 
     def __init__(self, named: str | SkillsTable, home: Home | None) -> None:
         table = SkillsTable(path=named) if isinstance(named, str) else named
         folders = (home.config, home.workspace) if home is not None else (".",)
-        paths = [os.path.join(each, table.path) for each in folders]  # noqa: PTH118
-        found = next((each for each in paths if Path(each).is_dir()), None)
-        if found is None:
+        paths = [os.path.join(folder, table.path) for folder in folders]  # noqa: PTH118
+        match = next((folder for folder in paths if Path(folder).is_dir()), None)
+        if match is None:
             raise ConfigError(f"no folder {table.path!r}; looked for {' and '.join(paths)}", path=("skills",))
-        self.path = os.path.realpath(found)
+        self.path = os.path.realpath(match)
         self.workspace = os.path.realpath(home.workspace) if home is not None else os.devnull
         is_inside = Path(self.path).is_relative_to(self.workspace)
         self.name = table.path
         self.trust: Trust = table.trust or ("untrusted" if is_inside else "trusted")
         self._looked: dict[str, _Looked] = {}
-        self.found: Mapping[str, Skill] = {}
+        self.usable: Mapping[str, Skill] = {}
         self.unavailable: Mapping[str, str] = {}
         self.reads = 0
 
     def look(self) -> None:
-        """Look at all folders and read what has changed. Blocks, for a bounded time. Raises nothing."""
+        """Check all skills and read the changed ones. Blocks, for a bounded number of files. Raises nothing."""
         looked: dict[str, _Looked] = {}
         try:
             with os.scandir(self.path) as entries:
-                names = sorted(each.name for _, each in zip(range(_MOST_ENTRIES), entries, strict=False))
+                names = sorted(entry.name for _, entry in zip(range(_MOST_ENTRIES), entries, strict=False))
         except OSError as error:
-            self.found, self.unavailable = {}, {self.name: f"the folder cannot be read: {error.strerror}"}
+            self.usable, self.unavailable = {}, {self.name: f"the folder cannot be read: {error.strerror}"}
             return
         for name in names:
-            if not name.startswith(".") and (one := self._look_at(name)) is not None:
-                looked[name] = one
+            if not name.startswith(".") and (file := self._look_at(name)) is not None:
+                looked[name] = file
         self._looked = looked
         self._sort(looked)
 
     def _sort(self, looked: Mapping[str, _Looked]) -> None:
-        """Divide what can be used from what cannot."""
-        found: dict[str, Skill] = {}
-        problems = {name: each.problem for name, each in looked.items() if each.problem}
+        """Set `usable` and `unavailable` from the files of the skills."""
+        usable: dict[str, Skill] = {}
+        problems = {name: file.problem for name, file in looked.items() if file.problem}
         listed = 0
-        for name, each in looked.items():
-            if each.skill is None:
+        for name, file in looked.items():
+            if file.skill is None:
                 continue
-            listed += len(each.skill.description)
-            missing = [one for one in each.skill.environment if not os.environ.get(one)]
+            listed += len(file.skill.description)
+            missing = [variable for variable in file.skill.environment if not os.environ.get(variable)]
             if missing:
                 problems[name] = f"its environment is missing: {', '.join(missing)} (set where the service is started)"
-            elif len(found) >= MOST_SKILLS or listed > LONGEST_LIST:
+            elif len(usable) >= MOST_SKILLS or listed > LONGEST_LIST:
                 problems[name] = (
                     f"there are too many: at most {MOST_SKILLS} skills, with descriptions of {LONGEST_LIST:,} "
                     "characters in all"
                 )
             else:
-                found[name] = each.skill
-        self.found, self.unavailable = found, problems
+                usable[name] = file.skill
+        self.usable, self.unavailable = usable, problems
 
     def _look_at(self, name: str) -> _Looked | None:
-        """Return what is known of a skill's file now; None for what is no folder."""
+        """Return the state of a skill's file now, read again only if it has changed; None if it is not a folder."""
         folder = os.path.join(self.path, name)  # noqa: PTH118
         path = os.path.join(folder, FILE)  # noqa: PTH118
         known = self._looked.get(name)

@@ -1,7 +1,7 @@
-"""Skills as each session began with them: one that changes meanwhile does not change for a session that goes on.
+"""Snapshots of the skills that each session began with: a later change of a skill does not reach a running session.
 
-A snapshot is made with a session's first request and kept, over restarts too, until the session is reset. It names the
-skills by a digest of what they say; what they say is kept once for all sessions that go by it.
+A snapshot is taken with a session's first request and kept, also over restarts, until the session is reset. It has a
+digest for each skill. A skill's content is kept once for all sessions that use it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from spar.protocols import ModuleRows
 from spar.threads import Threads
 
 R = TypeVar("R")
-#: Sessions whose snapshots are kept; of more the one that began longest ago begins anew.
+#: Largest number of sessions with a snapshot. Above it the oldest snapshot is dropped, and its session gets a new one.
 MOST_SESSIONS: Final = 2_000
 _SESSION, _SKILL = "session ", "skill "
 
 
 class _Snapshot(Struct, frozen=True):
-    """The skills of a session by their digests; `id` is which conversation of its key it is."""
+    """Digests of the skills of a session; `id` is the id of its conversation."""
 
     id: str
     skills: tuple[str, ...]
 
 
 class Snapshots:
-    """The snapshots of all sessions. Args: skills: those that there are now."""
+    """The snapshots of all sessions. Args: skills: the current skills."""
 
     def __init__(self, skills: Skills) -> None:
         self.skills = skills
@@ -43,46 +43,46 @@ class Snapshots:
         self._is_loaded = False
         self._loading = asyncio.Lock()
         self._sessions: dict[str, _Snapshot] = {}
-        self._said: dict[str, Skill] = {}
+        self._skills: dict[str, Skill] = {}
         self._used: Counter[str] = Counter()
 
     def attach(self, rows: ModuleRows | None, clock: Clock) -> None:
-        """Take where snapshots are kept; without rows they last as long as the process."""
+        """Keep the rows for the snapshots; without rows a snapshot lasts as long as the process."""
         self._rows, self._is_loaded = rows, False
         self._threads = Threads("skills", clock, limit=2)
 
     async def look(self) -> None:
-        """Read what has changed in the folder of skills."""
+        """Read the changed skills in their folder."""
         await self.in_thread(self.skills.look)
 
     async def in_thread(self, function: Callable[..., R], *args: Any) -> R:
-        """Return what a blocking function returns; until there is an agent it is called at once."""
+        """Call a blocking function in a thread and return its result; before `attach` it is called directly."""
         return function(*args) if self._threads is None else await self._threads.run(function, *args)
 
     async def of(self, session: str, id: str = "", *, cycle_id: str = "", keep: bool = True) -> tuple[Skill, ...]:
-        """Return the skills of a session, by name; made and kept for a cycle where it has none yet.
+        """Return the skills of a session's snapshot; take a new snapshot if it has none for this conversation.
 
-        Args: id: which conversation of its key it is; keep: whether what is new is kept, else it is only returned.
-        Raises: what the store raises.
+        Args: id: the id of the conversation; cycle_id: the cycle that new rows belong to; keep: whether a new snapshot
+            is kept. Raises: the errors of the store.
         """
         async with self._loading:
             await self._load()
         known = self._sessions.get(session)
         if known is not None and known.id == id:
-            if self.skills.unavailable:  # what was wrong may be mended
+            if self.skills.unavailable:  # their problems may be repaired by now
                 await self.look()
-            return tuple(self._said[each] for each in known.skills)
+            return tuple(self._skills[digest] for digest in known.skills)
         await self.look()
-        skills = tuple(self.skills.found.values())
+        skills = tuple(self.skills.usable.values())
         if keep:
             self._keep(session, id, skills, cycle_id)
         return skills
 
     def _keep(self, session: str, id: str, skills: tuple[Skill, ...], cycle_id: str) -> None:
-        digests = tuple(_digest(each) for each in skills)
+        digests = tuple(_digest(skill) for skill in skills)
         for digest, skill in zip(digests, skills, strict=True):
-            if digest not in self._said:
-                self._said[digest] = skill
+            if digest not in self._skills:
+                self._skills[digest] = skill
                 self._write(f"{_SKILL}{digest}", msgspec.to_builtins(skill), cycle_id)
         self._used.update(digests)
         former = self._sessions.pop(session, None)
@@ -96,12 +96,12 @@ class Snapshots:
             self._forget(self._sessions.pop(oldest), cycle_id)
 
     def _forget(self, snapshot: _Snapshot, cycle_id: str) -> None:
-        """Keep no longer what no session goes by any more."""
+        """Drop the skills of this snapshot that no other session uses."""
         self._used.subtract(snapshot.skills)
         for digest in snapshot.skills:
             if self._used[digest] <= 0:
                 del self._used[digest]
-                self._said.pop(digest, None)
+                self._skills.pop(digest, None)
                 self._write(f"{_SKILL}{digest}", None, cycle_id)
 
     def _write(self, key: str, value: Mapping[str, Any] | None, cycle_id: str) -> None:
@@ -116,16 +116,16 @@ class Snapshots:
         if self._is_loaded:
             return
         rows = await self._rows.list() if self._rows is not None else {}
-        said = {
+        skills = {
             key.removeprefix(_SKILL): msgspec.convert(row, Skill) for key, row in rows.items() if key.startswith(_SKILL)
         }
         sessions = {
             key.removeprefix(_SESSION): msgspec.convert(row, _Snapshot)
             for key, row in rows.items()
-            if key.startswith(_SESSION) and all(each in said for each in row["skills"])
+            if key.startswith(_SESSION) and all(digest in skills for digest in row["skills"])
         }
-        self._said, self._sessions = said, sessions
-        self._used = Counter(digest for each in sessions.values() for digest in each.skills)
+        self._skills, self._sessions = skills, sessions
+        self._used = Counter(digest for snapshot in sessions.values() for digest in snapshot.skills)
         self._is_loaded = True
 
 

@@ -20,7 +20,7 @@ def home(tmp_path: Path) -> Home:
 
 def looked(files: PromptFiles) -> tuple[PromptFile, ...]:
     files.look_now()
-    return files.told
+    return files.files
 
 
 async def test_a_file_beside_the_configuration_is_trusted_and_stands_before_one_in_the_workspace(home: Home) -> None:
@@ -31,7 +31,7 @@ async def test_a_file_beside_the_configuration_is_trusted_and_stands_before_one_
 
     await files.look()
 
-    assert [(each.name, each.text, each.trust) for each in files.told] == [
+    assert [(each.name, each.text, each.trust) for each in files.files] == [
         ("AGENTS.md", "be brief", "trusted"),
         ("USER.md", "likes tea", "untrusted"),
     ]
@@ -144,7 +144,7 @@ async def test_a_file_is_read_again_only_when_it_has_changed(home: Home) -> None
     await files.look()
 
     assert (files.reads, files.version) == (2, 2)
-    assert files.told[0].text == "other"
+    assert files.files[0].text == "other"
 
 
 def test_what_cannot_be_read_any_more_is_told_as_it_was_read_last(home: Home) -> None:

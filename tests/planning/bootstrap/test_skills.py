@@ -122,7 +122,7 @@ def test_skills_that_cannot_be_used_are_told_with_the_reason(home: Home) -> None
     skills = Skills("skills", home)
     skills.look()
 
-    assert list(skills.found) == ["good"]
+    assert list(skills.usable) == ["good"]
     assert dict(skills.unavailable) == {
         "dumb": "it has no description, which says what it does and when to use it",
         "empty": "it has no SKILL.md",
@@ -144,7 +144,7 @@ def test_no_folder_and_too_many_skills_are_told(home: Home) -> None:
         skill(Path(home.config, "skills"), f"s{number:03}")
     skills = Skills("skills", home)
     skills.look()
-    assert (len(skills.found), list(skills.unavailable)) == (MOST_SKILLS, ["s100", "s101"])
+    assert (len(skills.usable), list(skills.unavailable)) == (MOST_SKILLS, ["s100", "s101"])
 
 
 # -- told to a model
