@@ -19,8 +19,6 @@ ROOT = Path(spar.__file__).parents[1]
 PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
 MOST_MODULES = 12
 MOST_LINES = 350
-#: The modules that may have more lines, each with the reason.
-LONGER = {}
 #: Files of a folder that are no modules of their own: its tour, and what `python -m` runs.
 UNCOUNTED = ("__init__.py", "__main__.py")
 #: The files that may name the class `Agent`: its folder, and the public face that passes it on.
@@ -43,9 +41,9 @@ def crowded(names: Iterable[str], most: int = MOST_MODULES) -> list[str]:
     return [f"{folder}: {number} modules" for folder, number in folders.items() if number > most]
 
 
-def long(files: Mapping[str, str], most: int = MOST_LINES, longer: Iterable[str] = LONGER) -> list[str]:
-    """Return the modules with more lines than allowed, but for those that may have more, each with their number."""
-    lines = {name: source.count("\n") for name, source in files.items() if name not in longer}
+def long(files: Mapping[str, str], most: int = MOST_LINES) -> list[str]:
+    """Return the modules with more lines than allowed, each with their number."""
+    lines = {name: source.count("\n") for name, source in files.items()}
     return [f"{name}: {number} lines" for name, number in lines.items() if number > most]
 
 
@@ -163,9 +161,9 @@ def test_a_folder_with_too_many_modules_is_found() -> None:
 
 
 def test_a_module_with_too_many_lines_is_found() -> None:
-    files = {"a/one.py": "x\n" * 3, "a/two.py": "x\n" * 4, "a/three.py": "x\n" * 5}
+    files = {"a/one.py": "x\n" * 3, "a/two.py": "x\n" * 4}
 
-    assert long(files, 3, ["a/three.py"]) == ["a/two.py: 4 lines"]
+    assert long(files, 3) == ["a/two.py: 4 lines"]
 
 
 def test_a_class_that_stands_twice_in_a_package_is_found() -> None:
