@@ -14,7 +14,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from spar.clock import Clock
-from spar.errors import TransientError
+from spar.errors import PermanentError, TransientError
 from spar.ids import new_id
 from spar.ports.channel import (
     LONGEST_ADDRESS,
@@ -105,10 +105,15 @@ class MemoryChannel:
         return self.sent[-1].reference
 
     async def edit(self, reference: str, message: Outgoing) -> None:
-        """Replace the text of a sent message. Raises: RuntimeError for an unknown reference."""
+        """Replace the text of a sent message. Raises: PermanentError for an unknown reference."""
         await asyncio.sleep(0)
         self.edits += 1
-        next(sent for sent in self.sent if sent.reference == reference).text = message.text
+        for sent in self.sent:
+            if sent.reference == reference:
+                sent.text = message.text
+                return
+        last = self.sent[-1].reference if self.sent else "none"
+        raise PermanentError(f"no message {reference!r:.100} was sent; the last is {last}")
 
     async def typing(self, address: str) -> None:
         """Show that the agent is writing."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spar.errors import ContractError, TransientError
+from spar.errors import ContractError, PermanentError, TransientError
 from spar.ports.channel import ChannelContext, ChannelLimits, ChannelSpec, Outgoing
 from spar.testing import MemoryChannel, check_channel
 
@@ -23,6 +23,16 @@ async def test_channel_in_memory_keeps_the_contract() -> None:
         arrived=lambda channel: channel.texts(),
         make_unreachable=lambda: MemoryChannel(fails=[TransientError("down")] * 10),
     )
+
+
+async def test_a_message_that_was_never_sent_cannot_be_edited() -> None:
+    channel = MemoryChannel()
+    with pytest.raises(PermanentError, match="no message 'm7' was sent; the last is none"):
+        await channel.edit("m7", Outgoing("2", "alice", "new"))
+    reference = await channel.send(Outgoing("1", "alice", "old"))
+    await channel.edit(reference, Outgoing("2", "alice", "new"))
+
+    assert channel.texts() == ["new"]
 
 
 class Deaf(MemoryChannel):

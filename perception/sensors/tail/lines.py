@@ -125,7 +125,6 @@ class Records:
             yield from self.flush()
         if self._count and (self._size + len(line.text) > self._longest or len(self._lines) >= self._most):
             self._left_out += line.end - line.begin
-            self._lines[-1:] = [self._lines[-1]]
         else:
             self._lines.append(line)
             self._size += len(line.text) + 1
