@@ -1,12 +1,12 @@
-"""Tools: from a function or a schema to a checked call.
+"""Tools: reads a function, an object or a schema as a tool that can be called, and checks what it is called with.
 
-registry      maps names to tools, given by hand or by sources
-bound_tool    one tool with its terms and parameters, and the way to invoke it
+registry      maps names to tools, registered one by one or offered by sources
+bound_tool    one tool with its terms (effect, timeout, …) and its parameters, and the way to invoke it
 parameters    describes and validates the parameters of a tool
 signatures    reads parameters from a function's signature
 docstrings    reads descriptions from Google, numpy and Sphinx docstrings
 tool_schema   reads a tool that is only a schema, with its `_` properties
 tool_context  the context of one attempt, for tools that ask for it
 limits        limits concurrency and rate, with a queue of callbacks
-text          writes schemas and checks text; pure
+text          writes the schema of a built-in tool and checks its texts; pure
 """

@@ -1,9 +1,9 @@
-"""One tool: under which terms it is called, with which parameters, and the one way to invoke it.
+"""One tool: its terms, its parameters, and the one way to invoke it.
 
-A tool is a function marked by `@tool`, a plain typed function (async, or blocking: then it runs in threads of its
-own), an object with `name`, `schema`, `effect`, `timeout` and `async __call__(**params)`, or a schema: then an
-*activity* carries it out, a handler of the name that the schema says or of its own. A schema without one is *latent*:
-whoever writes the call writes its result as well. Everything about a tool is read once, here.
+A tool is a function marked by `@tool`, a plain typed function, an object with `name`, `schema`, `effect`, `timeout` and
+`async __call__(**params)`, or a schema. A blocking function runs in threads of the tool. A schema is carried out by an
+*activity*: a handler, found by the name that the schema gives or else by the tool's name. A schema without an activity
+is *latent*: the planner that writes the call writes its result too. A tool is read once, here, when it is registered.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ from spar.protocols.tools import Approval, OnError, Order, ToolTerms, terms_of
 from spar.threads import Threads
 from spar.types import Call
 
-BLOCKING_LIMIT = 8  # threads of one blocking tool that states no concurrency
+BLOCKING_LIMIT = 8  # calls at once of a blocking tool that states no concurrency: each holds a thread
 
-#: What carries out a tool that is only a schema: `handler(call, tool's schema, messages of its scopes)`.
+#: The handler of a tool that is only a schema: `handler(call, tool's schema, messages of its scopes)`.
 Activity = Callable[..., Any]
 
 
 class UnresolvedError(RuntimeError):
-    """A value was asked for that is not there yet."""
+    """Error of `Resolved`: the value of this parameter is not known yet."""
 
 
 class Resolved(Mapping[str, Any]):
-    """The parameters of a call of which some still refer to values to come. Raises: UnresolvedError for those."""
+    """The parameters of a call while some of them still refer to results of other calls.
+
+    Reading one of those raises UnresolvedError.
+    """
 
     def __init__(self, params: Mapping[str, Any], unresolved: Collection[str]) -> None:
         self._params, self._unresolved = params, unresolved
@@ -59,7 +62,7 @@ class Resolved(Mapping[str, Any]):
 
 
 class BoundTool:
-    """One tool: `terms`, `parameters`, `slots` (its concurrency), `target` (what was registered)."""
+    """One tool: `terms`, `parameters`, `slots` (its limit of concurrent calls), `target` (the registered object)."""
 
     __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "context", "effect_of", "function",
                  "is_blocking", "is_free", "is_let", "name", "output", "parameters", "rules", "slots", "target",
@@ -69,9 +72,9 @@ class BoundTool:
         self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]
     ) -> None:
         self.name, self.target, self.terms, self.parameters, self._call = name, target, terms, parameters, call
-        self.context = parameters.context  # the parameter that wants the tool's context, or ""
+        self.context = parameters.context  # the name of the parameter annotated `ToolContext`, or ""
         self.is_blocking = not is_async(call)
-        #: What gives the coroutine of an attempt when it is called with the parameters, if it is as simple as that.
+        #: The async function of the tool: `function(**params)` is one attempt. None where `invoke` has to do more.
         self.function: Callable[..., Coroutine[Any, Any, Any]] | None = (
             call if inspect.iscoroutinefunction(call) else None
         )
@@ -79,16 +82,18 @@ class BoundTool:
         self._threads: Threads | None = None
         self.output: Output | None = None
         self.rules: ToolSchema | None = None
-        #: The name of what carries it out; its own for a function or an object, "" for none.
+        #: The name of the activity; the tool's name for a function or an object, "" for a latent tool.
         self.activity = name
         by_function = terms.resources if callable(terms.resources) else None
         self._names: tuple[str, ...] = () if callable(terms.resources) else terms.resources
-        self._resources = [each for each in (getattr(target, "resources_of", None), by_function) if each is not None]
-        #: Whether no call of it waits for another one because of what the tool is.
+        self._resources = [
+            function for function in (getattr(target, "resources_of", None), by_function) if function is not None
+        ]
+        #: Whether the tool's terms never make a call wait: no concurrency, resources, rate or order.
         self.is_free = (
             not (self.slots.limit or terms.resources or terms.rate or self._resources) and terms.order == "parallel"
         )
-        #: Whether its terms alone let a call of it run with nobody asked.
+        #: Whether the tool's terms let a call run without approval.
         self.is_let = terms.approval == "auto"
         by_params = getattr(target, "effect_of", None)
         self.effect_of: Callable[[Mapping[str, Any]], Effect] = (
@@ -96,34 +101,37 @@ class BoundTool:
         )
 
     def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names from which a call with these parameters excludes others."""
+        """Return the names of the resources that a call with these parameters holds: one call at a time holds each."""
         if not self._resources:
             return self._names
         try:
             return (*self._names, *[str(name) for names in self._resources for name in names(params)])
         except UnresolvedError:
             raise
-        except Exception:  # it cannot tell: then one after the other
+        except Exception:  # the tool's function failed: all such calls of this tool exclude each other
             return (*self._names, f"tool {self.name}")
 
     def resources_before(self, params: Mapping[str, Any], unresolved: Collection[str]) -> tuple[str, ...] | None:
-        """Return the same before the values of `unresolved` are there; None if it depends on one of them."""
+        """Return `resources_of` while the parameters in `unresolved` have no value; None if it reads one of them."""
         try:
             return self.resources_of(Resolved(params, unresolved) if unresolved else params)
         except UnresolvedError:
             return None
 
     def effect_before(self, params: Mapping[str, Any], unresolved: Collection[str]) -> Effect:
-        """Return what a call does, before the values of `unresolved` are there; as the tool says, if it depends."""
+        """Return the effect of a call while the parameters in `unresolved` have no value.
+
+        The stated effect of the tool if the effect of this call depends on one of them.
+        """
         return self.effect_of(Resolved(params, unresolved) if unresolved else params)
 
     def detaches(self, call: Call) -> bool:
-        """Return whether nobody waits for this call of it."""
+        """Return whether this call runs on in the background after its action has ended."""
         return bool(call.meta.get("_detach", self.terms.detach))
 
     @property
     def wants_messages(self) -> bool:
-        """Return whether it is told the messages that a call's scopes name."""
+        """Return whether the tool takes the messages that the `_scopes` of a call select."""
         return bool(self.context)
 
     @property
@@ -133,44 +141,44 @@ class BoundTool:
     def invoke(
         self, params: dict[str, Any], clock: Clock, call: Call | None = None, messages: Sequence[dict[str, Any]] = ()
     ) -> Coroutine[Any, Any, Any]:
-        """The coroutine of one attempt, not begun yet."""
-        return self._begun(self._call, params, clock)
+        """Return the coroutine of one attempt, not started yet."""
+        return self._start(self._call, params, clock)
 
-    def _begun(self, call: Callable[..., Any], params: dict[str, Any], clock: Clock) -> Coroutine[Any, Any, Any]:
+    def _start(self, call: Callable[..., Any], params: dict[str, Any], clock: Clock) -> Coroutine[Any, Any, Any]:
         if self.is_blocking:
             return self._in_thread(call, params, clock)
-        found = call(**params)
-        return found if type(found) is CoroutineType else _awaited(found)
+        result = call(**params)
+        return result if type(result) is CoroutineType else _await(result)
 
     async def _in_thread(self, function: Callable[..., Any], params: dict[str, Any], clock: Clock) -> Any:
-        """Blocking code runs in a thread, which is left behind when this is cancelled."""
+        """Run blocking code in a thread. A cancelled attempt leaves its thread running."""
         if self._threads is None:
             self._threads = Threads(f"tool {self.name}", clock, limit=self.slots.limit)
-        found = await self._threads.run(_in_thread, function, params)
-        return await found if inspect.isawaitable(found) else found
+        result = await self._threads.run(_in_thread, function, params)
+        return await result if inspect.isawaitable(result) else result
 
 
-async def _awaited(found: Any) -> Any:
-    return await found
+async def _await(awaitable: Any) -> Any:
+    return await awaitable
 
 
 def _effect_of(by_params: Callable[[Mapping[str, Any]], Any], stated: Effect, params: Mapping[str, Any]) -> Effect:
     try:
-        found = by_params(params)
+        effect = by_params(params)
     except Exception:
         return stated
-    return found if found in get_args(Effect) else stated
+    return effect if effect in get_args(Effect) else stated
 
 
 def _in_thread(function: Callable[..., Any], params: dict[str, Any]) -> Any:
     try:
         return function(**params)
-    except GeneratorExit as error:  # handed to the task that waits, it would close that task
+    except GeneratorExit as error:  # passed on to the waiting task, it would close that task
         raise RuntimeError("the tool raised GeneratorExit") from error
 
 
 class SchemaTool(BoundTool):
-    """A tool that is a schema, carried out by `handler`."""
+    """A tool that is a schema; the handler of an activity carries it out."""
 
     __slots__ = ()
 
@@ -187,11 +195,11 @@ class SchemaTool(BoundTool):
     ) -> Coroutine[Any, Any, Any]:
         assert call is not None
         handler = functools.partial(self._call, replace(call, params=params), self.schema, list(messages))
-        return self._begun(handler, {}, clock)
+        return self._start(handler, {}, clock)
 
 
 class LatentTool(BoundTool):
-    """A tool that nothing carries out: its result stands in the call."""
+    """A schema without an activity: the planner writes the result into the call (`_output`)."""
 
     __slots__ = ()
 
@@ -203,19 +211,19 @@ class LatentTool(BoundTool):
         self, params: dict[str, Any], clock: Clock, call: Call | None = None, messages: Sequence[dict[str, Any]] = ()
     ) -> Coroutine[Any, Any, Any]:
         assert call is not None
-        return _told(call.meta["_output"])
+        return _return_output(call.meta["_output"])
 
 
 async def _nothing() -> None:
     return None
 
 
-async def _told(output: Any) -> Any:
+async def _return_output(output: Any) -> Any:
     return output
 
 
 def entry_of(tool: Any) -> BoundTool:
-    """Read one tool. Raises: ConfigError that says what it lacks."""
+    """Read a function or an object as a tool. Raises: ConfigError naming what is missing or wrong."""
     if not callable(tool) or isinstance(tool, type):
         raise ConfigError(f"a tool is a function or an object that can be called, found {shorten(tool)}")
     if is_generator(tool):
@@ -225,16 +233,16 @@ def entry_of(tool: Any) -> BoundTool:
     name = terms.name
     if not name:
         raise ConfigError(f"a tool needs a name: {shorten(tool)} has none")
-    given = getattr(tool, "schema", None)
-    if isinstance(given, Mapping):
-        parameters = Parameters.of_schema(name, given, context=_wants_context(tool))
+    schema = getattr(tool, "schema", None)
+    if isinstance(schema, Mapping):
+        parameters = Parameters.of_schema(name, schema, context=_wants_context(tool))
     else:
         parameters = Parameters.of_function(name, tool, context_type=ToolContext)
     return BoundTool(name, tool, terms, parameters, tool)
 
 
 def entry_of_schema(rules: ToolSchema, activities: Mapping[str, Activity]) -> BoundTool:
-    """Find what carries out a tool that is a schema. Raises: ConfigError when it names what is not there."""
+    """Read a schema as a tool and find its activity. Raises: ConfigError for an activity that is not registered."""
     check_terms(rules.terms)
     if rules.activity and rules.activity not in activities:
         known = ", ".join(sorted(activities)) or "none"
@@ -245,7 +253,7 @@ def entry_of_schema(rules: ToolSchema, activities: Mapping[str, Activity]) -> Bo
 
 
 def _terms(tool: Any) -> ToolTerms:
-    """The terms that a tool states by `@tool` or as attributes of an object, checked."""
+    """Return the checked terms that a tool states by `@tool` or as attributes of an object."""
     terms = terms_of(tool)
     if not inspect.isroutine(tool) and not isinstance(tool, functools.partial):
         stated = {
@@ -260,7 +268,7 @@ def _terms(tool: Any) -> ToolTerms:
 
 
 def check_terms(terms: ToolTerms) -> None:
-    """Raises: ConfigError naming the tool, the term, what was found and what is expected."""
+    """Check each term. Raises: ConfigError naming the tool, the term, what was found and what is expected."""
     rules: tuple[tuple[str, bool, str], ...] = (
         ("name", isinstance(terms.name, str), "text"),
         ("effect", terms.effect in get_args(Effect), "read, idempotent or once"),
@@ -282,7 +290,7 @@ def check_terms(terms: ToolTerms) -> None:
 
 
 def all_text(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(each, str) and each for each in value)
+    return isinstance(value, tuple) and all(isinstance(item, str) and item for item in value)
 
 
 def _is_number(value: Any) -> bool:
@@ -290,7 +298,7 @@ def _is_number(value: Any) -> bool:
 
 
 def is_async(function: Any) -> bool:
-    """Return whether calling it gives something to await; looks through partials and at objects' `__call__`."""
+    """Return whether calling this gives an awaitable. Looks through partials, and at the `__call__` of objects."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or (
@@ -299,7 +307,7 @@ def is_async(function: Any) -> bool:
 
 
 def is_generator(function: Any) -> bool:
-    """Return whether calling it gives a generator; looks where `is_async` looks."""
+    """Return whether calling this gives a generator. Looks through partials, and at the `__call__` of objects."""
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function):
@@ -308,7 +316,7 @@ def is_generator(function: Any) -> bool:
 
 
 def _wants_context(tool: Any) -> str:
-    """The parameter of an object with a schema of its own that is annotated `ToolContext`."""
+    """Return the parameter annotated `ToolContext` of an object with its own schema; "" for none."""
     try:
         return Parameters.of_function("", tool, context_type=ToolContext).context
     except ConfigError:

@@ -1,8 +1,8 @@
-"""Reads the descriptions of a function and its parameters from a docstring: Google, numpy and Sphinx styles.
+"""Reader of docstrings: the descriptions of a function and its parameters, in the Google, numpy and Sphinx styles.
 
-Read by `docstring-parser`; of the styles, the one that finds most is taken. (`griffe`, which other agent libraries
-use, has to be told the style and costs ten times as much to import.) Never raises: a docstring that cannot be read
-describes nothing.
+The library `docstring-parser` reads the docstring in each style; the style that finds most parameters counts.
+(`griffe`, which other agent libraries use, must be given the style and takes ten times as long to import.) Nothing here
+raises: a docstring that cannot be read gives no descriptions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _BARE = re.compile(rf"({_TITLES}):\n(?=\S)(?!(?:{_TITLES}|{_OTHERS}):$)", re.MUL
 
 
 def read_docstring(function: Any, names: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """The description (what stands before the first section) and a text for each documented parameter of `names`."""
+    """Return the description (the text before the first section) and the text of each parameter in `names`."""
     try:
         text = inspect.getdoc(function) or ""
-        if _BARE.match(text):  # the first line is a title, and what stands below lost its indentation with it
+        if _BARE.match(text):  # the first line is a title: `getdoc` removed the indentation of the lines below it
             text = text.replace("\n", "\n    ")
         text = _ONE_LINE.sub(r"\1:\n    ", text)
     except Exception:  # a __doc__ that is no text
@@ -35,13 +35,15 @@ def read_docstring(function: Any, names: Iterable[str]) -> tuple[str, dict[str, 
     description, texts = text.strip(), {}
     for parse in _styles():
         try:
-            found = parse(f"\n{text}")  # so that its first line counts when it looks for indentation
-            told = {each.arg_name.lstrip("*"): " ".join((each.description or "").split()) for each in found.params}
+            parsed = parse(f"\n{text}")  # with the line break, the parser counts the indentation of the first line too
+            by_name = {
+                param.arg_name.lstrip("*"): " ".join((param.description or "").split()) for param in parsed.params
+            }
         except Exception:  # this style cannot read it
             continue
-        told = {name: text for name, text in told.items() if text and name in known}
-        if (len(told), len(found.meta)) > best:
-            best, description, texts = (len(told), len(found.meta)), (found.description or "").strip(), told
+        by_name = {name: text for name, text in by_name.items() if text and name in known}
+        if (len(by_name), len(parsed.meta)) > best:
+            best, description, texts = (len(by_name), len(parsed.meta)), (parsed.description or "").strip(), by_name
     return description, texts
 
 
@@ -49,7 +51,7 @@ def read_docstring(function: Any, names: Iterable[str]) -> tuple[str, dict[str, 
 def _styles() -> tuple[Callable[[str], Any], ...]:
     from docstring_parser import google, numpydoc, rest  # 4 ms
 
-    # Only the parameters are taken apart: in the other sections anything may be written.
+    # The parser splits only the sections of parameters into entries; other sections may hold any text.
     titles = [*((title, google.SectionType.MULTIPLE) for title in _TITLES.split("|")),
               *((title, google.SectionType.SINGULAR) for title in _OTHERS.split("|"))]  # fmt: skip
     sections = [google.Section(title, "param" if kind else "examples", kind) for title, kind in titles]

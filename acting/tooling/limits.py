@@ -1,9 +1,10 @@
-"""Limits concurrency and rate: counts with a queue, where a callback waits rather than a task.
+"""Limits of concurrency and rate: counters with a queue in which callbacks wait, not tasks.
 
-A *permit* has `take(callback, about) -> bool` and `release()`. True: it is taken. False: `callback(about)` will be
-called once, holding it; it returns False when it is no longer wanted, and the next in the queue then gets it. A call
-takes its permits in one order (its tool's slots, the names that exclude each other sorted, the rate last), so that
-no two calls ever wait for each other.
+A *permit* has `take(callback, about) -> bool` and `release()`. `take` returns True when the caller holds the permit
+now. It returns False when the caller has to wait: `callback(about)` is called once when the permit is free, and then
+the caller holds it. The callback returns False if the caller does not need the permit any more; the next in the queue
+gets it then. Each call takes its permits in the same order (the slots of its tool, its resources sorted by name, the
+rate last), so that no two calls wait for each other for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Callback = Callable[[Any], bool]
 
 
 class Permit(Protocol):
-    """A limit that a call passes before it starts; see the module."""
+    """A limit that a call passes before it starts; the docstring of the module says how."""
 
     def take(self, callback: Callback, about: Any = None) -> bool: ...
     def release(self) -> None: ...
@@ -50,7 +51,7 @@ async def acquire(permit: Permit) -> None:
 
 
 class Slots:
-    """At most `limit` holders (0: any number)."""
+    """A permit with at most `limit` holders (0: any number)."""
 
     __slots__ = ("__weakref__", "_queue", "limit", "used")
 
@@ -66,7 +67,7 @@ class Slots:
         return True
 
     def release(self) -> None:
-        """Give a slot back, to whoever waits longest."""
+        """Give a slot back; the caller that waits longest gets it."""
         while self._queue:
             callback, about = self._queue.popleft()
             if callback(about):
@@ -75,14 +76,14 @@ class Slots:
 
 
 class Rate:
-    """At most `count` starts in any `period` seconds (a sliding window, exact); releasing gives nothing back."""
+    """A permit for at most `count` starts in any `period` seconds (an exact sliding window)."""
 
     __slots__ = ("_clock", "_queue", "_starts", "_timer", "count", "period")
 
     def __init__(self, text: str, clock: Clock) -> None:
-        found = _RATE.match(text)
-        assert found is not None  # the catalog has checked it
-        self.count, self.period = int(found[1]), _PERIODS[found[2]]
+        match = _RATE.match(text)
+        assert match is not None  # the catalog has checked it
+        self.count, self.period = int(match[1]), _PERIODS[match[2]]
         self._clock = clock
         self._starts: deque[float] = deque(maxlen=self.count)
         self._queue: deque[tuple[Callback, Any]] = deque()
@@ -97,10 +98,10 @@ class Rate:
         return True
 
     def release(self) -> None:
-        """A start has been, whatever became of it."""
+        """Do nothing: a start counts, however the call ended."""
 
     def _wait(self) -> float:
-        """Seconds until one more may start."""
+        """Return the seconds until one more call may start."""
         if len(self._starts) < self.count:
             return 0.0
         return self._starts[0] + self.period - self._clock.monotonic()
@@ -119,5 +120,5 @@ class Rate:
 
 
 def is_rate(value: object) -> bool:
-    """Return whether this says how often: a count in a time, or "" for any number."""
+    """Return whether this is a rate: a count in a time ("10/min"), or "" for any number."""
     return value == "" or (isinstance(value, str) and _RATE.match(value) is not None)

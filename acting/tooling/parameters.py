@@ -1,9 +1,10 @@
-"""Describes and validates the parameters of a tool: by its signature, or by a JSON schema that it brings.
+"""Parameters of a tool: describes and validates them, by the tool's signature or by its own JSON schema.
 
 A function's parameters are validated by pydantic's strict mode for JSON: no JSON type is converted into another one,
 but an integer may stand for a float, and a text becomes a date, path, enum or UUID as the schema says. Extra parameters
-are errors, and integers are exact or refused. Those of a schema are what JSON Schema says, with the same exceptions.
-Everything is read and compiled once. Errors name tool, parameter, what was found and what is expected.
+are errors, and integers are exact or refused. A JSON schema is applied as the standard says, but for the same rules
+about extra parameters and integers. Both are read and compiled once. Errors name the tool, the parameter, what was
+found and what is expected.
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ class ParametersError(ValueError):
     """Parameters that a tool does not take; the message names the tool and each parameter."""
 
 
-#: The parameters as the tool is given them; raises what `Objections` then reads, with the names not to judge.
+#: Returns the parameters as the tool receives them, or raises an error.
 Take = Callable[[Mapping[str, Any]], dict[str, Any]]
 Schema = dict[str, Any]
+#: Returns the error of a `Take` as sentences; leaves out the parameters with these names.
 Objections = Callable[[Any, Collection[str]], list[str]]
 
 
 class Parameters:
-    """The parameters of one tool: `schema` for who plans, `validate` for what comes; both made when first needed.
+    """The parameters of one tool: `schema` for planners, `validate` for calls; both compiled when first needed.
 
-    `context` is the name of the parameter that wants the tool's context, or ""; `is_empty`: it takes none.
+    `context` is the name of the parameter annotated `ToolContext`, or "". `is_empty` says that the tool takes none.
     """
 
-    __slots__ = ("_make_schema", "_names", "_objections", "_required", "_some", "_take", "_tool",
-                 "context", "is_empty")  # fmt: skip
+    __slots__ = ("_make_schema", "_names", "_objections", "_partial_take", "_required", "_take", "_tool", "context",
+                 "is_empty")  # fmt: skip
 
     def __init__(
         self,
@@ -59,28 +61,28 @@ class Parameters:
         *,
         required: Collection[str],
         is_open: bool,
-        some: Callable[[], Take] | None = None,
+        partial_take: Callable[[], Take] | None = None,
     ) -> None:
         self._make_schema, self.context = schema, context
-        #: Takes some of the parameters without missing the others.
-        self._some = some
+        #: Validates some of the parameters; the others may be absent.
+        self._partial_take = partial_take
         self._required = frozenset(required) - {"_tool"}
         self._tool, self._names, self._take, self._objections = tool, dict.fromkeys(names).keys(), take, objections
         self.is_empty = not names and not is_open
 
     @property
     def schema(self) -> Schema:
-        """The JSON schema of a call."""
+        """Return the JSON schema of a call."""
         return self._make_schema()
 
     @classmethod
     def of_function(cls, tool: str, function: Callable[..., Any], *, context_type: type | None = None) -> Parameters:
-        """Read a signature. Raises: ConfigError naming the tool and what about it cannot be called from JSON."""
+        """Read a signature. Raises: ConfigError naming the tool and the parameter that JSON cannot express."""
         try:
-            found = Signature.of(tool, function, context_type)
-            adapter: Callable[[], TypeAdapter[Any]] = cache(lambda: TypeAdapter(found.exact))
-            schema, take = cache(lambda: found.schema(adapter())), cache(lambda: _strictly(adapter().validator))
-            if not found.is_sure:
+            signature = Signature.of(tool, function, context_type)
+            adapter: Callable[[], TypeAdapter[Any]] = cache(lambda: TypeAdapter(signature.exact))
+            schema, take = cache(lambda: signature.schema(adapter())), cache(lambda: _strict_take(adapter().validator))
+            if not signature.is_sure:
                 schema()
                 take()
         except ConfigError:
@@ -89,16 +91,16 @@ class Parameters:
             raise ConfigError(
                 f"tool {tool!r}: a parameter's type cannot be given in JSON: {first_line(error)}"
             ) from error
-        objections = partial(_of_types, found.names)
-        some = cache(lambda: _strictly(TypeAdapter(found.loose).validator))
-        return cls(tool, schema, found.names, take, objections, found.context, required=found.required,
-                   is_open=found.is_open, some=some)  # fmt: skip
+        objections = partial(_sentences_of_types, signature.names)
+        partial_take = cache(lambda: _strict_take(TypeAdapter(signature.loose).validator))
+        return cls(tool, schema, signature.names, take, objections, signature.context, required=signature.required,
+                   is_open=signature.is_open, partial_take=partial_take)  # fmt: skip
 
     @classmethod
     def of_schema(cls, tool: str, schema: Mapping[str, Any], *, context: str = "") -> Parameters:
-        """Take a given JSON schema. More parameters than it names are errors unless it says otherwise itself.
+        """Read a JSON schema. Parameters that it does not name are errors unless the schema allows them.
 
-        What begins with `_` is no parameter. Defaults are for who plans; they are not filled in.
+        A property whose name begins with `_` is no parameter. Defaults are for planners and are not filled in.
         Raises: ConfigError naming the tool and the place in the schema.
         """
         about = f"tool {tool!r}: its schema"
@@ -107,39 +109,48 @@ class Parameters:
         properties = schema.get("properties", {})
         if not isinstance(properties, Mapping):
             raise ConfigError(f"{about} cannot be used: properties is {shorten(properties)}: it is not an object")
-        taken = {name: each for name, each in properties.items() if not str(name).startswith("_")}
-        judged = {"type": "object", **schema, "properties": taken, "required": _parameters(schema.get("required"))}
+        parameters = {name: value for name, value in properties.items() if not str(name).startswith("_")}
+        judged = {
+            "type": "object",
+            **schema,
+            "properties": parameters,
+            "required": _without_private(schema.get("required")),
+        }
         if not judged["required"]:
-            del judged["required"]  # which draft 4 does not allow to be empty
+            del judged["required"]  # draft 4 does not allow an empty list
         if not {"additionalProperties", "unevaluatedProperties"} & judged.keys():
-            # Where further properties may be named beside, only this sees them.
+            # Where keywords such as `allOf` name more properties, only `unevaluatedProperties` takes those into
+            # account.
             judged["unevaluatedProperties" if _BESIDE & judged.keys() else "additionalProperties"] = False
         whole = {"type": "object", "additionalProperties": judged.get("additionalProperties", True), **schema}
-        integers = [name for name, each in taken.items() if isinstance(each, Mapping) and each.get("type") == "integer"]
-        take = partial(_taken, JsonSchema(judged, about), integers)
-        return cls(tool, lambda: whole, list(taken), lambda: take, partial(_of_schema, list(taken)), context,
+        integers = [
+            name for name, value in parameters.items() if isinstance(value, Mapping) and value.get("type") == "integer"
+        ]
+        take = partial(_take_by_schema, JsonSchema(judged, about), integers)
+        return cls(tool, lambda: whole, list(parameters), lambda: take,
+                   partial(_sentences_of_schema, list(parameters)), context,
                    required=whole.get("required", ()), is_open=whole["additionalProperties"] is not False)  # fmt: skip
 
     def validate(self, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> dict[str, Any]:
-        """The parameters as the tool is given them.
+        """Return the parameters as the tool receives them.
 
-        Those named in `unresolved` still hold references and are not judged; what is returned is then of no use.
+        Parameters in `unresolved` still hold references and are not judged; the returned value is then not to be used.
         Raises: ParametersError.
         """
         if unresolved:
             if len(unresolved) == len(params) and params.keys() == self._names:
                 return {}
-            if self._some is not None and self._required <= params.keys() and self._names >= set(unresolved):
+            if self._partial_take is not None and self._required <= params.keys() and self._names >= set(unresolved):
                 try:
-                    self._some()({name: value for name, value in params.items() if name not in unresolved})
+                    self._partial_take()({name: value for name, value in params.items() if name not in unresolved})
                     return {}
-                except Exception:  # what is wrong is found out by the way that all take
+                except Exception:  # the full validation below finds the error and names it
                     pass
         try:
             return self._take()(params)
         except (ValidationError, _UnfitError) as error:
             objections = self._objections(error, unresolved)
-        except Exception as error:  # a validator that belongs to one of the tool's own types
+        except Exception as error:  # raised by a validator in one of the tool's own types
             objections = [f"the parameters {shorten(params)} cannot be validated: {shorten(error)}"]
         if objections:
             raise ParametersError(f"tool {self._tool!r}: {join_sentences(objections, _SHOWN)}")
@@ -147,9 +158,9 @@ class Parameters:
 
 
 def check_finite(tool: str, params: Mapping[str, Any]) -> None:
-    """Refuse NaN and infinities, which JSON has no word for, wherever they stand.
+    """Refuse NaN and infinities, which JSON cannot express, at any depth.
 
-    Raises: ParametersError; ValueTooLargeError for a value without an end, or nested too deeply.
+    Raises: ParametersError; ValueTooLargeError for too many values, or values nested too deeply.
     """
     count = 0
     for name, value in params.items():
@@ -178,18 +189,18 @@ def check_finite(tool: str, params: Mapping[str, Any]) -> None:
 # -- by types
 
 
-def _strictly(validator: Any) -> Take:
-    """Return what validates as JSON, without conversion from one type of it to another."""
+def _strict_take(validator: Any) -> Take:
+    """Return a `Take` that validates by pydantic's strict rules for JSON."""
 
     def take(params: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = validator.validate_python(params, strict=True)
-            return found
+            values: dict[str, Any] = validator.validate_python(params, strict=True)
+            return values
         except ValidationError as error:
-            # Only of JSON does pydantic know that a date, an enum or a tuple is written as something else.
+            # Dates, enums and tuples stand as texts and lists in JSON; pydantic takes those only from JSON input.
             try:
-                found = validator.validate_json(_json(params), strict=True)
-                return found
+                values = validator.validate_json(_encode(params), strict=True)
+                return values
             except ValidationError as other:
                 raise (error if other.errors(include_url=False)[0]["type"] == "json_invalid" else other) from None
             except (TypeError, ValueError):
@@ -198,35 +209,35 @@ def _strictly(validator: Any) -> Take:
     return take
 
 
-def _json(params: Mapping[str, Any]) -> bytes:
+def _encode(params: Mapping[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(params)
     except Exception:  # an integer of more than 64 bits
         return json.dumps(params, allow_nan=False).encode()
 
 
-def _of_types(names: Collection[str], error: ValidationError, unresolved: Collection[str]) -> list[str]:
-    """Return pydantic's errors, in sentences."""
-    found = error.errors(include_url=False, include_context=False)
-    return [_told(names, each) for each in found if _counts(each, unresolved)]
+def _sentences_of_types(names: Collection[str], error: ValidationError, unresolved: Collection[str]) -> list[str]:
+    """Return pydantic's errors as sentences."""
+    errors = error.errors(include_url=False, include_context=False)
+    return [_error_sentence(names, problem) for problem in errors if _is_judged(problem, unresolved)]
 
 
-def _counts(error: Any, unresolved: Collection[str]) -> bool:
+def _is_judged(error: Any, unresolved: Collection[str]) -> bool:
     where = error["loc"]
     return not where or where[0] not in unresolved or (error["type"] == "extra_forbidden" and len(where) == 1)
 
 
-def _told(names: Collection[str], error: Any) -> str:
+def _error_sentence(names: Collection[str], error: Any) -> str:
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
-        return _unknown(where, names)
+        return _unknown_sentence(where, names)
     if error["type"] == "missing":
         return f"parameter {shorten(where)} is missing"
     expected = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"parameter {shorten(where)} is {shorten(error['input'])}, it {expected[:1].lower()}{expected[1:]}"
 
 
-def _unknown(name: str, names: Collection[str]) -> str:
+def _unknown_sentence(name: str, names: Collection[str]) -> str:
     return f"no parameter {shorten(name)}; known: {', '.join(names) or 'none'}"
 
 
@@ -238,25 +249,25 @@ class _UnfitError(Exception):
         self.problems = problems
 
 
-def _taken(schema: JsonSchema, integers: Collection[str], params: Mapping[str, Any]) -> dict[str, Any]:
+def _take_by_schema(schema: JsonSchema, integers: Collection[str], params: Mapping[str, Any]) -> dict[str, Any]:
     if problems := schema.problems(params):
         raise _UnfitError(problems)
-    found = dict(params)
+    values = dict(params)
     for name in integers:
-        if type(found.get(name)) is float:
-            found[name] = int(found[name])  # 5.0 is an integer in JSON, but not to Python
-    return found
+        if type(values.get(name)) is float:
+            values[name] = int(values[name])  # 5.0 is an integer in JSON, but not to Python
+    return values
 
 
-def _of_schema(names: Collection[str], error: _UnfitError, unresolved: Collection[str]) -> list[str]:
-    """Return the schema's errors, in sentences; what hangs on an unresolved parameter is left out."""
+def _sentences_of_schema(names: Collection[str], error: _UnfitError, unresolved: Collection[str]) -> list[str]:
+    """Return the errors of a JSON schema as sentences, without those that depend on an unresolved parameter."""
     sentences = []
-    for each in error.problems:
-        if each.keyword in _EXTRA and not each.path:
-            if each.keyword != "unevaluatedProperties" or not unresolved:
-                sentences += [_unknown(name, names) for name in each.names]
-        elif not unresolved or _is_certain(each, unresolved):
-            sentences.append(sentence(each, "parameter", "the parameters"))
+    for problem in error.problems:
+        if problem.keyword in _EXTRA and not problem.path:
+            if problem.keyword != "unevaluatedProperties" or not unresolved:
+                sentences += [_unknown_sentence(name, names) for name in problem.names]
+        elif not unresolved or _is_certain(problem, unresolved):
+            sentences.append(sentence(problem, "parameter", "the parameters"))
     return sentences
 
 
@@ -271,5 +282,5 @@ _ABOUT_NAMES = ("required", "dependentRequired", "minProperties", "maxProperties
 _BESIDE = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas"}
 
 
-def _parameters(required: Any) -> Any:
+def _without_private(required: Any) -> Any:
     return [name for name in required if not str(name).startswith("_")] if isinstance(required, list) else required

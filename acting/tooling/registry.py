@@ -1,4 +1,4 @@
-"""Registry of tools: name → tool, given by hand or offered by sources. Of two with one name the later one counts."""
+"""Registry of tools by name. Tools are registered one by one or offered by sources; a later one replaces an earlier."""
 
 from __future__ import annotations
 
@@ -15,54 +15,58 @@ from spar.protocols import Lent
 class Catalog(Mapping[str, BoundTool]):
     """The tools of one executor, by name.
 
-    A *source* offers tools that may change while it is open: it has a `name`, `tools()` and an `on_change` that is
-    called with no argument after they did; if it has `absence(name)`, that says why one of its tools is not offered, ""
-    if there is nothing to say. What was given by hand keeps its name before a source's tool.
+    A *source* offers tools that may change while it is open. It has a `name`, `tools()` and `on_change`, which it calls
+    without arguments after a change. It may have `absence(name)`, which returns why it does not offer one of its tools
+    now, or "". A tool that was registered itself keeps its name when a source offers another tool of that name.
     """
 
-    __slots__ = ("_fixed", "_known", "_lent", "_others", "_own", "activities", "entries", "refused", "sources")
+    __slots__ = ("_fixed", "_known", "_lent", "_own_activities", "_variants", "activities", "entries", "refused",
+                 "sources")  # fmt: skip
 
     def __init__(self, tools: Iterable[Any] = (), activities: Mapping[str, Activity] | None = None) -> None:
-        self.activities = self._own = _checked(activities or {})
+        self.activities = self._own_activities = _checked(activities or {})
         self._fixed: dict[str, BoundTool] = {}
         self.sources: list[Any] = []
-        for each in tools:
-            if is_source(each):
-                self.sources.append(each)
-                each.on_change = self.refresh
+        for tool in tools:
+            if is_source(tool):
+                self.sources.append(tool)
+                tool.on_change = self.refresh
             else:
-                for entry in self._entries_of(each):
+                for entry in self._entries_of(tool):
                     self._fixed.pop(entry.name, None)
                     self._fixed[entry.name] = entry
         self._lent: dict[str, BoundTool] = {}
         #: The tools that can be called now, by name.
         self.entries: dict[str, BoundTool] = {}
-        #: What sources offer and cannot be used: a sentence by the tool's name.
+        #: The offered tools that cannot be used: the reason by the tool's name.
         self.refused: dict[str, str] = {}
         self.refresh()
 
     def refresh(self) -> None:
-        """Take in what the sources offer now; a tool that is the same object as before stays as it is."""
+        """Read the tools that the sources offer now. The entry of a tool that is the same object as before stays."""
         entries, self.refused = {**self._lent, **self._fixed}, {}
         for source in self.sources:
-            for each in source.tools():
-                name = str(getattr(each, "name", ""))
+            for tool in source.tools():
+                name = str(getattr(tool, "name", ""))
                 if name in entries:
                     self.refused[name] = f"{source.name!r} offers a tool under a name that is taken"
                     continue
                 old = self.entries.get(name)
                 try:
-                    entries[name] = old if old is not None and old.target is each else entry_of(each)
+                    entries[name] = old if old is not None and old.target is tool else entry_of(tool)
                 except ConfigError as error:
                     self.refused[name] = str(error)
         self.entries = entries
-        self._others: dict[tuple[BoundTool, str], BoundTool] = {}
+        self._variants: dict[tuple[BoundTool, str], BoundTool] = {}
         names = sorted(entries)
         self._known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
 
     def borrow(self, lent: Lent) -> None:
-        """Take what a planner lends in the place of what it lent before; names of its own stay its own."""
-        self.activities = {**_checked(lent.activities), **self._own}
+        """Take the tools and activities that a planner lends, instead of those that it lent before.
+
+        Names that are registered here stay as they are.
+        """
+        self.activities = {**_checked(lent.activities), **self._own_activities}
         self._lent = {entry.name: entry for tool in lent.tools for entry in self._entries_of(tool)}
         self.refresh()
 
@@ -77,17 +81,17 @@ class Catalog(Mapping[str, BoundTool]):
         return entries
 
     def carried_out_by(self, entry: BoundTool, activity: str) -> BoundTool | None:
-        """The tool, carried out by another activity; None when there is no such."""
+        """Return the tool with another activity to carry it out; None when there is no such activity."""
         handler = self.activities.get(activity)
         if handler is None:
             return None
-        found = self._others.get((entry, activity))
-        if found is None:  # made once: its calls share its threads and its slots
+        variant = self._variants.get((entry, activity))
+        if variant is None:  # stored, because all its calls share its threads and its slots
             rules = entry.rules or ToolSchema(entry.name, entry.parameters, entry.terms)
-            found = self._others[entry, activity] = SchemaTool(rules, activity, handler)
+            variant = self._variants[entry, activity] = SchemaTool(rules, activity, handler)
             if entry.slots.limit:
-                found.slots = entry.slots
-        return found
+                variant.slots = entry.slots
+        return variant
 
     def __getitem__(self, name: str) -> BoundTool:
         return self.entries[name]
@@ -100,12 +104,12 @@ class Catalog(Mapping[str, BoundTool]):
 
     @property
     def parts(self) -> list[Any]:
-        """Return the registered objects, each once: sources and the targets of tools given by hand."""
+        """Return the registered objects, each once: the sources, and the targets of the other tools."""
         return [*self.sources, *(entry.target for entry in self._fixed.values())]
 
     def unknown(self, name: str) -> str:
-        """Return the sentence about a tool that is not here."""
-        reason = self.refused.get(name) or next(filter(None, (_absence(each, name) for each in self.sources)), "")
+        """Return the sentence about a tool that is not in this catalog."""
+        reason = self.refused.get(name) or next(filter(None, (_absence(source, name) for source in self.sources)), "")
         why = f" ({reason})" if reason else ""
         return f"no tool named {shorten(name)}{why}; known: {self._known or 'none'}"
 
@@ -124,11 +128,11 @@ def _checked(activities: Mapping[str, Activity]) -> dict[str, Activity]:
 
 
 def _absence(source: Any, name: str) -> str:
-    """Why a source does not offer this tool, if it is one of its own and the source can say."""
-    told = getattr(source, "absence", None)
-    return str(told(name)) if callable(told) else ""
+    """Return why a source does not offer this tool; "" where the source does not know the tool or the reason."""
+    absence = getattr(source, "absence", None)
+    return str(absence(name)) if callable(absence) else ""
 
 
 def is_source(item: Any) -> bool:
-    """Return whether this offers tools rather than being one."""
+    """Return whether this is a source of tools."""
     return callable(getattr(item, "tools", None)) and not isinstance(item, Mapping)

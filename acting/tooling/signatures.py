@@ -1,7 +1,7 @@
-"""Reads the parameters of a function's signature: their types for pydantic, and their JSON schema.
+"""Reader of function signatures: the parameters' types for pydantic, and their JSON schema.
 
-Read once, when the tool is registered. Integers are exact or refused (no `true`, no float beyond 2**53, where it no
-longer says which integer was meant).
+A signature is read once, when the tool is registered. Integers are exact or refused: no `true`, and no float beyond
+2**53, where one float stands for several integers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from spar.errors import ConfigError
 
 
 class Signature(Struct, frozen=True):
-    """The parameters of a function: `fields`, its parameters with type and default.
+    """The parameters of a function: `fields` has the type and the default of each, by its name.
 
-    `context` is the name of the parameter that wants the tool's context, or ""; `is_open` says that it takes any more.
-    What is made of them for pydantic costs more than all the rest together, so it is made when it is asked for.
+    `context` is the name of the parameter annotated `ToolContext`, or "". `is_open` says that the function takes any
+    other names too (`**kwargs`). The types for pydantic cost more than all other work here, so they are made on demand.
     """
 
     tool: str
@@ -44,33 +44,33 @@ class Signature(Struct, frozen=True):
 
     @property
     def is_sure(self) -> bool:
-        """Return whether each of the types is one that JSON has, so that nothing is found out by making them."""
+        """Return whether JSON can express each type for sure, so that no error can come from compiling them later."""
         return all(_is_sure(kind) for kind, _ in self.fields.values())
 
     @property
     def exact(self) -> Any:
-        """A TypedDict of the parameters, each integer exact."""
-        kinds = {name: _described(kind, self.texts.get(name), default) for name, (kind, default) in self.fields.items()}
+        """Return a TypedDict of the parameters, with exact integers."""
+        kinds = {name: _annotate(kind, self.texts.get(name), default) for name, (kind, default) in self.fields.items()}
         return _typed_dict(kinds, extra=self.is_open)
 
     @property
     def loose(self) -> Any:
-        """A TypedDict of the parameters, each integer exact and each field optional."""
+        """Return a TypedDict of the parameters, with exact integers and all fields optional."""
         kinds = {name: NotRequired[_exact(kind)] for name, (kind, _) in self.fields.items()}
         return _typed_dict(kinds, extra=self.is_open)
 
     def schema(self, adapter: TypeAdapter[Any]) -> dict[str, Any]:
-        """Return the JSON schema of a call; `adapter` is that of the exact type."""
-        return _schema(self.tool, self.description, adapter.json_schema(), self)
+        """Return the JSON schema of a call; `adapter` is pydantic's adapter of `exact`."""
+        return _call_schema(self.tool, self.description, adapter.json_schema(), self)
 
     @classmethod
     def of(cls, tool: str, function: Callable[..., Any], context_type: type | None) -> Signature:
-        """Read it. Raises: ConfigError for what cannot be called by name."""
+        """Read a function. Raises: ConfigError for a required parameter that cannot be passed by name."""
         fields, context, is_open = _fields(tool, function, context_type)
         return cls(tool, fields, context, is_open, *docstrings.read_docstring(function, fields))
 
 
-#: Types of which a schema can always be made, and containers of such.
+#: Types that always have a schema, and containers of them.
 _SURE = frozenset({str, int, float, bool, type(None), Any, object})
 _SURE_CONTAINERS = (list, dict, Union, UnionType)
 
@@ -83,14 +83,14 @@ def _is_sure(kind: Any) -> bool:
         return False
     origin, args = get_origin(kind), get_args(kind)
     if origin is Literal:
-        return all(type(each) in (str, int, bool) for each in args)
+        return all(type(value) in (str, int, bool) for value in args)
     return origin in _SURE_CONTAINERS and bool(args) and all(map(_is_sure, args))
 
 
 def _fields(
     tool: str, function: Callable[..., Any], context_type: type | None
 ) -> tuple[dict[str, tuple[Any, Any]], str, bool]:
-    """Type and default of each parameter, the name of the one that takes the context, and whether it takes any more."""
+    """Return type and default of each parameter, the name of the context parameter, and whether any name is taken."""
     target = function if inspect.isroutine(function) or isinstance(function, type) else function.__call__  # type: ignore[operator]
     while hasattr(target, "func"):  # functools.partial
         target = target.func
@@ -101,37 +101,39 @@ def _fields(
         raise ConfigError(f"tool {tool!r}: its signature cannot be read: {first_line(error)}") from error
     fields: dict[str, tuple[Any, Any]] = {}
     context, is_open = "", False
-    for name, each in signature.parameters.items():
+    for name, parameter in signature.parameters.items():
         kind = hints.get(name, Any)
-        if each.kind is each.VAR_KEYWORD:
+        if parameter.kind is parameter.VAR_KEYWORD:
             is_open = True
-        elif each.kind is each.VAR_POSITIONAL:
+        elif parameter.kind is parameter.VAR_POSITIONAL:
             continue
         elif context_type is not None and (kind is context_type or context_type in get_args(kind)):
             context = name
-        elif each.kind is each.POSITIONAL_ONLY or name.startswith("_"):
-            if each.default is each.empty:
+        elif parameter.kind is parameter.POSITIONAL_ONLY or name.startswith("_"):
+            if parameter.default is parameter.empty:
                 raise ConfigError(
                     f"tool {tool!r}: parameter {name!r} cannot be given by name: calls name their parameters"
                 )
         else:
-            fields[name] = (kind | None if each.default is None and kind is not Any else kind, each.default)
+            fields[name] = (kind | None if parameter.default is None and kind is not Any else kind, parameter.default)
     return fields, context, is_open
 
 
-def _described(kind: Any, description: str | None, default: Any) -> Any:
+def _annotate(kind: Any, description: str | None, default: Any) -> Any:
     kind = _exact(kind)
     if description:
         kind = Annotated[kind, Field(description=description)]
     return kind if default is inspect.Parameter.empty else NotRequired[kind]
 
 
-def _schema(tool: str, description: str, found: dict[str, Any], signature: Signature) -> dict[str, Any]:
+def _call_schema(tool: str, description: str, generated: dict[str, Any], signature: Signature) -> dict[str, Any]:
     properties: dict[str, Any] = {"_tool": {"const": tool}}
-    for name, each in found.get("properties", {}).items():
-        each.pop("title", None)
+    for name, property_schema in generated.get("properties", {}).items():
+        property_schema.pop("title", None)
         default = signature.fields[name][1]
-        properties[name] = each if default is inspect.Parameter.empty else {**each, "default": plain(default)}
+        properties[name] = (
+            property_schema if default is inspect.Parameter.empty else {**property_schema, "default": plain(default)}
+        )
     schema = {
         "type": "object",
         "properties": properties,
@@ -140,20 +142,20 @@ def _schema(tool: str, description: str, found: dict[str, Any], signature: Signa
     }
     if description:
         schema["description"] = description
-    if "$defs" in found:
-        schema["$defs"] = found["$defs"]
+    if "$defs" in generated:
+        schema["$defs"] = generated["$defs"]
     return schema
 
 
 def _exact(kind: Any) -> Any:
-    """The type with every `int` in it made exact."""
+    """Return the type with each `int` in it replaced by the exact integer type."""
     if kind is int:
         return _EXACT_INT
     if isinstance(kind, type) and hasattr(kind, "__pydantic_config__") and hasattr(kind, "__required_keys__"):
-        fields = {name: _exact(each) for name, each in get_type_hints(kind, include_extras=True).items()}
+        fields = {name: _exact(field) for name, field in get_type_hints(kind, include_extras=True).items()}
         return _typed_dict(
-            {name: each if name in kind.__required_keys__ or get_origin(each) is NotRequired else NotRequired[each]
-             for name, each in fields.items()},
+            {name: field if name in kind.__required_keys__ or get_origin(field) is NotRequired else NotRequired[field]
+             for name, field in fields.items()},
             extra=kind.__pydantic_config__.get("extra") == "allow",
         )  # fmt: skip
     origin, args = get_origin(kind), get_args(kind)
@@ -161,12 +163,12 @@ def _exact(kind: Any) -> Any:
         inner, *notes = args
         return Annotated[(_exact(inner) if inner is not int else int, *notes, *([_EXACT] if inner is int else []))]
     if origin in (Union, UnionType):
-        return Union[tuple(_exact(each) for each in args)]  # noqa: UP007 - the members are only known here
+        return Union[tuple(_exact(arg) for arg in args)]  # noqa: UP007 - the members are only known here
     if origin is dict and len(args) == 2:
-        return origin[args[0], _exact(args[1])]  # keys are texts in JSON, exact as they stand
+        return origin[args[0], _exact(args[1])]  # keys are texts in JSON, which are exact
     if origin is NotRequired or origin in (list, dict, set, frozenset, tuple):
-        made = tuple(_exact(each) for each in args)
-        return origin[made if len(made) > 1 else made[0]] if made else kind
+        members = tuple(_exact(arg) for arg in args)
+        return origin[members if len(members) > 1 else members[0]] if members else kind
     return kind
 
 
@@ -178,7 +180,7 @@ def _exact_integer(value: Any) -> Any:
     if isinstance(value, float):
         if abs(value) > 2**53:
             raise ValueError("should be an exact integer: a float this large does not say which")
-        return int(value) if value.is_integer() else value  # JSON tells 5.0 from 5 no more than its schema does
+        return int(value) if value.is_integer() else value  # JSON and JSON Schema do not distinguish 5.0 from 5
     return value
 
 
@@ -187,13 +189,16 @@ _EXACT_INT = Annotated[int, _EXACT]
 
 
 def _typed_dict(fields: Mapping[str, Any], *, extra: bool) -> Any:
-    """A TypedDict of these fields; any name will do, unlike a model's. `extra` allows more than the fields."""
-    make: Any = TypedDict  # named only here: its fields are not known to whoever reads the source
-    made = make("Parameters", dict(fields))
-    made.__pydantic_config__ = ConfigDict(extra="allow" if extra else "forbid")
-    return made
+    """Return a TypedDict of these fields; unlike a pydantic model it takes any field name.
+
+    `extra` allows more fields.
+    """
+    make: Any = TypedDict  # Any, because a type checker refuses fields that are not written in the source
+    typed_dict = make("Parameters", dict(fields))
+    typed_dict.__pydantic_config__ = ConfigDict(extra="allow" if extra else "forbid")
+    return typed_dict
 
 
 def first_line(error: BaseException) -> str:
-    """Return an exception's message, in a line."""
+    """Return the first line of an exception's message, or the name of its type."""
     return (str(error) or type(error).__name__).partition("\n")[0]

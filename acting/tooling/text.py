@@ -1,4 +1,4 @@
-"""Schemas and texts of tools: writes a schema down, checks text. Pure."""
+"""Schemas and texts of built-in tools: builds a schema, checks a text parameter. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def object_schema(
     name: str, description: str, parameters: Mapping[str, Mapping[str, Any]], *required: str
 ) -> dict[str, Any]:
-    """A tool's JSON schema: its name as the constant of `_tool`, then its parameters."""
+    """Return a tool's JSON schema: its name as the constant of `_tool`, then its parameters."""
     return {
         "type": "object",
         "description": description,
@@ -19,9 +19,9 @@ def object_schema(
 
 
 def text_of(name: str, value: object, *, limit: int, empty: bool = False) -> str:
-    """The value as the text that parameter `name` must be.
+    """Return the value of parameter `name` if it is a text within the limit.
 
-    Raises: ValueError when it is no text, empty (unless `empty`), or longer than `limit` characters.
+    Raises: ValueError when it is not a text, empty (unless `empty`), or longer than `limit` characters.
     """
     if not isinstance(value, str):
         raise ValueError(f"{name!r} must be text, found {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""The context of one attempt, for a tool with a parameter annotated `ToolContext`."""
+"""The context of one attempt at a call, for tools with a parameter annotated `ToolContext`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from msgspec import Struct, field
 
 from spar.types import Call
 
-#: The session whose calls are carried out here: for what a tool is asked beside its attempts, which names none.
+#: The session of the calls that the current task carries out, for functions of a tool that get no `ToolContext`.
 SESSION: Final[ContextVar[str]] = ContextVar("session", default="main")
-#: The header `traceparent` of the call that is carried out here, for who sends it on; "" for none.
+#: The header `traceparent` of the call that the current task carries out, for clients that send it on; "" for none.
 TRACEPARENT: Final[ContextVar[str]] = ContextVar("traceparent", default="")
 
 
 class ToolContext(Struct, frozen=True):
-    """One attempt at one call; the parameter that takes it is no part of the tool's schema.
+    """One attempt at one call; the parameter that takes it is not in the tool's schema.
 
-    `tool` is the tool's schema and `context` the messages that the call's `_scopes` let it see (none by default).
-    `deadline` is in monotonic seconds (None: none), `attempt` counts from 1. `idempotency_key` is the same for every
-    attempt at the same call. `fence` grows with every attempt and, where there is a journal or the wall clock is not
-    set back, over restarts: who keeps the highest one that he saw can refuse what comes late from a left behind one.
-    `progress(value)` publishes how far it is, from any thread. `binds` is what the tool's own `binds` said when
-    the call was let run by a person (None: nobody had to): what is not that any more must not run. `run_id` is the run
-    that the call belongs to, if to any.
+    `tool` is the tool's schema and `context` the messages that the `_scopes` of the call select (none by default).
+    `deadline` is in monotonic seconds (None: none), `attempt` counts from 1. `idempotency_key` is the same for all
+    attempts at the same call. `fence` grows with every attempt, and over restarts where there is a journal or the wall
+    clock is not set back: a receiver that remembers the highest fence can refuse a late request of an abandoned
+    attempt. `progress(value)` publishes progress, from any thread. `binds` is the value of the tool's own `binds` when
+    a person approved the call (None: no approval was needed): the tool must not run if that value is another one now.
+    `run_id` is the run that the call belongs to, or None.
     """
 
     call: Call

@@ -1,7 +1,7 @@
-"""A tool that is only a schema: its name, its parameters, and what its `_` properties say about calling it.
+"""A tool that is only a schema: its name, its parameters, and the terms in its properties that begin with `_`.
 
-A tool comes in three shapes, alone or as the `tool` of a message: a schema whose `properties._tool.const` is its name,
-an object from names to schemas, or the name of a tool that is known elsewhere.
+Tools are given in three forms, alone or as the `tool` of a message: a schema whose `properties._tool.const` is its
+name, an object from names to schemas, or only the name of a tool that is registered elsewhere.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _TERMS = {
 class ToolSchema(Struct, frozen=True, eq=False):
     """A tool as its schema describes it.
 
-    `activity` is the name of what carries it out: "" for none (latent), None when it is not said. `output` judges
-    results. `output_path`, `output_method`, `instance`, `delegate` and `scopes` are prescribed for each call;
-    `output_path_pattern` and `may_scope` bound what a call may choose. `terms` are as stated, not checked.
+    `activity` is the name of the handler that carries it out: "" for none (latent), None when the schema names none.
+    `output` is the schema of results. `output_path`, `output_method`, `instance`, `delegate` and `scopes` are
+    prescribed for each call; `output_path_pattern` and `may_scope` limit the values that a call may choose. `terms` are
+    as the schema states them, not checked.
     """
 
     name: str
@@ -63,36 +64,36 @@ class ToolSchema(Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, name: str, schema: Mapping[str, Any]) -> ToolSchema:
-        """Read it. Raises: ConfigError naming the tool, the place and what was found."""
+        """Read a schema. Raises: ConfigError naming the tool, the place and what was found."""
         parameters = Parameters.of_schema(name, schema)
-        found = schema.get("properties", {})
-        stated = {ours: _const(found.get(theirs)) for theirs, ours in _TERMS.items()}
+        properties = schema.get("properties", {})
+        stated = {ours: _const(properties.get(theirs)) for theirs, ours in _TERMS.items()}
         terms = {ours: value for ours, value in stated.items() if value is not None}
         if isinstance(terms.get("resources"), list):
             terms["resources"] = tuple(terms["resources"])
-        path = found.get("_outputPath")
-        scopes = found.get("_scopes")
+        path = properties.get("_outputPath")
+        scopes = properties.get("_scopes")
         choice = scopes.get("items") if isinstance(scopes, Mapping) else None
         return cls(
             name,
             parameters,
             replace(ToolTerms(name=name), **terms),
-            _text(name, found, "_activity"),
-            Output(name, alone(schema, found["_output"])) if "_output" in found else None,
-            _text(name, found, "_outputPath"),
+            _text(name, properties, "_activity"),
+            Output(name, alone(schema, properties["_output"])) if "_output" in properties else None,
+            _text(name, properties, "_outputPath"),
             _pattern(name, path.get("pattern")) if isinstance(path, Mapping) else None,
-            _text(name, found, "_outputMethod"),
-            _text(name, found, "_instance"),
-            _text(name, found, "_delegate"),
+            _text(name, properties, "_outputMethod"),
+            _text(name, properties, "_instance"),
+            _text(name, properties, "_delegate"),
             _texts(name, "_scopes", _const(scopes)),
             _texts(name, "_scopes.items.enum", choice.get("enum") if isinstance(choice, Mapping) else None),
         )
 
 
 def named_schemas(item: Any) -> list[tuple[str, dict[str, Any] | None]]:
-    """The tools that an item stands for, each with its schema; None for a name that is known elsewhere.
+    """Return the names of the tools in an item, with their schemas; None as schema where there is only a name.
 
-    Raises: ConfigError for what is no tool in any of its shapes.
+    Raises: ConfigError for an item in none of the three forms.
     """
     if isinstance(item, Mapping) and item.get("type") == "tool" and "tool" in item:
         item = item["tool"]
@@ -101,8 +102,8 @@ def named_schemas(item: Any) -> list[tuple[str, dict[str, Any] | None]]:
     if isinstance(item, Mapping):
         if name := _name(item):
             return [(name, dict(item))]
-        if item and not _SCHEMA_WORDS & item.keys() and all(isinstance(each, Mapping) for each in item.values()):
-            return [_named(key, each) for key, each in item.items()]
+        if item and not _SCHEMA_WORDS & item.keys() and all(isinstance(schema, Mapping) for schema in item.values()):
+            return [_named(key, schema) for key, schema in item.items()]
     raise ConfigError(
         f"a tool is a schema whose properties._tool.const is its name, an object from names to schemas, or a name; "
         f"found {shorten(item)}"
@@ -113,7 +114,7 @@ _SCHEMA_WORDS = {"properties", "type", "required", "additionalProperties", "$sch
 
 
 def _named(key: Any, schema: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """One entry of an object of schemas; its own name stands above its key."""
+    """Return name and schema of one entry of an object of schemas; the name in the schema goes before the key."""
     name = _name(schema) or key
     if not isinstance(name, str) or not name:
         raise ConfigError(f"a tool needs a name, found {shorten(key)}")
@@ -125,12 +126,12 @@ def _named(key: Any, schema: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _name(schema: Mapping[str, Any]) -> str:
     properties = schema.get("properties")
-    found = _const(properties.get("_tool")) if isinstance(properties, Mapping) else None
-    return found if isinstance(found, str) else ""
+    name = _const(properties.get("_tool")) if isinstance(properties, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 def _const(schema: Any) -> Any:
-    """The one value that a schema allows, or None."""
+    """Return the only value that a schema allows, or None."""
     if not isinstance(schema, Mapping):
         return None
     if "const" in schema:
@@ -140,27 +141,27 @@ def _const(schema: Any) -> Any:
 
 
 def _text(tool: str, properties: Mapping[str, Any], key: str) -> str | None:
-    found = _const(properties.get(key))
-    if found is not None and not isinstance(found, str):
-        raise ConfigError(f"tool {tool!r}: properties.{key}.const must be text, found {shorten(found)}")
-    return found
+    value = _const(properties.get(key))
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"tool {tool!r}: properties.{key}.const must be text, found {shorten(value)}")
+    return value
 
 
-def _pattern(tool: str, found: Any) -> Pattern | None:
-    if found is None:
+def _pattern(tool: str, value: Any) -> Pattern | None:
+    if value is None:
         return None
     where = f"tool {tool!r}: properties._outputPath.pattern"
-    if not isinstance(found, str):
-        raise ConfigError(f"{where} must be a regular expression as text, found {shorten(found)}")
+    if not isinstance(value, str):
+        raise ConfigError(f"{where} must be a regular expression as text, found {shorten(value)}")
     try:
-        return Pattern(found)
+        return Pattern(value)
     except ValueError as error:
-        raise ConfigError(f"{where} {shorten(found)} cannot be used: {error}") from None
+        raise ConfigError(f"{where} {shorten(value)} cannot be used: {error}") from None
 
 
-def _texts(tool: str, key: str, found: Any) -> tuple[str, ...] | None:
-    if found is None:
+def _texts(tool: str, key: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
         return None
-    if not isinstance(found, (list, tuple)) or not all(isinstance(each, str) for each in found):
-        raise ConfigError(f"tool {tool!r}: properties.{key} must name kinds, found {shorten(found)}")
-    return tuple(found)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise ConfigError(f"tool {tool!r}: properties.{key} must name kinds, found {shorten(value)}")
+    return tuple(value)
