@@ -154,6 +154,7 @@ class Lifecycle:
             await self._requests.unless_inside(self.exclusively(work, "start"), "start")
 
     async def _start(self, is_to_resume: bool) -> None:
+        """Open all parts, then run, or start paused if the former process was paused."""
         if self._core.state in ("running", "pausing", "paused"):
             self.demand("start")
             return
@@ -276,6 +277,8 @@ class Lifecycle:
         return self._stop_task
 
     async def _stop(self) -> None:
+        """Stop in order: end the cycles, call the hooks, save the state, close all parts. Each step is bounded by the
+        deadline."""
         requests = self._requests
         try:
             await self._wait_for_exclusive()

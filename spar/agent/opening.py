@@ -89,6 +89,7 @@ class Opening:
         return TimeoutError(f"{self.name} did not close within {seconds:.3g} s")
 
     async def _hold(self, opened: asyncio.Future[None], close: asyncio.Future[None]) -> None:
+        """Hold the part open until it is asked to close. An error after the opening is reported by `lost`."""
         try:
             async with self.part:
                 if not opened.done():

@@ -157,6 +157,7 @@ class Stepper:
 
 
 async def _stepped(session: Session, cycle: Cycle, phase: Phase, phase_input: Any) -> Any:
+    """Run one phase and keep its product in the cycle; None if the phase was skipped."""
     try:
         product = await session.loop.phase(phase, cycle, phase_input)
         setattr(cycle, PRODUCT[phase], product)

@@ -196,6 +196,7 @@ class Health:
                 self.recovered(kind, session=session)
 
     def _failed(self, cycle: Cycle, fault: Fault) -> None:
+        """Count the failure of a phase, open its alert, and take a step of recovery if it keeps failing."""
         phase = cast(Phase, fault.phase)
         streak, forgotten = self.streaks.failed(cycle.session, phase, fault, cycle.id)
         if forgotten is not None:
@@ -235,6 +236,7 @@ class Health:
         return alert.id if alert else ""
 
     def _judge_pace(self, cycle: Cycle, duration: float) -> None:
+        """Open or close the alert `slow` by the duration of a cycle (seconds)."""
         slow_after = self.limits.slow_after
         if cycle.is_cut or (cycle.faults and slow_after == "auto"):
             return  # the duration of a failing cycle proves nothing

@@ -89,6 +89,7 @@ class Watchdog:
             agent.health.close()
 
     def _watch(self) -> None:
+        """Examine all agents every `LOOK_EVERY` seconds, until none is watched."""
         while True:
             self._wake.wait(LOOK_EVERY)
             with self._lock:

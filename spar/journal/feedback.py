@@ -75,6 +75,7 @@ class GivenFeedback:
         done()
 
     async def _apply(self, feedback: Feedback) -> None:
+        """Let the reflector learn from feedback, write the changes in one transaction, and publish it."""
         core, state = self._core, self._agent_state
         await self._until_closed(feedback.about)
         journal, read = state.journal, ReadAbilities(state.abilities.known, core.clock)

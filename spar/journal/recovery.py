@@ -122,7 +122,7 @@ class Recovery:
         self._counted = journal
         await self.doubts.load()
         await self.letters.load()
-        await self._take_up(items, cycles, held)
+        await self._resume_work(items, cycles, held)
         await journal.safe()
         crashpoint("recover.counted")
         journal.hand.forget()
@@ -162,7 +162,7 @@ class Recovery:
                 items = [item for item in items if item.id in left]
                 cycles = [cycle for cycle in cycles if cycle.cycle_id in left]
                 if self.journal is journal and self._core.state == "running":
-                    await self._take_up(items, cycles, frozenset())
+                    await self._resume_work(items, cycles, frozenset())
         except Exception as error:  # the store also reports the error itself
             log.warning("recovery put off", agent=self._core.name, reason=str(error))
 
@@ -185,7 +185,9 @@ class Recovery:
         waiting = {piece.cycle.cycle_id for session in sessions for piece in session.interrupted if piece.cycle}
         return executing | waiting
 
-    async def _take_up(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
+    async def _resume_work(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
+        """Resume interrupted cycles and give items to their sessions. Args: held: ids that were current in a dead
+        process."""
         current = self._current_cycles()
         cycles = [cycle for cycle in cycles if cycle.cycle_id not in current]
         by_id = {item.id: item for item in items if item.id not in self.work.open_items and not self._is_over(item)}

@@ -88,6 +88,7 @@ def _call(phase: str, tell: Callable[[Any], Mapping[str, Any]]) -> tuple[Stream,
 
 
 def _result(event: Any) -> dict[str, Any]:
+    """Return the data of a call's result, shortened and without secrets."""
     result = event.result
     data: dict[str, Any] = {"status": result.status}
     if result.output is not None:

@@ -296,6 +296,7 @@ class RunLogs:
         return self._open.get(run_id) or self._ended.get(run_id)
 
     def _add_event(self, event: Any) -> None:
+        """Add an event of the bus to the log of its run."""
         log = self._open.get(event.run_id)
         if log is None:
             if not self._open:  # unsubscribe here, not at the last end: often the next run begins at once

@@ -213,6 +213,7 @@ def _user_entry(perception: Perception) -> dict[str, Any]:
 
 
 def _turn(action: Action, result: ActionResult | None, tools: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of the entry for one cycle: its calls with their results, and its answer."""
     results = result.results if result is not None else ()
     turn: dict[str, Any] = {
         "calls": [

@@ -99,6 +99,8 @@ def answer_of(action: Action, result: ActionResult | None) -> Any:
 
 
 def _text_of(answer: Answer, results: Mapping[str, CallResult]) -> str | None:
+    """Return the text of one answer if its calls succeeded, else its text for a failure, or a sentence about the failed
+    calls."""
     ends = [results.get(call) for call in answer.calls]
     failed = [result for result in ends if result is None or not _went_well(result)]
     if not failed:

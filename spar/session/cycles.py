@@ -189,12 +189,12 @@ class SessionCycles(SessionWork):
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.phases.resumed) is not None
         run = parts.runs.open_run(cycle.run.id) if cycle.run is not None else None
-        if cycle.interrupted is None or not self._is_put_back(cycle, cycle.interrupted):
+        if cycle.interrupted is None or not self._put_back(cycle, cycle.interrupted):
             end = None
             if run is not None and not cycle.is_refused:
                 end = guarded(cycle, self._judge, run, cycle, now, otherwise=_UNJUDGED)
             if parts.work.journal is not None:
-                guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, self._is_put_off(cycle))
+                guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, self._will_resume(cycle))
             else:
                 if not (outcome == "idle" or cycle.is_refused):
                     guarded(cycle, parts.agent_state.remember, cycle, duration)
@@ -207,8 +207,8 @@ class SessionCycles(SessionWork):
             core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=at, duration=duration, outcome=outcome,
                                                session=self.key, calls=cycle.calls, deferred=cycle.deferred,
                                                at=at))  # fmt: skip
-        for tell in cycle.when_closed:
-            tell()
+        for callback in cycle.when_closed:
+            callback()
         if parts.holding.awaited:
             parts.holding.note_cycle_ended(self)
 
@@ -219,7 +219,7 @@ class SessionCycles(SessionWork):
         if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
             cycle.result = self.salvage(cycle.written_action)
 
-    def _is_put_back(self, cycle: Cycle, piece: Interrupted[Run]) -> bool:
+    def _put_back(self, cycle: Cycle, piece: Interrupted[Run]) -> bool:
         """Put interrupted work back into the queue if its cycle ended before the plan phase; return whether it was put
         back."""
         was_called_off = cycle.is_cut and self.stop_reason not in ("", "stop")
@@ -231,7 +231,7 @@ class SessionCycles(SessionWork):
         self.parts.recovery.suspects.end_trial(piece, is_put_back=is_put_back)
         return is_put_back
 
-    def _is_put_off(self, cycle: Cycle) -> bool:
+    def _will_resume(self, cycle: Cycle) -> bool:
         """Return whether a stop of the agent interrupted the cycle, so that it continues at the next start."""
         return cycle.is_cut and self.stop_reason in ("", "stop") and self.runner.is_cancelled
 

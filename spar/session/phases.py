@@ -302,6 +302,7 @@ class SessionPhases:
         parts.reports.phase_failed(cycle, fault, error, "continue")
 
     def _context(self, cycle: Cycle, abilities: ReadAbilities | None = None) -> Context:
+        """Return the context of the current phase for its module."""
         core, parts, step = self.core, self.parts, self.session.loop.steps[cycle.phase]
         return Context(
             agent=core.name,

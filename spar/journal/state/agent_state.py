@@ -215,9 +215,11 @@ class AgentState:
     def listen(self) -> None:
         """Subscribe to the memory's reports of failed writes, if it makes them."""
         if offers(self.memory, TellsFaults):
-            self.memory.on_fault = self._writing
+            self.memory.on_fault = self._on_fault
 
-    def _writing(self, fault: Fault | None) -> None:
+    def _on_fault(self, fault: Fault | None) -> None:
+        """Report a fault of the memory, or with None that it writes again. Stop the agent if another process has taken
+        it over."""
         core, log = self._core, self._core.log
         if fault is None:
             log.info("memory writes again", agent=core.name)

@@ -169,6 +169,7 @@ class Interim:
         flow.answer_blocks, flow.cutter = [], None
 
     def _send_blocks(self, run: Run, flow: _Flow, blocks: list[Block]) -> None:
+        """Send blocks of the current answer, except those that an earlier version of it has sent."""
         for block in blocks:
             answer_block = AnswerBlock(block, block.shown)
             flow.answer_blocks.append(answer_block)
@@ -226,6 +227,7 @@ class Interim:
             await self._outbox.was_sent(run.id, run.session, new_text)
 
     def _send(self, run: Run, flow: _Flow, kind: Kind, text: str, sent: AnswerBlock | None) -> None:
+        """Send a text, and write a row for a block of the answer."""
         part = 0
         if sent is not None:
             flow.part += 1

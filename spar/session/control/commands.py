@@ -86,6 +86,7 @@ class Commands:
         self._parts.requests.in_background(self._carry_out(run), "command of")
 
     async def _carry_out(self, run: Run) -> None:
+        """Carry out a command, journal the end of its run, and send the answer."""
         mark = run.message.attributes[COMMAND]
         command = Command(str(mark.get("name")), str(mark.get("argument")), str(mark.get("rest")))
         try:
@@ -157,6 +158,7 @@ class Commands:
         return f"It is kept: {verdict}."
 
     async def _model(self, run: Run, command: Command) -> str:
+        """List the models of the session, or choose one for its next runs."""
         models = self._control.models()
         record = await self._records.find(run.session)
         current = None if record is None else record.defaults.model

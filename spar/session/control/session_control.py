@@ -114,6 +114,7 @@ class SessionControl:
             return await self._forget(await self._records.get(key), by)
 
     async def _forget(self, record: SessionRecord, by: str) -> int:
+        """Delete a session while it refuses messages; return how many rows were deleted."""
         key = record.key
         if self._view(record).runs:
             await self._resets.reset(key, by)
