@@ -76,7 +76,8 @@ class Branch(Struct, frozen=True):
 
     Attributes:
         took: Its duration for people, "" for none.
-        bar: When its wait, its work began, and its work ended, each from 0 to 1 of the whole tree's time; None: no bar.
+        bar: The times when its wait began, its work began and its work ended, as shares (0 to 1) of the tree's time;
+            None: no bar.
     """
 
     text: str

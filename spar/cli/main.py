@@ -103,7 +103,7 @@ def cli(context: click.Context, config_path: Path | None, overrides: tuple[str, 
       spar step sense                  one phase, for debugging
       spar config check                is the configuration right?
 
-    The options below may stand before or behind the command: spar status --json
+    The options below may be written before or after the command: spar status --json
     """
     context.obj = Options(config_path, overrides, as_json)
 

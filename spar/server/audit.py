@@ -162,7 +162,7 @@ def audit_routes(service: Service) -> list[ApiRoute]:
         )  # fmt: skip
 
     async def verify(request: Request) -> Response:
-        """Say whether the chain of the audit log is whole: `{ok, why}`."""
+        """Verify the chain of the audit log and return `{ok, why}`; `why` names the first wrong entry."""
         why = await log().verify()
         return reply({"ok": not why, "why": why})
 

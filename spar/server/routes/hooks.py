@@ -34,7 +34,7 @@ MOST_AT_ONCE: Final = 32
 _INLINE: Final = 16 * 1024
 #: Seconds after which a sender may try again: if too much waits, and if nothing can be accepted now.
 _WHEN_FULL, _WHEN_CLOSED = 5.0, 10.0
-#: Refusals of one hook for one reason of which one, the first, is logged.
+#: Only the first of so many refusals of one hook for one reason is logged.
 _LOGGED_EACH: Final = 1000
 #: Headers that browsers add, and other programs do not.
 _BROWSERS: Final = ("origin", "sec-fetch-site")

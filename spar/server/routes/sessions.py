@@ -62,7 +62,7 @@ def session_routes(service: Service) -> list[ApiRoute]:
         return reply(await on_loop(agent, work, PATIENCE))
 
     async def reset(request: Request) -> Response:
-        """Begin a session anew and return it; its runs end with reason `reset`."""
+        """Reset a session and return it: its next message begins a conversation, its runs end with reason `reset`."""
         agent = service.agent("")
         work = agent.session_control.reset(_key(request), peer_of(request))
         return reply(await on_loop(agent, work, LONG_WITHIN))

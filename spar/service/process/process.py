@@ -190,7 +190,7 @@ class Process:
                 raise
         except ConfigError as error:
             if error.path and error.path[0] not in settings_of(Settings):
-                # An option of the store, which stands in [memory].
+                # The path is that of an option of the store, whose table is [memory].
                 raise ConfigError(str(error), path=("memory", *error.path)) from error
             raise
         except Exception as error:
