@@ -1,13 +1,15 @@
-"""Cases: remembered calls vote on what to call in a situation like theirs; pure.
+"""Cases: remembered calls vote on the tool to call in a similar situation. Pure.
 
-An experience holds the calls that were tried in a situation and how they went. A call that worked speaks for its tool,
-one that failed against it: the more, the more alike its situation (its place among those recalled, and the words in
-common) and the more often it was made. What happened in the very same situation weighs more than all that is
-only like it, and fades with each trial there, so that a tool that was repaired has its next chance.
+An experience holds the calls that were tried in a situation, with their results. A call that worked is evidence for its
+tool, a call that failed is evidence against it. Its weight grows with the similarity of its situation (its rank among
+the recalled ones, and the words in common) and with the number of times it was made. A case in the same situation
+weighs more than all cases in similar ones. It fades with each later trial there, so that a repaired tool gets another
+chance.
 
-What strangers said decides nothing: an untrusted experience votes only on what is untrusted itself; a case is a call
-that was made and its result, never the text that claims one; and however many experiences another session made, only
-few of them vote.
+Untrusted text decides nothing about trusted things. An untrusted experience votes only on an untrusted situation. A
+case is a call that was made and its result, never a text that claims one. Of another session's experiences only a few
+vote, however many it has.
+
 Source: case-based reasoning, Aamodt, Plaza, 1994; retrieval of what worked: Zhao et al., "ExpeL", AAAI 2024.
 """
 
@@ -25,25 +27,25 @@ from planning.cases.situations import LOOKED_AT, Situation, is_same
 from spar.records.abilities import wording
 from spar.types import Experience, TriedCall
 
-#: Weight of the case that is most alike, in trials: where nothing is known of the very situation, and beside it.
+#: Weight of the most similar case, in trials: without and with cases of the same situation.
 _ALIKE: Final = 4.0
 _BESIDE: Final = 0.05
-#: What the first case has in common with a situation at least: it was found by its meaning, if not by its words.
+#: Smallest similarity of the first case: the memory found it by its meaning if not by its words.
 _AT_LEAST: Final = 0.02
-#: Cosine of the meaning of texts that are as good as the same, and by how much less it is where a case weighs a third.
+#: Cosine from which texts count as equal in meaning, and the difference of cosine that divides a case's weight by e.
 _MEANT: Final = 0.85
 _NEARER: Final = 0.07
-#: Of a failure, as evidence, where the situation is only alike: another tool may have been at fault.
+#: Factor of a failure's weight in a situation that is only similar: another tool may have been at fault.
 _FAILED_ELSEWHERE: Final = 0.7
-#: What each trial in the same situation leaves of the evidence before it.
+#: Factor of the weight of earlier evidence for each later trial in the same situation.
 _FADES: Final = 0.97
-#: Experiences of one other session that may vote, and calls of one experience.
+#: Largest number of experiences of another session that may vote, and of calls in an experience that may vote.
 _MOST_OF_SESSION: Final = 3
 _MOST_CALLS: Final = 8
 
 
 class Case(Struct, frozen=True):
-    """One call of an experience. `is_same`: it was tried in the very situation; `weight` is in trials."""
+    """One call of an experience. `is_same`: it was tried in the same situation; `weight` is in trials."""
 
     experience: Experience
     tried: TriedCall
@@ -53,7 +55,8 @@ class Case(Struct, frozen=True):
 
 
 class Evidence(Struct):
-    """Trials that speak for and against a tool; counts of how often it worked and failed, and the experiences."""
+    """Evidence about a tool: `good` and `bad` are weights in trials; `worked`, `failed` and `tried` count calls;
+    `same` counts those in the same situation; `cases` has ids of experiences; `causes` counts failures by cause."""
 
     good: float = 0.0
     bad: float = 0.0
@@ -70,7 +73,7 @@ class Evidence(Struct):
 
     @property
     def plausible(self) -> float:
-        """Mean plus standard deviation of Beta(1 + good, 1 + bad): the ability that is still plausible."""
+        """Return mean plus standard deviation of Beta(1 + good, 1 + bad): an optimistic rate of success."""
         alpha, beta = 1 + self.good, 1 + self.bad
         weight = alpha + beta
         return alpha / weight + math.sqrt(alpha * beta / (weight * weight * (weight + 1)))
@@ -84,100 +87,114 @@ def cases_of(
 ) -> tuple[Case, ...]:
     """Return the cases that may vote, best first.
 
-    Args: experiences: as they were recalled, best first; nearness: how near their meaning is, a cosine, by id, where
-    there are vectors.
+    Args: experiences: the recalled ones, best first; nearness: by id, the cosine of their meaning and the situation's;
+        None or without an entry if there are no vectors.
     """
-    heard: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     usable: list[tuple[Experience, bool]] = []
-    for each in experiences:
-        if not each.calls or len(each.calls) > _MOST_CALLS or (each.trust == "untrusted" and at.trust == "trusted"):
+    for experience in experiences:
+        if (
+            not experience.calls
+            or len(experience.calls) > _MOST_CALLS
+            or (experience.trust == "untrusted" and at.trust == "trusted")
+        ):
             continue
-        heard[each.session] += 1
-        if each.session == at.session or heard[each.session] <= _MOST_OF_SESSION:
-            usable.append((each, is_same(each, at)))
-    same = [each for each, is_one in usable if is_one]
+        counts[experience.session] += 1
+        if experience.session == at.session or counts[experience.session] <= _MOST_OF_SESSION:
+            usable.append((experience, is_same(experience, at)))
+    same = [experience for experience, is_in_situation in usable if is_in_situation]
     alike = _BESIDE if same else _ALIKE
-    found = []
-    shares = _in_common(at.words, [each for each, _ in usable])
-    for rank, ((each, is_one), share) in enumerate(zip(usable, shares, strict=True)):
-        if is_one:
-            weight = _faded(each, same)
+    cases = []
+    shares = _in_common(at.words, [experience for experience, _ in usable])
+    for rank, ((experience, is_in_situation), share) in enumerate(zip(usable, shares, strict=True)):
+        if is_in_situation:
+            weight = _faded(experience, same)
         else:
-            cosine = nearness.get(each.id) if nearness else None
+            cosine = nearness.get(experience.id) if nearness else None
             near = share / math.sqrt(1 + rank) + _AT_LEAST / (1 + rank) if cosine is None else _near(cosine)
-            weight = alike * near * (1 + math.log(max(1, each.count)))
-        weight *= worth(each)
-        found += [Case(each, tried, _has_worked(tried, each), is_one, weight) for tried in each.calls]
-    return tuple(found)
+            weight = alike * near * (1 + math.log(max(1, experience.count)))
+        weight *= worth(experience)
+        cases += [
+            Case(experience, tried, _has_worked(tried, experience), is_in_situation, weight)
+            for tried in experience.calls
+        ]
+    return tuple(cases)
 
 
 def evidence_of(cases: Iterable[Case]) -> dict[str, Evidence]:
-    """Return what the cases say of each tool that was tried in them."""
-    found: dict[str, Evidence] = {}
+    """Return the evidence of the cases by tool."""
+    evidence: dict[str, Evidence] = {}
     for case in cases:
-        known = found.get(case.tried.tool)
-        if known is None:
-            known = found[case.tried.tool] = Evidence()
+        tally = evidence.get(case.tried.tool)
+        if tally is None:
+            tally = evidence[case.tried.tool] = Evidence()
         count = max(1, case.experience.count)
-        known.tried += count
-        known.same += count if case.is_same else 0
+        tally.tried += count
+        tally.same += count if case.is_same else 0
         if case.has_worked is None:
             continue
-        known.cases.append(case.experience.id)
+        tally.cases.append(case.experience.id)
         if case.has_worked:
-            known.good += case.weight
-            known.worked += count
+            tally.good += case.weight
+            tally.worked += count
         else:
-            known.bad += case.weight if case.is_same else case.weight * _FAILED_ELSEWHERE
-            known.failed += count
-            known.causes[case.tried.cause or "failed"] += count
-    return found
+            tally.bad += case.weight if case.is_same else case.weight * _FAILED_ELSEWHERE
+            tally.failed += count
+            tally.causes[case.tried.cause or "failed"] += count
+    return evidence
 
 
 def _has_worked(tried: TriedCall, experience: Experience) -> bool | None:
-    """A later word on the whole of it holds for calls that only ended well, or of which nobody knew."""
+    """Return whether a call worked; None if unknown.
+
+    A later judgment of the whole experience decides for a call without a known result. It also turns success into
+    failure if no call failed and the whole did.
+    """
     if tried.success is None:
         return experience.success
-    if tried.success and experience.success is False and all(each.success is not False for each in experience.calls):
+    if tried.success and experience.success is False and all(call.success is not False for call in experience.calls):
         return False
     return tried.success
 
 
 def worth(experience: Experience) -> float:
-    """Return what a case counts for by how decisions went that it was part of: from a quarter to two."""
+    """Return the factor of a case's weight by the decisions that it took part in: 0.25 to 2."""
     return min(2.0, max(0.25, (2 + experience.helped) / (2 + experience.harmed)))
 
 
 def _in_common(words: str, experiences: Sequence[Experience]) -> list[float]:
-    """Return what each has in common with a situation, 0..1: the cosine of their words, the rarer ones counting more.
+    """Return the similarity of each experience to a situation, 0..1: the cosine of their words, weighted by rarity.
 
-    Rare is what few of those recalled have: what all of them share says nothing between them.
+    A word is rare if few of the recalled experiences have it. A word that all have does not tell them apart.
     """
-    asked = set(words.split())
-    bags = [set(wording(each.said[:LOOKED_AT] or each.situation).split()) for each in experiences]
-    known = Counter(word for bag in bags for word in bag)
+    words_of_situation = set(words.split())
+    bags = [set(wording(experience.said[:LOOKED_AT] or experience.situation).split()) for experience in experiences]
+    occurrences = Counter(word for bag in bags for word in bag)
 
     def size(bag: set[str]) -> float:
-        return sum(math.log(1 + (len(bags) + 1) / (1 + known[word])) ** 2 for word in bag)
+        return sum(math.log(1 + (len(bags) + 1) / (1 + occurrences[word])) ** 2 for word in bag)
 
-    whole = size(asked)
-    return [size(asked & bag) / math.sqrt(whole * size(bag)) if asked and bag else 0.0 for bag in bags]
+    total = size(words_of_situation)
+    return [
+        size(words_of_situation & bag) / math.sqrt(total * size(bag)) if words_of_situation and bag else 0.0
+        for bag in bags
+    ]
 
 
 def _near(cosine: float) -> float:
-    """Return how near an experience is by its meaning, 0..1: less and less soon, so that the nearest few decide."""
+    """Return the similarity of an experience by its meaning, 0..1. It falls steeply, so that the nearest few decide."""
     return math.exp(min(0.0, cosine - _MEANT) / _NEARER)
 
 
 def _faded(experience: Experience, same: Sequence[Experience]) -> float:
-    """Return the evidence that is left of an experience after all trials in its situation since, in trials."""
+    """Return the weight of an experience, in trials, faded by all later trials in its situation."""
     at, count = aware(experience.at), max(1, experience.count)
     later = sum(_after(at, other) for other in same if other is not experience)
     return _FADES**later * (1 - _FADES**count) / (1 - _FADES)
 
 
 def _after(at: datetime, other: Experience) -> float:
-    """Return how many of the times that an experience was made lie after a moment."""
+    """Return how many trials of an experience lie after a time, as if they were spread evenly."""
     last, count = aware(other.at), max(1, other.count)
     first = last if other.first_at is None else min(aware(other.first_at), last)
     if last <= at:
@@ -186,5 +203,5 @@ def _after(at: datetime, other: Experience) -> float:
 
 
 def aware(at: datetime) -> datetime:
-    """Return a time with its zone; where none was kept, that is UTC."""
+    """Return a time with its zone; UTC if it has none."""
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Failures that a call would only repeat, until when each stands, and which value worked in its place; pure."""
+"""Failures that a call would only repeat, how long they hold, and values that worked instead. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from planning.cases.evidence import Case, aware, worth
 from planning.cases.situations import Situation, has_same_params
 from spar.types import Remedy
 
-#: Evidence of a failure below which it is forgiven, in trials.
+#: Weight of a failure, in trials, below which it no longer holds.
 _FORGIVEN: Final = 0.5
-#: How long a failure that does not pass stands at first; it doubles each time it comes again, so often, up to the last.
+#: How long a permanent failure holds the first time. Each repetition doubles it, up to this number of doublings and
+#: this longest time.
 _STANDS: Final = timedelta(minutes=10)
 _MOST_DOUBLINGS: Final = 7
 _STANDS_AT_MOST: Final = timedelta(days=1)
-#: Failures in a row from which a call that worked before is known to fail.
+#: Number of failures in a row after which a call that worked before counts as failing.
 _IN_A_ROW: Final = 3
-#: Kinds of failure that pass by themselves: the same may work the next time.
+#: Causes of failure that end by themselves: the same call may work the next time.
 _PASSING: Final = frozenset({"", "transient", "timeout", "io", "resources", "cancelled", "steered"})
-#: Kinds of failure that come again for sure where nothing is changed.
+#: Causes of failure that return for sure if nothing changes.
 _CERTAIN: Final = frozenset(
     {
         "permission",
@@ -38,9 +39,9 @@ _CERTAIN: Final = frozenset(
 
 
 class KnownFailure(Struct, frozen=True):
-    """A failure that would come again: the same call in the same situation.
+    """A failure that the same call in the same situation would repeat.
 
-    `seconds` until it may be tried again; `times` it has failed so since it worked last, over all experiences of it.
+    `seconds` is the time until the call may be tried again; `times` counts its failures since it last worked.
     """
 
     case: Case
@@ -53,12 +54,12 @@ class KnownFailure(Struct, frozen=True):
 
     @property
     def is_certain(self) -> bool:
-        """Return whether it would come again for sure, as far as its cause says; else one more try is no folly."""
+        """Return whether the failure would come again for sure; if not, one more try is reasonable."""
         return self.case.tried.cause in _CERTAIN or self.times > 1
 
     @property
     def sentence(self) -> str:
-        """Return why it is not tried again, in our own words."""
+        """Return the reason why the call is not tried again, without text from the failure's message."""
         tried = self.case.tried
         times = f"{self.times} times" if self.times > 1 else "once"
         cause = f" ({tried.cause})" if tried.cause else ""
@@ -66,33 +67,35 @@ class KnownFailure(Struct, frozen=True):
 
 
 def known_failure(cases: Sequence[Case], tool: str, params: Mapping[str, Any], at: Situation) -> KnownFailure | None:
-    """Return the failure that a call would only repeat; None when it never failed so, works at times, or enough time or
-    enough other trials have passed."""
-    same = [
-        each
-        for each in cases
-        if each.is_same and each.tried.tool == tool and has_same_params(each.tried.params, params)
+    """Return the failure that a call would only repeat.
+
+    Returns: None if the call never failed like this, works at times, or if enough time or other trials have passed.
+    """
+    same_calls = [
+        case
+        for case in cases
+        if case.is_same and case.tried.tool == tool and has_same_params(case.tried.params, params)
     ]
-    failures = [each for each in same if each.has_worked is False]
+    failures = [case for case in same_calls if case.has_worked is False]
     if not failures:
         return None
-    last = max(failures, key=lambda each: aware(each.experience.at))
-    worked = max((aware(each.experience.at) for each in same if each.has_worked), default=None)
-    began = aware(last.experience.first_at or last.experience.at)
-    if worked is not None and (worked >= began or sum(each.experience.count for each in failures) < _IN_A_ROW):
-        return None  # it works at times: its ability says how often
-    since = [each for each in failures if worked is None or aware(each.experience.at) > worked]
-    times = sum(max(1, each.experience.count) for each in since)
-    until = _until(last, at, times)
-    if until is None or until <= at.now or last.weight < _FORGIVEN * worth(last.experience):
+    latest = max(failures, key=lambda case: aware(case.experience.at))
+    worked_at = max((aware(case.experience.at) for case in same_calls if case.has_worked), default=None)
+    began = aware(latest.experience.first_at or latest.experience.at)
+    if worked_at is not None and (worked_at >= began or sum(case.experience.count for case in failures) < _IN_A_ROW):
+        return None  # the call works at times: the tool's ability has its rate of success
+    since = [case for case in failures if worked_at is None or aware(case.experience.at) > worked_at]
+    times = sum(max(1, case.experience.count) for case in since)
+    until = _until(latest, at, times)
+    if until is None or until <= at.now or latest.weight < _FORGIVEN * worth(latest.experience):
         return None
-    return KnownFailure(last, (until - at.now).total_seconds(), times)
+    return KnownFailure(latest, (until - at.now).total_seconds(), times)
 
 
 def other_value(cases: Iterable[Case], failure: KnownFailure, params: Mapping[str, Any]) -> tuple[Any, Case] | None:
-    """Return the value of the parameter at fault with which the same call worked in the same situation, and where.
+    """Return a value of the parameter at fault with which the call worked in the same situation, and its case.
 
-    Only from calls that are trusted at least as much as the failed one: no stranger's value enters a call of ours.
+    Only calls that are trusted at least as much as the failed one count: no untrusted value enters a trusted call.
     """
     name, tool = failure.remedy.parameter, failure.case.tried.tool
     for case in cases:
@@ -107,13 +110,13 @@ def other_value(cases: Iterable[Case], failure: KnownFailure, params: Mapping[st
 
 
 def _until(case: Case, at: Situation, times: int) -> datetime | None:
-    """Return until when a failure that came so often stands; None for one that passes by itself."""
-    tried, remedy, made = case.tried, case.tried.remedy, aware(case.experience.at)
+    """Return the time until which a failure that came so often holds; None for one that ends by itself."""
+    tried, remedy, failed_at = case.tried, case.tried.remedy, aware(case.experience.at)
     action = remedy.action if remedy is not None else "none"
     if remedy is not None and action == "retry":
-        return None if remedy.after is None else made + timedelta(seconds=remedy.after)
+        return None if remedy.after is None else failed_at + timedelta(seconds=remedy.after)
     if remedy is not None and action == "wait" and remedy.until:
-        return made + _STANDS_AT_MOST if at.incident == remedy.until else None
+        return failed_at + _STANDS_AT_MOST if at.incident == remedy.until else None
     if tried.cause in _PASSING and action == "none":
         return None
-    return made + min(_STANDS * (1 << min(times - 1, _MOST_DOUBLINGS)), _STANDS_AT_MOST)
+    return failed_at + min(_STANDS * (1 << min(times - 1, _MOST_DOUBLINGS)), _STANDS_AT_MOST)

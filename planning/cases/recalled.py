@@ -1,4 +1,4 @@
-"""Recall for a decision: bounded in number and time, and never a reason not to decide."""
+"""Recall for a decision: bounded in number and time. A memory that fails does not stop the decision."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from msgspec import Struct
 from spar.records.abilities import is_exact
 from spar.types import Experience, Fault
 
-#: How many experiences are recalled for a decision.
+#: Number of experiences that are recalled for a decision.
 RECALLED: Final = 30
 #: Seconds that a decision waits for the memory.
 WITHIN: Final = 2.0
-#: Characters of a text that are looked for.
+#: Characters of a text that are used as the query.
 _QUERY: Final = 2_000
 
 
 class Recalled(Struct, frozen=True):
-    """Memories, best first; `trouble` is a sentence where the memory failed.
+    """Recalled experiences, best first. `trouble` is a sentence if the memory failed, else "".
 
-    `nearness` is how near the meaning of each is to what was asked for, a cosine, by id; of those of which it is known.
+    `nearness` has by id the cosine of an experience's meaning and the query's; only of those with a known one.
     """
 
     experiences: Sequence[Experience] = ()
@@ -31,38 +31,38 @@ class Recalled(Struct, frozen=True):
     nearness: Mapping[str, float] = {}
 
 
-async def recalled_at(memory: Any, text: str, key: str, session: str, **filters: Any) -> Recalled:
-    """Return what was lived in the situation of this name, the newest first, and then what fits a text. Never raises.
+async def recall_at(memory: Any, text: str, key: str, session: str, **filters: Any) -> Recalled:
+    """Return the experiences with this situation's key, newest first, then those that fit the text. Never raises.
 
-    A name that says what it is about is asked for by itself: however many texts are like this one, what happened with
-    these very things is among what is returned. So is what was lived in this session, whatever others live through.
+    A key that names particular things is searched by itself. So experiences with these things are always among the
+    result, however many similar texts there are. The same holds for experiences of this session.
     """
-    own = await _recalled_here(memory, "", session, key=key, **filters) if is_exact(key) else Recalled()
-    if own.trouble:
-        return own
-    return _joined(own, await _recalled_here(memory, text, session, key, **filters))
+    by_key = await _recall_here(memory, "", session, key=key, **filters) if is_exact(key) else Recalled()
+    if by_key.trouble:
+        return by_key
+    return _join(by_key, await _recall_here(memory, text, session, key, **filters))
 
 
-async def _recalled_here(
-    memory: Any, text: str, session: str, situation: str | None = None, **filters: Any
-) -> Recalled:
-    """Return the experiences that have most to do with a text; where there are more, first those of the session."""
-    found = await recalled(memory, text, situation, **filters)
-    if len(found.experiences) < RECALLED or all(each.session == session for each in found.experiences):
-        return found
-    return _joined(await recalled(memory, text, situation, session=session, **filters), found)
+async def _recall_here(memory: Any, text: str, session: str, situation: str | None = None, **filters: Any) -> Recalled:
+    """Return the experiences that fit a text best. If the memory may have more, those of the session come first."""
+    memories = await recall_bounded(memory, text, situation, **filters)
+    if len(memories.experiences) < RECALLED or all(
+        experience.session == session for experience in memories.experiences
+    ):
+        return memories
+    return _join(await recall_bounded(memory, text, situation, session=session, **filters), memories)
 
 
-def _joined(first: Recalled, then: Recalled) -> Recalled:
-    known = {each.id for each in first.experiences}
-    others = (each for each in then.experiences if each.id not in known)
+def _join(first: Recalled, then: Recalled) -> Recalled:
+    known_ids = {experience.id for experience in first.experiences}
+    others = (experience for experience in then.experiences if experience.id not in known_ids)
     return Recalled((*first.experiences, *others), first.trouble or then.trouble, {**first.nearness, **then.nearness})
 
 
-async def recalled(memory: Any, text: str, situation: str | None = None, **filters: Any) -> Recalled:
-    """Return the experiences that have most to do with a text, and fit the filters. Never raises.
+async def recall_bounded(memory: Any, text: str, situation: str | None = None, **filters: Any) -> Recalled:
+    """Return the experiences that fit a text best and pass the filters. Never raises.
 
-    Args: situation: the name of the one that is decided on.
+    Args: situation: the key of the situation of the decision.
     """
     search = getattr(memory, "search", None)
     recall = getattr(memory, "recall", None) if search is None else partial(search, situation=situation)
@@ -71,12 +71,12 @@ async def recalled(memory: Any, text: str, situation: str | None = None, **filte
     query = text[:_QUERY]
     try:
         async with asyncio.timeout(WITHIN):
-            found = await recall(query, RECALLED, **filters) if query.strip() or filters else ()
+            matches = await recall(query, RECALLED, **filters) if query.strip() or filters else ()
     except TimeoutError:
         return Recalled(trouble=f"the memory did not answer within {WITHIN:g} s, so this was decided without it")
-    except Exception as error:  # a memory that fails is no reason not to act
+    except Exception as error:  # a memory that fails must not stop the decision
         return Recalled(trouble=f"decided without memory, which failed: {Fault.of(error).message}")
     if search is None:
-        return Recalled(tuple(found))
-    near = {each.experience.id: each.nearness for each in found if each.nearness is not None}
-    return Recalled(tuple(each.experience for each in found), nearness=near)
+        return Recalled(tuple(matches))
+    nearness = {match.experience.id: match.nearness for match in matches if match.nearness is not None}
+    return Recalled(tuple(match.experience for match in matches), nearness=nearness)

@@ -1,4 +1,4 @@
-"""Sequences of calls that led to success from a situation on; pure."""
+"""Sequences of calls that began in a situation and led to success. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from spar.data.scrub import MASK
 from spar.records.abilities import thing_named, things_of
 from spar.types import Experience, TriedCall, Trust
 
-#: Stands where something of a kept parameter is left out, and begins references in parameters.
+#: The sign of a cut in a stored parameter, and the first sign of a reference in a parameter.
 _LEFT_OUT: Final = "…"
 _REFERENCE: Final = "†"
 
 
 class KnownCall(Struct, frozen=True):
-    """One call of a sequence: its tool, the parameters that can be given again, and how far these are trusted."""
+    """One call of a sequence: its tool, the parameters that can be used again, and their trust."""
 
     tool: str
     params: Mapping[str, Any] = {}
@@ -27,7 +27,7 @@ class KnownCall(Struct, frozen=True):
 
 
 class KnownSequence(Struct, frozen=True):
-    """Calls that led to success from a situation on, without those that failed on the way, and where it is known."""
+    """Calls that began in a situation and led to success, without those that failed; with the id of the experience."""
 
     calls: tuple[KnownCall, ...]
     experience_id: str
@@ -39,24 +39,31 @@ class KnownSequence(Struct, frozen=True):
 
 
 def sequence_of(experiences: Iterable[Experience], at: Situation) -> KnownSequence | None:
-    """Return the sequence of calls that began in this situation and worked, the best and then the shortest of them.
+    """Return the best sequence of calls that began in this situation and worked; of equals the shortest one.
 
-    A parameter is given again if it is one of the things that the situation is about, or was the same each time that
-    these calls worked here.
+    A parameter is used again if its value is one of the things in the situation's key, or if it was the same each time
+    that these calls worked here.
     """
-    found: dict[tuple[str, ...], list[tuple[Experience, list[TriedCall]]]] = {}
-    for each in experiences:
-        if each.success is not True or len(each.calls) < 2 or not is_same(each, at):
+    by_tools: dict[tuple[str, ...], list[tuple[Experience, list[TriedCall]]]] = {}
+    for experience in experiences:
+        if experience.success is not True or len(experience.calls) < 2 or not is_same(experience, at):
             continue
-        if each.trust == "untrusted" and at.trust == "trusted":
+        if experience.trust == "untrusted" and at.trust == "trusted":
             continue
-        calls = [call for call in each.calls if call.success is not False]
-        found.setdefault(tuple(call.tool for call in calls), []).append((each, calls))
-    best = [(max(alike, key=lambda one: _score_of(one[0])), [calls for _, calls in alike]) for alike in found.values()]
-    if not best:
+        calls = [call for call in experience.calls if call.success is not False]
+        by_tools.setdefault(tuple(call.tool for call in calls), []).append((experience, calls))
+    candidates = [
+        (max(alike, key=lambda candidate: _score_of(candidate[0])), [calls for _, calls in alike])
+        for alike in by_tools.values()
+    ]
+    if not candidates:
         return None
-    (experience, calls), alike = min(best, key=lambda one: (-_score_of(one[0][0]), len(one[0][1])))
-    known = [_known_call(call, experience, [one[place] for one in alike], at) for place, call in enumerate(calls)]
+    (experience, calls), alike = min(
+        candidates, key=lambda candidate: (-_score_of(candidate[0][0]), len(candidate[0][1]))
+    )
+    known = [
+        _known_call(call, experience, [sequence[place] for sequence in alike], at) for place, call in enumerate(calls)
+    ]
     return KnownSequence(tuple(known), experience.id, _score_of(experience))
 
 
@@ -65,7 +72,7 @@ def _score_of(experience: Experience) -> float:
 
 
 def _known_call(call: TriedCall, experience: Experience, alike: Sequence[TriedCall], at: Situation) -> KnownCall:
-    """Return a call as it can be made again; no text of a stranger enters one about something trusted."""
+    """Return a call as it can be made again. No untrusted parameter enters a call in a trusted situation."""
     trust: Trust = "untrusted" if "untrusted" in (call.trust, experience.trust) else "trusted"
     if trust == "untrusted" and at.trust == "trusted":
         return KnownCall(call.tool)
@@ -76,14 +83,13 @@ def _known_call(call: TriedCall, experience: Experience, alike: Sequence[TriedCa
         if _is_whole(value)
         and (
             (isinstance(value, str) and thing_named(value) in things)
-            or all(name in each.params and has_same_params({"": each.params[name]}, {"": value}) for each in alike)
+            or all(name in other.params and has_same_params({"": other.params[name]}, {"": value}) for other in alike)
         )
     }
     return KnownCall(call.tool, params, trust)
 
 
 def _is_whole(value: Any) -> bool:
-    """Return whether a kept parameter is what was given: nothing of it is masked or left out, and it is no
-    reference."""
+    """Return whether a stored parameter is the original value: not masked, not cut and not a reference."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return not any(sign in text for sign in (MASK, _LEFT_OUT, _REFERENCE))

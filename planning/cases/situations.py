@@ -1,4 +1,4 @@
-"""Situations in which something is decided, and what is the same in two of them; pure."""
+"""The situation of a decision, and the comparison of two situations. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from spar.data.text import safe_line
 from spar.records.abilities import wording
 from spar.types import Experience, Perception, Trust
 
-#: Characters of a text that are compared, and of those that are read for it.
+#: Characters of a text that are compared, and characters that are read for that.
 _WORDS: Final = 160
 LOOKED_AT: Final = 2_000
 
 
 class Situation(Struct, frozen=True):
-    """Subject of a decision. `key` is its name, `words` its text in the form in which it is compared."""
+    """The situation of a decision. `key` is its name; `words` is its text in the form that is compared."""
 
     key: str
     words: str
@@ -31,7 +31,7 @@ class Situation(Struct, frozen=True):
 
 
 def situation(perception: Perception, key: str, now: datetime) -> Situation:
-    """Return the situation that a perception tells of, by its name."""
+    """Return the situation of a perception. Args: key: its name."""
     incident = perception.attributes.get("incident")
     return Situation(
         key,
@@ -44,7 +44,7 @@ def situation(perception: Perception, key: str, now: datetime) -> Situation:
 
 
 def is_same(experience: Experience, at: Situation) -> bool:
-    """Return whether an experience was made in this very situation: its name is the same, and so are its words."""
+    """Return whether an experience belongs to this situation: its key, if known, and its words are the same."""
     if experience.key and at.key and experience.key != at.key:
         return False
     if not at.words:
@@ -55,12 +55,12 @@ def is_same(experience: Experience, at: Situation) -> bool:
 
 
 def has_same_params(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two sets of parameters are the same, as far as they can be compared."""
+    """Return whether two sets of parameters are the same as JSON."""
     return _as_text(one) == _as_text(other)
 
 
 def _words_of(text: str) -> str:
-    """Return a text in the form in which situations are compared: without secrets, its beginning, as plain words."""
+    """Return the beginning of a text as plain words without secrets, the form in which situations are compared."""
     return wording(safe_line(scrub(text[:LOOKED_AT]), _WORDS))
 
 

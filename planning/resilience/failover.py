@@ -1,12 +1,12 @@
-"""Several models as one: the first that may be asked answers, the others are there for when it cannot.
+"""Failover: several models as one. The first model that may be asked answers; the others stand in for it.
 
     models = Models([ProviderModel("openai:gpt-5"), ProviderModel("local", base_url=…)], clock=clock, budgets=budgets)
     pieces = await models(request)
 
-Each request is paid for before it is sent: the most that it can take is reserved, and settled by what it took. Another
-model is asked only while nothing has been handed out, and only for a fault that another may not have; the same one is
-asked once more only after a connection that broke. When nobody can be asked now, that is a `DeferredError`, which says
-when it is worth coming back: waiting is the asker's affair, so there are no loops here, and no storms.
+Before a request is sent, its largest possible use is reserved in the budgets; after it, the reservation is settled with
+the real use. Another model is asked only if no piece of an answer was passed on yet, and only for a fault that another
+model may not have. The same model is asked once more only after a broken connection. If no model can be asked now,
+`DeferredError` says when to try again. The caller waits, so this module has no retry loop that could flood a provider.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from spar.ports.budgets import NOTHING, BudgetError, BudgetRefusal, Quantity, Re
 from spar.protocols import Host, ModelState
 from spar.records.run_options import Thinking
 
-#: What a model takes that does not say it (`most`): one request, and nobody knows how much else.
+#: The use of a request to a model without `most`: one request; its tokens and money are unknown.
 _UNKNOWN: Final[Mapping[Quantity, int | None]] = {"requests": 1, "tokens": None, "money": None}
 
 
 def _advice(refusal: BudgetRefusal) -> str:
-    """Return the remedy for a refusal that waiting does not change; "" where it does."""
+    """Return the remedy for a budget's refusal that does not end by waiting; "" for one that does."""
     if refusal.asked is None:
         return 'say what a million tokens cost (prices = { input = …, output = … }), or set that budget to "off"'
     if refusal.asked > refusal.limit:
@@ -42,8 +42,8 @@ def _advice(refusal: BudgetRefusal) -> str:
 
 
 class Attempt(Struct, frozen=True):
-    """Why one model did not answer; `kind` is that of its fault, or `resting`, `budget` (there will be more of it),
-    `too dear` (there never will be enough); `wait` in seconds."""
+    """Reason why one model did not answer. `kind` is the kind of its fault, or `resting`, `budget` (the budget will
+    allow it later), `too dear` (the budget never allows it). `wait` is in seconds."""
 
     model: str
     kind: str
@@ -52,19 +52,19 @@ class Attempt(Struct, frozen=True):
 
 
 class DeferredError(TransientError):
-    """No model can be asked now. `retry_after` is when the first may be, in seconds; None: nobody knows."""
+    """No model can be asked now. `retry_after` has the seconds until the first may be asked; None: unknown."""
 
     def __init__(self, attempts: tuple[Attempt, ...]) -> None:
-        waits = [each.wait for each in attempts if each.wait is not None]
+        waits = [attempt.wait for attempt in attempts if attempt.wait is not None]
         wait = max(min(waits), SHORTEST) if waits else None
-        told = "; ".join(each.message for each in attempts)
+        reasons = "; ".join(attempt.message for attempt in attempts)
         when = "" if wait is None else f", try again in {wait:.0f} s"
-        super().__init__(f"no model can answer now{when} ({told})", retry_after=wait)
+        super().__init__(f"no model can answer now{when} ({reasons})", retry_after=wait)
         self.attempts = attempts
 
 
 class _Route:
-    """One model, and how it has been; `label` is its name, made different where two have the same one."""
+    """One model with its breaker and its counts. `label` is its name, with a number if another has the same name."""
 
     def __init__(self, model: Model, taken: Collection[str] = ()) -> None:
         self.model = model
@@ -80,24 +80,24 @@ class _Route:
         self.requests = self.faults = self.input_tokens = self.output_tokens = self.cost = 0
 
     def note(self, usage: Usage) -> None:
-        """Count what a request took."""
+        """Add the usage of a request to the counts."""
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
         self.cost += usage.cost or 0
 
 
 class Models:
-    """A `Model` over several, in the order of preference, or in that of the request. Closes them with `aclose`.
+    """A `Model` that asks several models in the order of preference or of the request. `aclose` closes them.
 
     Args:
-        models: `ProviderModel`s, or any model; `name`, `provider`, `most(request)` and `aclose()` are used where it has
-            them. Of those of one provider all rest when the key, the account or the way there is to blame.
+        models: `ProviderModel`s or any model; its `name`, `provider`, `most(request)` and `aclose()` are used if it has
+            them. All models of a provider rest when its key, its account or the connection to it fails.
         further: models that are asked only by requests that name them.
         allowed: the names that people may choose from; None: all.
-        budgets: what requests, tokens and money are reserved from; None: nobody counts.
+        budgets: the budgets of requests, tokens and money; None: no budgets.
 
-    Raises, while the answer is read: `DeferredError`, or the `ProviderError` that no other model would have helped
-    against; ConfigError for a model that cannot be used as it is configured.
+    Raises, while the answer is read: `DeferredError`; a `ProviderError` that another model would meet too; ConfigError
+    for a model with a wrong configuration.
     """
 
     def __init__(
@@ -120,12 +120,12 @@ class Models:
         self._routes = list(self._by_label.values())
         #: The names that people may choose from.
         self.allowed = tuple(self._by_label if allowed is None else allowed)
-        #: Whether a request is too long for a model, though it could be made shorter; set by who makes requests.
+        #: Returns whether a request is too long for a model but could be made shorter. The planner sets this.
         self.is_too_long: Callable[[str, Request], bool] = lambda label, request: False
         self._clock = clock
         self.budgets = budgets
         self._deferred = self._fallbacks = 0
-        self._tell: Callable[[ModelState], None] = lambda state: None
+        self._report_state: Callable[[ModelState], None] = lambda state: None
 
     def _add(self, model: Model) -> None:
         route = _Route(model, self._by_label)
@@ -134,58 +134,58 @@ class Models:
     def order(self, first: str | None = None) -> tuple[str, ...]:
         """Return the names of the models in the order in which they are asked.
 
-        Args: first: one that is to be asked before those that are preferred.
-        Raises: ConfigError for one that is not there.
+        Args: first: a model that is asked before the preferred ones.
+        Raises: ConfigError when there is no model of this name.
         """
         if first is not None and first not in self._by_label:
             raise ConfigError(f"there is no model {first!r}; there are: {', '.join(self._by_label)}", path=("model",))
-        return self._chain if first is None else (first, *(each for each in self._chain if each != first))
+        return self._chain if first is None else (first, *(label for label in self._chain if label != first))
 
     def in_turn(self, order: Sequence[str]) -> str:
-        """Return the name of the model that is asked now: the first that does not rest, or the first of all."""
+        """Return the name of the model that is asked now: the first one that does not rest; if all rest, the first."""
         now = self._clock.monotonic()
-        return next((each for each in order if not breaker.wait(self._by_label[each].breaker, now)), order[0])
+        return next((label for label in order if not breaker.wait(self._by_label[label].breaker, now)), order[0])
 
     def room(self, name: str, thinking: Thinking | None = None) -> int | None:
-        """Return the tokens that a request to this model may have; None where nobody knows."""
+        """Return the tokens that a request to this model may have; None if unknown."""
         route = self._by_label.get(name)
         room = getattr(route.model, "room", None) if route is not None else None
-        found: int | None = room(thinking) if callable(room) else None
-        return found
+        tokens: int | None = room(thinking) if callable(room) else None
+        return tokens
 
     async def refusal_of(self, name: str, thinking: Thinking) -> str:
-        """Return why this model cannot think so much; "" where it can, or nobody knows."""
-        asked = getattr(self._by_label[name].model, "refusal_of", None)
-        why: str = await asked(thinking) if callable(asked) else ""
-        return why
+        """Return the reason why this model does not support this much thinking; "" if it does or that is unknown."""
+        refusal_of = getattr(self._by_label[name].model, "refusal_of", None)
+        reason: str = await refusal_of(thinking) if callable(refusal_of) else ""
+        return reason
 
     def attach(self, host: Host) -> None:
-        """Have the agent told which models there are, and whenever one is left alone or answers again."""
-        self._tell = host.tell_model
+        """Report the state of each model to the agent, now and whenever its breaker opens or closes."""
+        self._report_state = host.tell_model
         for route in self._routes:
-            self._tell(_told(route))
+            self._report_state(_model_state(route))
 
     @property
     def name(self) -> str:
-        """The name of the model that is preferred."""
+        """Return the name of the preferred model."""
         return self._routes[0].name
 
     async def __call__(self, request: Request) -> AsyncIterator[Piece]:
-        """The pieces of the answer. Nothing is sent until they are asked for; closing them ends the request.
+        """Return the pieces of the answer. The request is sent when the first piece is read; closing them ends it.
 
-        There may be several `Usage`s, one for each model that took something; the last names who answered.
+        There may be several `Usage`s, one for each model that used tokens; the last one names the answering model.
         """
         return self._pieces(request)
 
     async def load(self) -> None:
-        """Let each model load what it needs; one that cannot says why when it is asked."""
+        """Let each model load its libraries. A model that fails here raises its error again when it is asked."""
         for route in self._routes:
             if callable(load := getattr(route.model, "load", None)):
                 with suppress(Exception):
                     await load()
 
     async def aclose(self) -> None:
-        """Close all models. Raises: the first error, after all were closed."""
+        """Close all models. Raises: the first error, after all models were closed."""
         failed: Exception | None = None
         for route in self._routes:
             if callable(close := getattr(route.model, "aclose", None)):
@@ -197,17 +197,17 @@ class Models:
             raise failed
 
     def snapshot(self) -> dict[str, Any]:
-        """Each model: whether it may be asked (`state`, `wait` in seconds), its last fault, how long ago it answered
-        (seconds; None: never), what it took so far."""
+        """Return for each model the state of its breaker (`state`, `wait` in seconds), its last fault, the seconds
+        since its last answer (None: it never answered) and its counts so far."""
         now = self._clock.monotonic()
         models = [
-            {"model": each.name, "state": breaker.state(each.breaker, now), "wait": breaker.wait(each.breaker, now),
-             "last_success_age": None if each.answered_at is None else now - each.answered_at,
-             "fault": each.fault or None,
-             "requests": each.requests, "faults": each.faults,
-             "input_tokens": each.input_tokens, "output_tokens": each.output_tokens, "cost": each.cost,
-             **getattr(each.model, "told", {})}
-            for each in self._routes
+            {"model": route.name, "state": breaker.state(route.breaker, now), "wait": breaker.wait(route.breaker, now),
+             "last_success_age": None if route.answered_at is None else now - route.answered_at,
+             "fault": route.fault or None,
+             "requests": route.requests, "faults": route.faults,
+             "input_tokens": route.input_tokens, "output_tokens": route.output_tokens, "cost": route.cost,
+             **getattr(route.model, "told", {})}
+            for route in self._routes
         ]  # fmt: skip
         return {"models": models, "deferred": self._deferred, "fallbacks": self._fallbacks}
 
@@ -215,15 +215,15 @@ class Models:
 
     async def _pieces(self, request: Request) -> AsyncIterator[Piece]:
         attempts: list[Attempt] = []
-        has_thought = False  # a model that did not come to an answer
-        routes = [self._by_label[each] for each in request.models or self._chain if each in self._by_label]
+        has_thought = False  # a model streamed thoughts and no answer yet
+        routes = [self._by_label[label] for label in request.models or self._chain if label in self._by_label]
         for route in routes:
             if self.is_too_long(route.label, request):
                 raise provider_error("overflow", route.label, "the request was made for a model that reads more")
             for _ in range(2):
                 if wait := breaker.wait(route.breaker, self._clock.monotonic()):
-                    why = f"{route.name} rests for {wait:.0f} s after {route.breaker.last!r}"
-                    attempts.append(Attempt(route.name, "resting", why, wait))
+                    reason = f"{route.name} rests for {wait:.0f} s after {route.breaker.last!r}"
+                    attempts.append(Attempt(route.name, "resting", reason, wait))
                     break
                 if has_thought:
                     has_thought = False
@@ -250,13 +250,13 @@ class Models:
                     attempts.append(Attempt(route.name, error.kind, str(error), wait))
                     if not error.treatment.again:
                         break
-        if all(each.kind == "too dear" for each in attempts):
-            raise PermanentError("; ".join(each.message for each in attempts))
+        if all(attempt.kind == "too dear" for attempt in attempts):
+            raise PermanentError("; ".join(attempt.message for attempt in attempts))
         self._deferred += 1
         raise DeferredError(tuple(attempts))
 
     async def _ask(self, route: _Route, request: Request) -> AsyncGenerator[Piece]:
-        """One request to one model: reserved, sent, settled, and what was learnt of the model noted."""
+        """Send a request to one model and yield its answer; settle the reservation and update the breaker."""
         route.breaker, is_probe = breaker.begun(route.breaker, self._clock.monotonic())
         is_known = is_handed_out = False
         try:
@@ -281,7 +281,7 @@ class Models:
                     raise fault from (None if fault is error else error)
                 is_known = True
                 route.answered_at = self._clock.monotonic()
-                self._turn(route, breaker.succeeded(route.breaker, is_probe=is_probe))
+                self._set_breaker(route, breaker.succeeded(route.breaker, is_probe=is_probe))
                 if used:
                     reservation.settle({**used, "requests": 1})
         finally:
@@ -289,41 +289,41 @@ class Models:
                 route.breaker = breaker.abandoned(route.breaker, is_probe=is_probe)
 
     async def _reserved(self, route: _Route, request: Request) -> RequestReservation | _Free:
-        """Raises: BudgetError when there is not enough left for it."""
+        """Return a reservation for the largest possible use. Raises: BudgetError when the budgets do not allow it."""
         if self.budgets is None:
             return _Free()
         most = getattr(route.model, "most", None)
         amounts = await most(request) if callable(most) else _UNKNOWN
         return await self.budgets.reserve(amounts, cycle_id=request.cycle_id, what=route.name)
 
-    def _note(self, route: _Route, error: ProviderError | TransientError, is_probe: bool) -> ProviderError:
-        """Remember what went wrong, for all whom it concerns."""
+    def _note(self, failed_route: _Route, error: ProviderError | TransientError, is_probe: bool) -> ProviderError:
+        """Record a fault for this model and all models that it concerns, and return it as a `ProviderError`."""
         fault = error
-        if not isinstance(fault, ProviderError):  # of a model that does not tell kinds apart
-            fault = provider_error("server", route.name, str(error), retry_after=error.retry_after)
-        route.faults += 1
-        for each in self._routes:
-            if each is route or (fault.treatment.everywhere and each.provider == route.provider):
-                each.fault = str(fault)
+        if not isinstance(fault, ProviderError):  # the model's errors have no kind
+            fault = provider_error("server", failed_route.name, str(error), retry_after=error.retry_after)
+        failed_route.faults += 1
+        for route in self._routes:
+            if route is failed_route or (fault.treatment.everywhere and route.provider == failed_route.provider):
+                route.fault = str(fault)
                 after = breaker.failed(
-                    each.breaker,
+                    route.breaker,
                     fault.kind,
                     self._clock.monotonic(),
                     retry_after=fault.retry_after,
-                    is_probe=is_probe and each is route,
+                    is_probe=is_probe and route is failed_route,
                 )
-                self._turn(each, after)
+                self._set_breaker(route, after)
         return fault
 
-    def _turn(self, route: _Route, after: Breaker) -> None:
-        """Take what is known of a model now, and tell if it is left alone anew or no longer."""
+    def _set_breaker(self, route: _Route, after: Breaker) -> None:
+        """Set the breaker of a model, and report the model's state if it has opened or closed."""
         before, route.breaker = route.breaker, after
         if after.openings != before.openings:
-            self._tell(_told(route))
+            self._report_state(_model_state(route))
 
 
 class _Free:
-    """A reservation of nothing, where nobody counts."""
+    """Reservation of nothing, for models without budgets."""
 
     def __enter__(self) -> _Free:
         return self
@@ -335,14 +335,14 @@ class _Free:
         pass
 
 
-def _told(route: _Route) -> ModelState:
+def _model_state(route: _Route) -> ModelState:
     if not route.breaker.openings:
         return ModelState(route.name)
     return ModelState(route.name, "open", route.fault, route.breaker.until)
 
 
 def _amounts(usage: Usage) -> dict[Quantity, int]:
-    """Return a usage as quantities of budgets; without a known cost all that was reserved is paid."""
+    """Return a usage as quantities of budgets. If its cost is unknown, the reserved money is charged."""
     amounts: dict[Quantity, int] = {"tokens": usage.input_tokens + usage.output_tokens}
     if usage.cost is not None:
         amounts["money"] = usage.cost

@@ -1,4 +1,4 @@
-"""Choice among the models of a planner: which may be named, in which order they are asked, how much each reads."""
+"""Choice among the models of a planner: which may be named, in which order they are asked, how much each can read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from spar.records.run_options import RunOptions, Thinking
 class ModelChoice:
     """Choice among the models of a planner, which are one model or several (`Models`).
 
-    Args: model: one model, which has no name here, or `Models`, in which each has one; room: the tokens that a request
-    may have where its model does not say; size_of: estimates the tokens of a request.
+    Args: model: one model (without a name here) or `Models`, which has names for its models; room: the tokens that a
+        request may have if the model's limit is unknown; size_of: returns the estimated tokens of a request.
     """
 
     def __init__(self, model: Model, room: int | None, size_of: Callable[[Request], int]) -> None:
         self.model = model
         self._room = room
         self._size_of = size_of
-        self._read: dict[str, int] = {}  # tokens that a model did read after it had refused more, by its name
+        self._read: dict[str, int] = {}  # by model, the tokens that it read after it had refused more
 
     @property
     def allowed(self) -> tuple[str, ...]:
@@ -31,55 +31,57 @@ class ModelChoice:
 
     @property
     def room(self) -> int | None:
-        """Return the tokens that a request to the preferred model may have; None while nobody knows."""
+        """Return the tokens that a request to the preferred model may have; None if unknown."""
         return self.room_of(self.in_turn(self.order()))
 
     def attach(self) -> None:
-        """Let the models refuse a request that was made for a model that reads more."""
+        """Let the models refuse a request that was made for a model with more room and does not fit another one."""
         if isinstance(self.model, Models):
             self.model.is_too_long = self._is_too_long
 
     def order(self, first: str | None = None) -> tuple[str, ...]:
-        """Return the names of the models in the order in which they are asked, `first` before those that are preferred.
+        """Return the names of the models in the order in which they are asked, `first` before the preferred ones.
 
-        Raises: PermanentError for one that may not be chosen.
+        Raises: PermanentError when `first` may not be chosen.
         """
         if first is not None and first not in self.allowed:
             raise PermanentError(self._not_allowed(first))
         return self.model.order(first) if isinstance(self.model, Models) else ()
 
     def in_turn(self, order: Sequence[str]) -> str:
-        """Return the name of the model that is asked now, "" where there is one without a name."""
+        """Return the name of the model that is asked now; "" if there is only one model, without a name."""
         return self.model.in_turn(order) if order and isinstance(self.model, Models) else ""
 
     def room_of(self, name: str, thinking: Thinking | None = None) -> int | None:
-        """Return the tokens that a request to this model may have; None where nobody knows."""
-        own = self.model.room(name, thinking) if isinstance(self.model, Models) else None
-        known = [each for each in (self._room if own is None else own, self._read.get(name)) if each is not None]
-        return min(known, default=None)
+        """Return the tokens that a request to this model may have; None if unknown."""
+        room = self.model.room(name, thinking) if isinstance(self.model, Models) else None
+        rooms = [
+            tokens for tokens in (self._room if room is None else room, self._read.get(name)) if tokens is not None
+        ]
+        return min(rooms, default=None)
 
     def learn(self, name: str, room: int | None, thinking: Thinking | None = None) -> None:
-        """Remember how many tokens a model has read, where that differs from what was known of it."""
+        """Remember how many tokens a model has read if that differs from its known limit."""
         if room is not None and room != self.room_of(name, thinking):
             self._read[name] = room
 
     async def check_options(self, options: RunOptions) -> None:
-        """Raises: ValueError for a model that may not be chosen, or that cannot think so much."""
+        """Raise ValueError for a model that may not be chosen, or that does not support this much thinking."""
         if options.model is not None and options.model not in self.allowed:
             raise ValueError(self._not_allowed(options.model))
         if options.thinking is None:
             return
         if not isinstance(self.model, Models):
             raise ValueError("option thinking means nothing here: it is not known how much the model thinks")
-        if why := await self.model.refusal_of(self.order(options.model)[0], options.thinking):
-            raise ValueError(f"option thinking is {options.thinking!r}: {why}")
+        if reason := await self.model.refusal_of(self.order(options.model)[0], options.thinking):
+            raise ValueError(f"option thinking is {options.thinking!r}: {reason}")
 
     def _not_allowed(self, name: str) -> str:
         allowed = ", ".join(self.allowed) or "none"
         return f"option model is {shorten(name, 80)}, allowed are: {allowed} (plan.options.allowed_models)"
 
     def _is_too_long(self, name: str, request: Request) -> bool:
-        """Return whether a cycle's request that was made for a model with more room does not fit this one."""
+        """Return whether a cycle's request, made for a model with more room, does not fit this model."""
         room = self.room_of(name, request.thinking)
         if room is None or not request.models or (request.room is not None and request.room <= room):
             return False

@@ -1,9 +1,9 @@
-"""Progress of the requests of a run; pure.
+"""Progress of the requests of a run. Pure.
 
-A step that makes the calls of an earlier one again, and comes by the same, was in vain; so was one that neither calls
-nor answers. Two such steps in a row, and the run is going round in circles. An actor's own guard is another one: it
-judges single calls of an agent's run and warns the planner first; here whole steps of a program's request are judged,
-which have no run and may call nothing.
+A step makes no progress if it repeats the calls of an earlier step with the same results, or if it neither calls nor
+answers. After two such steps in a row the run is stuck. The actor has a different guard against repetition: it judges
+single calls of an agent's run and warns the planner first. This module judges whole steps of a program's request, which
+has no run and may make no calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VARYING = frozenset({"_id", "_reasoningForCall"})
 
 
 class Progress:
-    """Remembers what the steps of one run did, by a digest each."""
+    """Memory of the steps of one run: a digest for each step."""
 
     __slots__ = ("_idle", "_seen")
 
@@ -30,16 +30,23 @@ class Progress:
         self._idle = 0
 
     def is_stuck(self, results: Iterable[CallResult] = (), planned: Iterable[Any] = ()) -> bool:
-        """Take in a step: what became of its calls, or what it only planned. Whether it is one too many in vain."""
-        did: list[Any] = [[_said(each.call.to_wire()), each.status, each.output, _fault(each)] for each in results]
-        did += [_said(call) for call in planned]
-        digest = blake2b("\n".join(sorted(map(to_json, plain(did)))).encode(), digest_size=16).digest() if did else b""
-        self._idle = self._idle + 1 if not did or digest in self._seen else 0
+        """Add a step and return whether it is the second one in a row without progress.
+
+        Args: results: the results of its calls; planned: calls that it only planned.
+        """
+        outcomes: list[Any] = [
+            [_without_varying(result.call.to_wire()), result.status, result.output, _fault(result)]
+            for result in results
+        ]
+        outcomes += [_without_varying(call) for call in planned]
+        text = "\n".join(sorted(map(to_json, plain(outcomes))))
+        digest = blake2b(text.encode(), digest_size=16).digest() if outcomes else b""
+        self._idle = self._idle + 1 if not outcomes or digest in self._seen else 0
         self._seen.add(digest)
         return self._idle >= MOST_IDLE
 
 
-def _said(call: Any) -> Any:
+def _without_varying(call: Any) -> Any:
     return {key: value for key, value in call.items() if key not in _VARYING} if isinstance(call, dict) else call
 
 

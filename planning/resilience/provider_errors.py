@@ -1,8 +1,8 @@
-"""Errors of providers as a closed table of kinds, and how to tell which one it was; pure.
+"""Errors of providers: a closed table of their kinds, and the rules that find the kind of an error. Pure.
 
-A provider says the same thing in many ways, and some things it does not say at all. Here each becomes a `ProviderError`
-of one kind, and the table says what may be done about it: ask the same model again, ask another one, leave the provider
-alone for a while. Waiting and asking again are `planning.resilience.failover`'s affair.
+Providers report the same error in many ways, and some errors not at all. Here each error becomes a `ProviderError` of
+one kind. The table has the treatment of each kind: ask the same model again, ask another one, let the provider rest.
+`planning.resilience.failover` carries it out.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FaultKind = Literal[
 
 
 class Treatment(NamedTuple):
-    """Meaning of a kind of error, and the remedy.
+    """Meaning and treatment of a kind of error.
 
     `again`: the same model may be asked once more at once; `other`: another model may answer the same request.
-    `opens`: after how many faults in a row the model is left alone, 0 when the fault is not the provider's; `rest`: how
-    long then, in seconds (None: as the breaker's own steps say); `everywhere`: it holds for all of the provider's
-    models. `is_free`: nothing was generated, so nothing is to be paid.
+    `opens`: the number of faults in a row after which the model's breaker opens, 0 if the fault is not the provider's;
+    `rest`: the seconds that it stays open (None: the steps of the breaker); `everywhere`: the fault holds for all
+    models of the provider. `is_free`: nothing was generated, so nothing is charged.
     """
 
     says: str
@@ -41,7 +41,7 @@ class Treatment(NamedTuple):
     is_free: bool = False
 
 
-#: A key that was refused or an account without money: people have to do something.
+#: Seconds of rest after a refused key or an account without money: people have to do something.
 _LONG: Final = 1_800.0
 
 TREATMENTS: Final[Mapping[FaultKind, Treatment]] = {
@@ -54,7 +54,7 @@ TREATMENTS: Final[Mapping[FaultKind, Treatment]] = {
     "endless": Treatment("answered more than is taken", opens=3),
     "truncated": Treatment("broke off before its answer was complete", again=True, opens=3),
     "garbage": Treatment("answered what cannot be read", opens=3),
-    # The same request would end in the same way, with any model: it has to be made anew.
+    # The same request would fail in the same way with any model: a new request has to be composed.
     "length": Treatment("had more to say than max_tokens allows", is_transient=False, other=False, opens=0),
     "refused": Treatment("declines this request", is_transient=False, other=False, opens=0),
     "overflow": Treatment("cannot read that much", is_transient=False, other=False, opens=0, is_free=True),
@@ -65,15 +65,15 @@ TREATMENTS: Final[Mapping[FaultKind, Treatment]] = {
 }
 KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 
-#: What a provider may ask for, in seconds: less than this is a storm, more is not believed.
+#: Bounds of the wait that a provider may ask for, in seconds: a shorter one floods it, a longer one is not believed.
 SHORTEST, LONGEST = 1.0, 3_600.0
 
 
 class ProviderError(SparError):
-    """A model did not answer as it should. Also a `TransientError` or a `PermanentError`, as its kind says.
+    """A model did not answer as it should. It is also a `TransientError` or a `PermanentError`, by its kind.
 
-    Args: kind: which of the table; model: who; detail: the provider's own words; retry_after: the wait that it asked
-        for, in seconds; status: of HTTP, where there was one.
+    Args: kind: its kind in the table; model: the model's name; detail: the provider's message; retry_after: the wait
+        that the provider asked for, in seconds; status: the HTTP status; None if there was none.
     """
 
     retry_after: float | None = None
@@ -87,20 +87,20 @@ class ProviderError(SparError):
         retry_after: float | None = None,
         status: int | None = None,
     ) -> None:
-        said = f" ({status})" if status is not None else ""
-        told = f": {safe_line(detail, 300)}" if detail else ""
-        super().__init__(f"{model} {TREATMENTS[kind].says}{said}{told}")
+        status_text = f" ({status})" if status is not None else ""
+        detail_text = f": {safe_line(detail, 300)}" if detail else ""
+        super().__init__(f"{model} {TREATMENTS[kind].says}{status_text}{detail_text}")
         self.kind, self.model, self.status = kind, model, status
         self.retry_after = retry_after
 
     @property
     def treatment(self) -> Treatment:
-        """Return the remedy."""
+        """Return the treatment of this kind of error."""
         return TREATMENTS[self.kind]
 
 
 class TransientProviderError(ProviderError, TransientError):
-    """It may work later."""
+    """Error of a provider that the same request may not meet later."""
 
 
 class PermanentProviderError(ProviderError, PermanentError):
@@ -110,15 +110,15 @@ class PermanentProviderError(ProviderError, PermanentError):
 def provider_error(
     kind: FaultKind, model: str, detail: str = "", *, retry_after: float | None = None, status: int | None = None
 ) -> ProviderError:
-    """The error of this kind, of the class that says whether it may pass."""
-    made = TransientProviderError if TREATMENTS[kind].is_transient else PermanentProviderError
-    return made(kind, model, detail, retry_after=retry_after, status=status)
+    """Return an error of this kind, as a transient or a permanent one."""
+    error_class = TransientProviderError if TREATMENTS[kind].is_transient else PermanentProviderError
+    return error_class(kind, model, detail, retry_after=retry_after, status=status)
 
 
-# -- which kind it was
+# -- finding the kind of an error
 
 
-#: How providers word what their status does not tell apart, the first that is found counts. Looked for in lower case.
+#: Patterns for the text, in lower case, of errors whose status does not say the kind. The first match counts.
 _WORDS: Final[Mapping[FaultKind, tuple[str, ...]]] = {
     "overflow": (
         r"context[_ -]?length", r"context[_ -]window", r"maximum context", r"context size", r"exceeds? the context",
@@ -150,23 +150,23 @@ _STATUSES: Final[Mapping[int, FaultKind]] = {
     401: "auth", 402: "billing", 403: "auth", 404: "not_found", 408: "silent", 409: "overloaded", 413: "overflow",
     425: "overloaded", 429: "rate_limited", 503: "overloaded", 504: "silent", 524: "silent", 529: "overloaded",
 }  # fmt: skip
-#: What a status says for sure, whatever stands in the text; an overflow may come with any but these.
+#: Statuses that say the kind for sure, whatever the text is. An overflow may come with any other status.
 _CERTAIN: Final = frozenset({401, 402})
 
 
 def kind_of(status: int | None, text: str, known: FaultKind | None = None) -> FaultKind:
-    """The kind of an error that a provider has told us about.
+    """Return the kind of an error that a provider has reported.
 
-    Args: status: of HTTP, None inside a stream that had begun; text: code, type and message as it sent them; known:
-        what the library that talks to it has found out, which counts unless the words say that it was too much to read.
+    Args: status: the HTTP status, None inside a stream that had begun; text: the provider's code, type and message;
+        known: the kind that the client library reported. It counts unless the text says that the request is too long.
     """
     if status in _CERTAIN:
         return _STATUSES[status or 0]
-    said = text[:4_000].lower()
-    worded = next((kind for kind, pattern in _WORDINGS if pattern.search(said)), None)
+    lower_text = text[:4_000].lower()
+    worded = next((kind for kind, pattern in _WORDINGS if pattern.search(lower_text)), None)
     if worded == "overflow" or (worded is not None and known in (None, "bad_request") and status != 429):
         return worded
-    if status == 429 and worded == "billing":  # its other words say how fast one was
+    if status == 429 and worded == "billing":  # other patterns in such a text are about the rate of requests
         return worded
     if known is not None:
         return known
@@ -175,8 +175,8 @@ def kind_of(status: int | None, text: str, known: FaultKind | None = None) -> Fa
     return _STATUSES.get(status) or ("server" if status >= 500 else "bad_request")
 
 
-#: By name, since the classes are not there before their library is: pydantic-ai's categories, and what adapters let
-#: through of the layers below them.
+#: By name of class, since this module imports no client library: pydantic-ai's categories, and errors of lower layers
+#: that adapters let through.
 _CLASSES: Final[Mapping[str, FaultKind]] = {
     "ModelRateLimitError": "rate_limited",
     "ModelQuotaExceededError": "billing",
@@ -200,36 +200,36 @@ _CLASSES: Final[Mapping[str, FaultKind]] = {
 
 
 def kind_of_class(error: BaseException) -> FaultKind | None:
-    """The kind that an exception's class stands for, its own before those that it comes from; None for any other."""
-    return next((_CLASSES[each.__name__] for each in type(error).__mro__ if each.__name__ in _CLASSES), None)
+    """Return the kind of an exception by its class or the nearest base class in the table; None if none is there."""
+    return next((_CLASSES[cls.__name__] for cls in type(error).__mro__ if cls.__name__ in _CLASSES), None)
 
 
-# -- how long it asks to be left alone
+# -- the wait that a provider asks for
 
 
 _NUMBER = re.compile(r"\s*([+-]?\d{1,400}(?:\.\d{0,50})?)\s*(ms|s|)\s*", re.IGNORECASE | re.ASCII)
 
 
-def clamped(seconds: float) -> float:
-    """A wait as it is believed: from `SHORTEST` to `LONGEST`."""
+def clamp_wait(seconds: float) -> float:
+    """Return the wait within its bounds, `SHORTEST` and `LONGEST`, in seconds."""
     return min(max(seconds, SHORTEST), LONGEST)
 
 
-def wait_asked(headers: Mapping[str, str], now: datetime) -> float | None:
-    """The wait that headers (keys in lower case) ask for, in seconds; None when they ask for none that can be read.
+def read_wait(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Return the wait in these headers (names in lower case), in seconds; None if they have no readable one.
 
-    `retry-after-ms` is in milliseconds; `retry-after` in seconds, with a unit, or a date as HTTP writes it (RFC 9110,
-    10.2.3). What is past or negative is as short as possible, what is huge as long as is believed.
+    `retry-after-ms` is in milliseconds; `retry-after` is in seconds, has a unit, or is an HTTP date (RFC 9110, 10.2.3).
+    A past or negative wait becomes the shortest one, a huge one the longest.
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "")
-        if found := _NUMBER.fullmatch(text[:500]):
-            scale = {"ms": 0.001, "s": 1.0, "": unit}[found[2].lower()]
-            return clamped(float(found[1]) * scale)
+        if match := _NUMBER.fullmatch(text[:500]):
+            scale = {"ms": 0.001, "s": 1.0, "": unit}[match[2].lower()]
+            return clamp_wait(float(match[1]) * scale)
         try:
             moment = parsedate_to_datetime(text[:100])
             moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-            return clamped((moment - now).total_seconds())
+            return clamp_wait((moment - now).total_seconds())
         except (ValueError, TypeError, OverflowError, IndexError):
             continue
     return None

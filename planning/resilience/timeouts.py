@@ -1,7 +1,7 @@
-"""Bounds on a provider's answer: the time that it may take, and its bytes.
+"""Bounds on a provider's answer: its time and its bytes.
 
-The size of what it says is counted where it is read (`planning.llm.provider`); this is for what never becomes anything:
-silence, keep-alives, bytes without an end.
+`planning.llm.provider` counts the size of the text of an answer. The bounds here hold for answers that never become
+text: silence, keep-alives, bytes without an end.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ R = TypeVar("R")
 
 
 class Watch:
-    """Ends a wait for the provider that brings nothing. What passes while nobody waits for it does not count.
+    """Time limit of the waits for a provider's answer. Time in which nobody waits for the provider does not count.
 
-    One timer, moved lazily, whatever number of events comes. Times in seconds: until the beginning, without anything
-    after that, and in all.
+    It has one timer, which is moved only when it fires, however many events come.
+
+    Args, in seconds: first: until the answer begins; idle: between two events after that; longest: for the whole.
     """
 
     def __init__(self, clock: Clock, first: float, idle: float, longest: float) -> None:
@@ -33,7 +34,7 @@ class Watch:
         self.has_begun = self.is_over = False
 
     async def over(self, waited: Awaitable[R]) -> R:
-        """Return the result of an awaitable. Raises: TimeoutError when it takes too long."""
+        """Await this and return its result. Raises: TimeoutError when it takes too long."""
         began = self._clock.monotonic()
         self._until = began + min(self._left, self._left_in_all)
         if self._timer is None:
@@ -44,28 +45,28 @@ class Watch:
                 return await waited
             finally:
                 self._scope = None
-                took = self._clock.monotonic() - began
-                self._left -= took
-                self._left_in_all -= took
+                elapsed = self._clock.monotonic() - began
+                self._left -= elapsed
+                self._left_in_all -= elapsed
         self.is_over = True
         raise TimeoutError  # only the watch cancels this scope
 
     def progress(self) -> None:
-        """Something came."""
+        """Begin a new idle wait: the provider has sent something."""
         self._left = self._idle
         if not self.has_begun:  # the wait for the beginning may have been the longer one
             self.has_begun = True
             self.stop()
 
     def stop(self) -> None:
-        """Watch no more, until there is something to wait for."""
+        """Stop the timer until the next wait begins."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     @property
     def is_too_long(self) -> bool:
-        """Return whether what came was never late, and still too slow in all."""
+        """Return whether the whole answer took too long although no single wait did."""
         return self._left_in_all <= 0.0 < self._left
 
     def _look(self) -> None:
@@ -79,11 +80,11 @@ class Watch:
 
 
 def bound(client: Any, most: int, error: Callable[[], Exception]) -> None:
-    """Let an HTTP client read no more than so many bytes of an answer; it would keep a line without an end in memory.
+    """Limit the bytes that an HTTP client reads of an answer. Without a limit it keeps a line without an end in memory.
 
-    Args: error: what is raised when it is more.
+    Args: most: in bytes; error: returns the exception that is raised above the limit.
 
-    Clients of another make (not httpx or its successor) are left as they are: only time bounds those.
+    Only clients of httpx or its successor are limited. For other clients only the time limits hold.
     """
     hooks = getattr(client, "event_hooks", None)
     if not isinstance(hooks, Mapping):
@@ -91,9 +92,9 @@ def bound(client: Any, most: int, error: Callable[[], Exception]) -> None:
 
     async def wrap(response: Any) -> None:
         stream = response.stream
-        kind: Any = sys.modules[type(response).__module__.partition(".")[0]].AsyncByteStream
+        stream_class: Any = sys.modules[type(response).__module__.partition(".")[0]].AsyncByteStream
 
-        class Bounded(kind):  # type: ignore[misc]
+        class Bounded(stream_class):  # type: ignore[misc]
             async def __aiter__(self) -> AsyncIterator[bytes]:
                 left = most
                 async for chunk in stream:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from planning.cases.evidence import Case, cases_of
-from planning.cases.recalled import Recalled, recalled_at
+from planning.cases.recalled import Recalled, recall_at
 from planning.cases.sequences import KnownCall, KnownSequence, sequence_of
 from planning.cases.situations import Situation, situation
 from spar.clock import Clock
@@ -91,7 +91,7 @@ class PlanMemory:
             if len(self._recalled) >= RECALL_LIMIT:
                 self._tell(f"only {RECALL_LIMIT} situations were recalled, the others decided by ability alone")
                 return None
-            recalled = await recalled_at(self._memory, perception.text, at.key, at.session)
+            recalled = await recall_at(self._memory, perception.text, at.key, at.session)
             self._recalled[same] = recalled
         if recalled.trouble:
             self._has_failed = True  # a memory that hangs is waited for once, not for each perception
@@ -109,7 +109,7 @@ class PlanMemory:
         step = _step_of(perception)
         followed = self._episodes.sequence_in(at.session, episode)
         if followed is None:
-            successes = await recalled_at(self._memory, perception.text, at.key, at.session, success=True)
+            successes = await recall_at(self._memory, perception.text, at.key, at.session, success=True)
             if successes.trouble:
                 self._tell(successes.trouble)
             followed = step, sequence_of([*experiences, *successes.experiences], at)

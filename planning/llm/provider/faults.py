@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from planning.resilience.provider_errors import (
     FaultKind,
     ProviderError,
-    clamped,
+    clamp_wait,
     kind_of,
     kind_of_class,
     provider_error,
-    wait_asked,
+    read_wait,
 )
 from planning.resilience.timeouts import Watch
 from spar.clock import Clock
@@ -71,9 +71,9 @@ class ProviderFaults:
         text = " ".join(str(word) for word in words if word)
         if known is None and status is None and not error.in_stream:
             known = "truncated" if "finish_reason" in error.message else "garbage"
-        wait = wait_asked(headers, self._clock.now())
+        wait = read_wait(headers, self._clock.now())
         if wait is None and error.retry_after is not None and not headers:
-            wait = clamped(error.retry_after)
+            wait = clamp_wait(error.retry_after)
         return self.made(kind_of(status, text, known), _message(error), retry_after=wait, status=status)
 
     def made(

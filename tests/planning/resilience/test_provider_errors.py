@@ -13,7 +13,7 @@ from planning.resilience.provider_errors import (
     kind_of,
     kind_of_class,
     provider_error,
-    wait_asked,
+    read_wait,
 )
 from spar.errors import PermanentError, TransientError
 from spar.types import Fault
@@ -88,7 +88,7 @@ def test_what_providers_say_becomes_one_of_the_kinds(
     ],
 )
 def test_a_wait_is_read_in_any_form_and_believed_within_bounds(headers: dict[str, str], wait: float | None) -> None:
-    assert wait_asked(headers, NOW) == wait
+    assert read_wait(headers, NOW) == wait
 
 
 @pytest.mark.parametrize("kind", KINDS)
