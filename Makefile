@@ -13,9 +13,9 @@ SLOW      = tests/memory tests/simulation tests/properties tests/benchmarks test
 
 # Tests of one part at a time, without processes: a tenth of the time of all.
 # Two groups, which run side by side: those of the core, those of the phases with the tests of what changed.
-CORE      = $(addprefix tests/,agent bus cli config core data house loop review server service)
+CORE      = $(addprefix tests/,agent bus cli config core data house loop net review server service)
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
-            $(addprefix tests/acting/,approvals fs graph net sandbox tooling)
+            $(addprefix tests/acting/,approvals fs graph sandbox tooling)
 
 .PHONY: run test check check-core check-phases test-services test-killed test-slow test-quick static docs accept simulate soak endure systemd servers bench bench-compare profile hops clean
 

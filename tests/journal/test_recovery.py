@@ -665,12 +665,13 @@ async def test_a_sensors_cursor_goes_on_when_the_journal_has_what_it_brought(
         assert memory is not None
         await memory.flush()
         cursor = await memory.load("cursor:main:counter")
-        assert cursor == agent.modules["sense"].part._supervisors[0].buffer.cursor
+        assert cursor == counter.number
         assert [cycle.perceptions for cycle in await memory.journal.unfinished("main")] == [tuple(perceptions)]
         return Action((Call("look", {"at": 1}),))
 
     for _ in range(2):
-        agent = agent_at(tmp_path, clock, plan, sense=Sense([SensorSpec("counter", Counter())]))
+        counter = Counter()
+        agent = agent_at(tmp_path, clock, plan, sense=Sense([SensorSpec("counter", counter)]))
         async with agent:
             await clock.sleep(1)
         assert agent.stats.failed_cycles == 0
