@@ -1,23 +1,23 @@
-"""PLAN: perceptions become one action.
+"""PLAN: turns perceptions into one action.
 
-`RulesPlanner` decides by declarative rules, `Chain` asks several planners in turn. Each is usable on its own:
-`await RulesPlanner(rules).plan(perceptions)`. For models: `compose` makes a `Request` (`compose_schema` makes the
-schema of its answer, `render` its text), `ModelResponse` takes the solution as it comes, `Requests` goes on until there
-is an output: `await Requests(model, tools=[…]).run(context, output=schema)`.
+`RulesPlanner` decides by declarative rules; `Chain` asks several planners in turn. Each works on its own:
+`await RulesPlanner(rules).plan(perceptions)`. For models: `compose` returns a `Request` (`compose_schema` returns the
+schema of its answer, `render` its text); `ModelResponse` reads the solution while it is streamed; `Requests` repeats
+requests until there is an output: `await Requests(model, tools=[…]).run(context, output=schema)`.
 
-    chain         asks several planners in turn: the first decision counts
-    assistant     the planner `llm` of the configuration: models, then rules
-    model_tables  the models that the configuration names, made and checked
+    chain         asks several planners in turn; the first decision counts
+    assistant     the planner `llm` of the configuration: models, and rules in their place
+    model_tables  creates and checks the models that the configuration names
     ports         the port between planners and models
     dataflow      reads and writes between the calls of a plan; pure
     output_check  resolves the references of a final output and validates it
-    strict_json   parses JSON strictly: no double keys, no NaN, no number out of range
+    strict_json   parses JSON strictly: no duplicate keys, no NaN, no number out of range
 
     rules/        planning by declarative rules
-    cases/        remembered calls: how they went in a situation, and what follows from that for the next one
+    cases/        case-based reasoning: results of remembered calls as evidence for the next call
     llm/          planning by a language model
-    bootstrap/    what a model is told before anything of a request: instructions, files, skills
-    prompt/       from a context to one request; pure. `prompt/plans/`: plans and their versions
+    bootstrap/    the standing part of a prompt: instructions, files, skills
+    prompt/       composes one request from a context; pure. `prompt/plans/`: plans and their versions
     resilience/   timeouts, provider errors, breakers, failover
 """
 
@@ -31,7 +31,7 @@ from planning.prompt.request import compose
 from planning.prompt.schema import compose_schema
 from planning.rules.planner import RulesPlanner
 
-#: Their names in the first build, which programs use.
+#: Older names of two classes, which programs still use.
 Solving = ModelResponse
 Told = TextDelta
 

@@ -1,12 +1,11 @@
-"""Several planners in a row: the first that decides, decides.
+"""A chain of planners: the first one that decides counts.
 
-A planner that raises, or that the agent has turned away from (`degrade`), hands over to the next, and the action then
-says `degraded`. When one raised and none of the others decided, its error goes on: a plan that could not be made is
-not the same as nothing to do. A planner that streams is handed through as the stream it is, once its first call is
-there.
+If a planner raises, or the agent has switched it off (`degrade`), the next one is asked, and the action says
+`degraded`. If one raised and no other decided, its error is raised: a plan that failed is not the same as nothing to
+do. The stream of a planner is passed on as a stream once its first call is there.
 
-One planner may be the main one, whose word is final: those behind it only stand in for it, those before it decide what
-they know, and that is no makeshift.
+One planner may be the main one. Its decision is final: planners after it only stand in for it, and their actions are
+degraded. Planners before it decide by themselves, and their actions are not degraded.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from spar.records.run_options import RunOptions
 from spar.threads import Threads
 from spar.types import Action, Fault, Perception, replace
 
-#: Seconds until a run that waits for the main planner asks whether it is back.
+#: Seconds until a run that waits for the main planner asks again.
 _LOOK_AGAIN = 30.0
 
 Plan = Action | AsyncIterator[Any] | None
 
 
 class Chain:
-    """PLAN by the first of several planners that decides. Opens and closes them as they are modules of its own.
+    """PLAN by the first of several planners that decides. It opens and closes those that are context managers.
 
     Args:
-        planners: objects with `plan` or bare functions, async or plain, with or without a second parameter.
-        main: which of them (from 0) `degrade` turns away from, and whose decision counts even if it is that there is
-            nothing to do; None: the first one, and then the next ones are asked.
-    Raises: ConfigError when there is none, or no such main one.
+        planners: objects with `plan` or functions, async or plain, with or without the parameter for the context.
+        main: the index (from 0) of the main planner. `degrade` switches it off, and its decision counts even if it is
+            to do nothing. None: `degrade` switches the first one off, and no decision to do nothing is final.
+    Raises: ConfigError for no planners, or for an index without a planner.
     """
 
     def __init__(self, planners: Sequence[Any], *, main: int | None = None) -> None:
@@ -53,13 +52,13 @@ class Chain:
         self._ask: Ask | None = None
 
     def written_calls(self) -> Iterator[WrittenCall]:
-        """Return the calls that the planners' configuration writes out."""
+        """Yield the calls that are written in the planners' configuration."""
         for planner in self.planners:
             if isinstance(planner, WritesCalls):
                 yield from planner.written_calls()
 
     async def check_options(self, options: RunOptions) -> None:
-        """Raises: ValueError for options of a run that the planner that asks a model cannot go by."""
+        """Raise ValueError for options of a run that the planner with a model cannot apply."""
         for planner in self.planners:
             if callable(check := getattr(planner, "check_options", None)):
                 await check(options)
@@ -68,34 +67,35 @@ class Chain:
 
     @property
     def allowed_models(self) -> tuple[str, ...]:
-        """Return the names of the models that people may choose from: those of the planner that asks a model."""
-        found = (getattr(planner, "allowed_models", ()) for planner in self.planners)
-        return next((tuple(models) for models in found if models), ())
+        """Return the names of the models that people may choose from: those of the planner with a model."""
+        choices = (getattr(planner, "allowed_models", ()) for planner in self.planners)
+        return next((tuple(models) for models in choices if models), ())
 
     def degrade(self, reason: str) -> None:
-        """Leave the first planner (or the main one) out from the next plan on, and mark what others decide; idempotent.
+        """Skip the main planner (or the first one) from the next plan on, and mark actions as degraded. Idempotent.
 
-        With a single planner there is nothing to fall back to: it goes on, and its actions are marked.
+        A single planner is not skipped, since no other could stand in; its actions are marked.
         """
         self.degraded_reason = reason
 
     def restore(self) -> None:
-        """Ask it again; idempotent."""
+        """Ask the skipped planner again. Idempotent."""
         self.degraded_reason = None
 
     async def plan(self, perceptions: Sequence[Perception], context: Context | None = None) -> Plan:
-        """The first decision: an action that has calls or an answer, or a stream of calls that has begun.
+        """Return the first decision: an action with calls or an answer, or a stream of calls that has begun.
 
-        What was noticed, and the main planner puts off, others may decide on meanwhile; what people say waits for it.
-        When nobody decides: the first action that only says something (its reason, when to look again), else None; but
-        a run that the main planner would have decided on waits for it (`Action.deferred`).
-        Raises: the error of the first planner that raised, when no other one decided.
+        If the main planner postpones noticed perceptions, the others may decide on them; a message of people waits for
+        the main planner. If no planner decides, the result is the first action without calls (it has a reason or the
+        time of the next look), else None; but a run waits for its main planner (`Action.deferred`).
+
+        Raises: the error of the first planner that raised, if no other one decided.
         """
         context = context or Context(agent="", cycle_id="")
         reason = self.degraded_reason if self._main is None else None
-        failed: Exception | None = None
-        remark: Action | None = None
-        put_off: Action | None = None
+        first_error: Exception | None = None
+        first_remark: Action | None = None
+        postponed: Action | None = None
         for number, planner in enumerate(self.planners):
             if self.degraded_reason is not None and number == (self._main or 0) and len(self.planners) > 1:
                 reason = self.degraded_reason
@@ -104,50 +104,49 @@ class Chain:
                 plan = await _ask(planner, perceptions, context, self._in_thread)
             except Exception as error:
                 reason = reason or f"{_name(planner)} failed: {Fault.of(error).message}"
-                failed = _first(failed, error)
+                first_error = _add_error(first_error, error)
                 continue
             if number == self._main:
-                if (put_off := await _put_off(plan, context.run)) is None:
+                if (postponed := await _postponed_action(plan, context.run)) is None:
                     return plan
-                reason, perceptions = put_off.deferred, _noticed(perceptions, context.run)
+                reason, perceptions = postponed.deferred, _noticed_perceptions(perceptions, context.run)
                 continue
             if not isinstance(plan, Action):
                 if plan is None:
                     continue
                 return plan
             if plan.calls or plan.output is not None:
-                return _marked(plan, reason)
-            remark = remark or _marked(plan, reason)
-        if put_off is not None and (context.run is None or not _is_makeshift(context.run)):
-            return put_off
-        if failed is not None:
-            raise failed
+                return _mark_degraded(plan, reason)
+            first_remark = first_remark or _mark_degraded(plan, reason)
+        if postponed is not None and (context.run is None or not _is_makeshift(context.run)):
+            return postponed
+        if first_error is not None:
+            raise first_error
         if self._main is not None and reason is not None and context.run is not None and not _is_makeshift(context.run):
             return Action(run_id=context.run.id, deferred=f"degraded: {reason}", next_look=_LOOK_AGAIN)
-        return remark
+        return first_remark
 
     def snapshot(self) -> dict[str, Any]:
-        """Why it is degraded (None when it is not) and what the planners say of themselves."""
-        told = {_name(planner): planner.snapshot() for planner in self.planners if hasattr(planner, "snapshot")}
-        return {"degraded": self.degraded_reason, "planners": told}
+        """Return the reason why the chain is degraded (None: it is not) and the snapshots of the planners."""
+        snapshots = {_name(planner): planner.snapshot() for planner in self.planners if hasattr(planner, "snapshot")}
+        return {"degraded": self.degraded_reason, "planners": snapshots}
 
     def attach(self, host: Host) -> None:
-        """Hand the agent's host on to every planner that wants it."""
+        """Pass the agent's host to every planner with `attach`."""
         for planner in self.planners:
             if callable(attach := getattr(planner, "attach", None)):
                 attach(host)
 
     def lends(self) -> Lent:
-        """Return what its planners lend together; of two with one name the first one counts."""
-        lent = [each.lends() for each in self.planners if isinstance(each, Lender)]
-        activities = {name: handler for each in reversed(lent) for name, handler in each.activities.items()}
-        self._ask = next((each.ask for each in lent if each.ask is not None), None)
+        """Return all that its planners lend; of two activities with the same name the first one counts."""
+        loans = [planner.lends() for planner in self.planners if isinstance(planner, Lender)]
+        activities = {name: handler for loan in reversed(loans) for name, handler in loan.activities.items()}
+        self._ask = next((loan.ask for loan in loans if loan.ask is not None), None)
         ask = None if self._ask is None else self._answer
-        return Lent(tuple(tool for each in lent for tool in each.tools), activities, ask)
+        return Lent(tuple(tool for loan in loans for tool in loan.tools), activities, ask)
 
     async def _answer(self, question: ModelQuestion) -> Any:
-        """Ask the first planner that lends a model. Raises: TransientError while this chain does without; what that
-        raises."""
+        """Ask the first planner that lends a model. Raises: TransientError while degraded; the errors of the model."""
         if (reason := self.degraded_reason) is not None:
             raise TransientError(f"no model is asked: {reason}")
         assert self._ask is not None
@@ -175,7 +174,7 @@ class Chain:
 async def _ask(
     planner: Any, perceptions: Sequence[Perception], context: Context, in_thread: Callable[..., Any]
 ) -> Plan:
-    """Ask one planner, however it is written, and check what it answers."""
+    """Ask one planner, a function or an object, async or plain, and check the type of its plan."""
     function = getattr(planner, "plan", planner)
     arguments = (perceptions, context) if _takes_two(function) else (perceptions,)
     target = function if inspect.isroutine(function) else type(function).__call__
@@ -186,7 +185,7 @@ async def _ask(
     if inspect.isawaitable(plan):
         plan = await plan
     if hasattr(plan, "__aiter__"):
-        return await _begun(plan)
+        return await _start(plan)
     if plan is not None and not isinstance(plan, Action):
         raise ContractError(
             f"{_name(planner)} must return an Action, a stream of calls or None, found {type(plan).__name__}"
@@ -195,11 +194,11 @@ async def _ask(
 
 
 class _StartedPlan:
-    """A stream whose `first` item is there."""
+    """A stream with its `first` item already read."""
 
-    def __init__(self, first: Any, rest: AsyncIterator[Any]) -> None:
-        self.first, self._rest = first, rest
-        self._items = self._whole()
+    def __init__(self, first: Any, remaining: AsyncIterator[Any]) -> None:
+        self.first, self._remaining = first, remaining
+        self._items = self._all_items()
 
     def __aiter__(self) -> _StartedPlan:
         return self
@@ -209,21 +208,21 @@ class _StartedPlan:
 
     async def aclose(self) -> None:
         await self._items.aclose()
-        if callable(close := getattr(self._rest, "aclose", None)):
+        if callable(close := getattr(self._remaining, "aclose", None)):
             await close()
 
-    async def _whole(self) -> AsyncGenerator[Any]:
+    async def _all_items(self) -> AsyncGenerator[Any]:
         try:
             yield self.first
-            async for item in self._rest:
+            async for item in self._remaining:
                 yield item
         finally:
-            if callable(close := getattr(self._rest, "aclose", None)):
+            if callable(close := getattr(self._remaining, "aclose", None)):
                 await close()
 
 
-async def _begun(stream: Any) -> _StartedPlan | None:
-    """The stream once its first call is there, None when it has none; until then another planner can take over."""
+async def _start(stream: Any) -> _StartedPlan | None:
+    """Return the stream after its first call; None if it has none. Before that, another planner can stand in."""
     calls = aiter(stream)
     try:
         return _StartedPlan(await anext(calls), calls)
@@ -231,8 +230,11 @@ async def _begun(stream: Any) -> _StartedPlan | None:
         return None
 
 
-async def _put_off(plan: Any, run: RunContext | None) -> Action | None:
-    """The action by which a run about something noticed is put off, as long as nothing but a makeshift came of it."""
+async def _postponed_action(plan: Any, run: RunContext | None) -> Action | None:
+    """Return the action that postpones a run about a noticed perception, before the main planner has decided in it.
+
+    Returns: None for other plans, for messages, and for a run in which the main planner has decided.
+    """
     first = plan.first if isinstance(plan, _StartedPlan) else plan
     if not isinstance(first, Action) or not first.deferred or not first.next_look or run is None:
         return None
@@ -243,22 +245,22 @@ async def _put_off(plan: Any, run: RunContext | None) -> Action | None:
     return first
 
 
-def _noticed(perceptions: Sequence[Perception], run: RunContext | None) -> Sequence[Perception]:
-    """Return the noticed perceptions one by one, as they were before they became a run."""
-    if run is None or run.message is None or not any(each.id == run.message.id for each in perceptions):
+def _noticed_perceptions(perceptions: Sequence[Perception], run: RunContext | None) -> Sequence[Perception]:
+    """Return the perceptions, with the message of a run replaced by the noticed perceptions that it was made from."""
+    if run is None or run.message is None or not any(perception.id == run.message.id for perception in perceptions):
         return perceptions
-    others = [each for each in perceptions if each.id != run.message.id]
+    others = [perception for perception in perceptions if perception.id != run.message.id]
     return [*(run.message.evidence or (run.message,)), *others]
 
 
 def _is_makeshift(run: RunContext) -> bool:
-    """Return whether those who stand in have decided on this run, so that it is over when they have nothing to add."""
+    """Return whether the last action of this run is degraded. Then it ends when the planners have nothing to add."""
     last = run.results[-1].action if run.results else None
     return last is not None and last.degraded
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
-    """Return whether a planner has room for the context."""
+    """Return whether a planner has a second parameter, for the context."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -267,13 +269,13 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     return len(positional) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
-def _marked(plan: Action, reason: str | None) -> Action:
+def _mark_degraded(plan: Action, reason: str | None) -> Action:
     if reason is None:
         return plan
     return replace(plan, degraded=True, reason="; ".join(part for part in (f"degraded: {reason}", plan.reason) if part))
 
 
-def _first(failed: Exception | None, error: Exception) -> Exception:
+def _add_error(failed: Exception | None, error: Exception) -> Exception:
     if failed is None:
         return error
     failed.add_note(f"and the next planner: {Fault.of(error).message}")

@@ -1,6 +1,6 @@
-"""Final outputs: references are replaced by what they name, then the schema that was asked for judges the value. Pure.
+"""Check of final outputs: it replaces references by their values and validates the output by its schema. Pure.
 
-The rules are those by which calls are read and their results are judged (`spar.data.paths`, `spar.data.json_schema`).
+The rules are the same as for calls and their results (`spar.data.paths`, `spar.data.json_schema`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from spar.data.json_safe import NotJsonError, whole
 from spar.data.json_schema import Output
 from spar.data.paths import BadReferenceError, ValueTooLargeError, marked, references, resolve
 
-#: Bytes as JSON. An output is not cut: that is for those who show it.
+#: Largest size as JSON, in bytes. An output is never cut here; whoever shows it may cut it.
 _LARGEST: Final = 64 << 20
 
 
 def closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of an output as it is sent: unless it says otherwise, it allows only properties it names."""
+    """Return the schema of an output as it is sent: unless it says otherwise, it allows only its named properties."""
     is_combined = any(key in schema for key in ("$ref", "allOf", "anyOf", "oneOf", "if", "not"))
     if is_combined or not isinstance(schema.get("properties"), Mapping) or "additionalProperties" in schema:
         return schema
@@ -27,15 +27,15 @@ def closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class OutputCheck:
-    """Checks outputs by a schema (None: any value fits). Raises: ConfigError for a schema that cannot be used."""
+    """Check of outputs by a schema (None: any value fits). Raises: ConfigError for a schema that cannot be used."""
 
     def __init__(self, schema: Mapping[str, Any] | None) -> None:
         self._schema = None if schema is None else Output("output", closed(schema))
 
     def check(self, output: Any, context: Iterable[Mapping[str, Any]]) -> tuple[Any, str]:
-        """Return the output with its references resolved against `context`, and what is wrong with it ("": nothing).
+        """Return the output with its references resolved against `context`, and "".
 
-        What is wrong is said in words for the model; the output is None then.
+        If something is wrong, return None and a sentence for the model.
         """
         try:
             if marked(output):

@@ -1,13 +1,13 @@
 """Port between planners and models: requests, and the pieces of an answer.
 
-A model is anything that can be called with a `Request`: `await model(request)` gives the whole solution, or an async
-iterator of its pieces as they come. A solution is an object that fits the request's schema:
+A model is any callable that takes a `Request`: `await model(request)` returns the whole solution, or an async iterator
+of its pieces while they are streamed. A solution is an object that fits the request's schema:
 
     {"meta": …, "advisors": […], "calls": [{"_tool": …, …}], "output": … | null}
 
 A piece is a part of the solution's JSON text (`str`), a call (an object with `_tool`), an object with other parts of
-the solution (`{"output": …}`), or one of `TextDelta`, `ThoughtDelta`, `Usage`, `Asked`. What is left out counts as
-nothing: no calls, no output.
+the solution (`{"output": …}`), or one of `TextDelta`, `ThoughtDelta`, `Usage`, `Asked`. A solution without `calls` or
+`output` has no calls or no output.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ class Turn(Struct, frozen=True):
     text: str
 
 
-class Made(Struct, frozen=True):
-    """A call of an earlier step and what came of it: `id` is the call's, `provided` the id that the provider gave it
-    ("" for none), `arguments` what the model wrote besides the tool's name, `came` one line of JSON."""
+class MadeCall(Struct, frozen=True):
+    """A call of an earlier step with its result. `id` is the call's id, `provided` the provider's id for it ("" for
+    none); `arguments` are the parameters that the model wrote; `result` is one line of JSON."""
 
     id: str
     provided: str
     tool: str
     arguments: Mapping[str, Any]
-    came: str
+    result: str
 
 
 class History(Struct, frozen=True):
-    """Content of `Request.texts` for models that are told of calls in messages of their own: the texts `before` the
-    calls, the calls of each step in order, the texts `behind` them; `spoken` is the text that the model wrote beside
-    the calls of each step ("" for none)."""
+    """Content of `Request.texts` for models that get calls and results as messages: the texts `before` the calls, the
+    calls of each step in order, the texts `behind` them. `spoken` has for each step the text that the model wrote
+    beside its calls ("" for none)."""
 
     before: tuple[str, ...]
-    steps: tuple[tuple[Made, ...], ...]
+    steps: tuple[tuple[MadeCall, ...], ...]
     behind: tuple[str, ...]
     spoken: tuple[str, ...] = ()
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request: self-contained, made anew for each, and kept as it was sent.
+    """One self-contained request to a model. It is recorded as it was sent.
 
-    `context` holds wire messages, `schema` what the solution has to fit; `instructions`, `preface`, `turns` and `texts`
-    are what the model reads, what stays the same first: `preface` are texts before the conversation. `history` says
-    what `texts` say with the run's calls as pairs of a call and its result, for models that are told so (None: no call
-    was made). `answer` is the schema of the output alone (None: any text or value). `max_tokens` bounds what it may
-    answer. `purpose` says who asks, for budgets and the record. `models` names the models in the order in which they
-    are asked (none: as they are preferred), `thinking` says how much the one that answers thinks (None: as it is set),
-    `room` the tokens that it was made to fit (None: any number). `traceparent` is the header that names its span to the
-    provider, "" for none; no model reads it.
+    `context` has wire messages; `schema` is the schema of the solution. The model reads `instructions`, `preface` (the
+    texts before the conversation), `turns` and `texts` in this order, so that the parts that stay the same come first.
+    `history` has the content of `texts` with the run's calls as pairs of call and result, for models with messages for
+    calls (None: no call was made). `answer` is the schema of the output alone (None: any text or value). `max_tokens`
+    limits the answer. `purpose` names the kind of request, for budgets and the record. `models` names the models in the
+    order in which they are asked (empty: the preferred order). `thinking` is how much the answering model thinks (None:
+    its setting). `room` is the number of tokens that the request was made to fit (None: any number). `traceparent` is
+    the HTTP header that names its span to the provider ("" for none); no model reads it.
     """
 
     context: tuple[Mapping[str, Any], ...] = ()
@@ -86,7 +86,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class ProvidedCall(dict[str, Any]):
-    """A call on the wire that has an id of the provider's: its result is sent back under that."""
+    """A call on the wire with the provider's id; its result is sent back with this id."""
 
     def __init__(self, wire: Mapping[str, Any], provided: str) -> None:
         super().__init__(wire)
@@ -94,23 +94,23 @@ class ProvidedCall(dict[str, Any]):
 
 
 class TextDelta(Struct, frozen=True):
-    """A piece of the answer as people read it, while it is being written."""
+    """A piece of the answer's text for people, while it is streamed."""
 
     text: str
 
 
 class ThoughtDelta(Struct, frozen=True):
-    """A piece of what a model thought before it answered; with `reset` its earlier thoughts are void: another one is
-    asked. It is shown to whoever wants to read along, and kept nowhere."""
+    """A piece of a model's thoughts before its answer. With `reset` the earlier thoughts are void: another model is
+    asked. Thoughts are shown to people who follow the run, and not stored."""
 
     text: str
     reset: bool = False
 
 
 class Usage(Struct, frozen=True):
-    """Usage of a request: tokens both ways, of the input those that a cache served; `cost` in millionths of the
-    currency's unit, None where no price is known. `model` is who answered, `answered_as` the name that its provider
-    gave for it, `finish` why it ended, in the provider's word."""
+    """Usage of a request: its tokens; `cached_tokens` are the part of the input that a cache served. `cost` is in
+    millionths of the currency's unit, None if no price is known. `model` is the model that answered, `answered_as` its
+    name in the provider's answer, `finish` the provider's word for the reason why the answer ended."""
 
     model: str = ""
     input_tokens: int = 0
@@ -122,8 +122,8 @@ class Usage(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True, omit_defaults=True):
-    """The settings with which a model was asked, told to who names models in a request, once it has answered; what is
-    None is as its provider has it."""
+    """The settings with which a model was asked, sent after the answer if the request names models. None: the
+    provider's default."""
 
     model: str = ""
     thinking: Thinking | None = None
@@ -138,7 +138,7 @@ Model = Callable[[Request], Awaitable[Mapping[str, Any] | AsyncIterator[Piece]]]
 
 @asynccontextmanager
 async def pieces_of(model: Model, request: Request) -> AsyncGenerator[AsyncIterator[Piece]]:
-    """Ask a model: the pieces of its answer, in whatever shape it gives that; its stream is closed at the end."""
+    """Ask a model and give the pieces of its answer, whether it answers at once or as a stream; close it at the end."""
     answer: Any = model(request)
     if inspect.isawaitable(answer):
         answer = await answer

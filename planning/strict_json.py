@@ -1,7 +1,7 @@
-"""JSON of models, by one rule for both ways in which they answer: where its strings end, and what of it is taken.
+"""Parsing of JSON that models write, the same for both ways in which they answer. Pure.
 
-It is taken strictly: no key twice, no NaN, no number too large. Raw line breaks inside strings are taken: models write
-them, and what they mean is clear. Pure.
+`strict` refuses duplicate keys, NaN and numbers that are too large. It accepts raw line breaks inside strings: models
+write them, and their meaning is clear. `Signs` finds the ends of strings in JSON that arrives in pieces.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 
 def strict(text: str) -> Any:
-    """Return the value. Raises: ValueError saying what is wrong, also for a key that stands there twice."""
+    """Return the value. Raises: ValueError with the problem, also for a duplicate key."""
     return _STRICT.decode(text)
 
 
 def lenient(text: str) -> Any:
-    """Return the value, of a key that stands there twice the last one. Raises: ValueError for what is no JSON."""
+    """Return the value; of a duplicate key the last one counts. Raises: ValueError for a text that is not JSON."""
     return _LENIENT.decode(text)
 
 
 class Signs:
-    """Finds the signs of JSON that comes in pieces; what stands inside of strings is none."""
+    """Finder of the syntax characters of JSON that arrives in pieces. It skips the content of strings."""
 
     __slots__ = ("_is_escaped", "is_inside")
 
@@ -32,13 +32,13 @@ class Signs:
         self.is_inside = self._is_escaped = False
 
     def next(self, piece: str, at: int, outside: re.Pattern[str]) -> tuple[str, int]:
-        """Return the next sign, the end of a string or one of `outside`, and where it ends; "" where there is none."""
+        """Return the next sign and the position after it: the end of a string, or a match of `outside`; "" for none."""
         if not self.is_inside:
-            found = outside.search(piece, at)
-            if found is None:
+            match = outside.search(piece, at)
+            if match is None:
                 return "", len(piece)
-            self.is_inside = found[0] == '"'
-            return found[0], found.end()
+            self.is_inside = match[0] == '"'
+            return match[0], match.end()
         if self._is_escaped and at < len(piece):
             self._is_escaped, at = False, at + 1
         inside = _INSIDE.match(piece, at)
@@ -48,7 +48,7 @@ class Signs:
         return ("" if self.is_inside else '"'), min(end + 1, len(piece))
 
 
-#: Any number of signs of a string's inside; a backslash takes the next sign with it.
+#: Any number of characters inside a string; a backslash and the next character belong together.
 _INSIDE = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 
@@ -63,14 +63,14 @@ def _finite(text: str) -> float:
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
         counts = Counter(name for name, _ in pairs)
-        twice = next(name for name, times in counts.items() if times > 1)
-        raise ValueError(f"the key {twice[:50]!r} is there twice")
-    return found
+        duplicate = next(name for name, times in counts.items() if times > 1)
+        raise ValueError(f"the key {duplicate[:50]!r} is there twice")
+    return members
 
 
-_STRICT = json.JSONDecoder(strict=False, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
+_STRICT = json.JSONDecoder(strict=False, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 _LENIENT = json.JSONDecoder(strict=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from planning.ports import Made
+from planning.ports import MadeCall
 from planning.prompt.shorten import head_and_tail, shown, shown_json
 from spar.data.blackboard import read_message
 from spar.data.json_safe import UNBOUNDED, plain
@@ -107,17 +107,17 @@ def words(steps: Iterable[ActionResult], limit: int) -> tuple[str, ...]:
     return tuple(head_and_tail(each.action.said, limit) if each.action is not None else "" for each in told)
 
 
-def made(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[Made, ...], ...]:
+def made(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[MadeCall, ...], ...]:
     """Return the calls of each step in the order of the plan, each with its result as JSON.
 
     Calls that were put off for a new message are left out, and steps without calls. The newest results have at most
     `limit` characters each; the older ones share the room that is left.
     """
     room = _ROOM * limit
-    found: list[tuple[Made, ...]] = []
+    found: list[tuple[MadeCall, ...]] = []
     for step in reversed(steps):
         where = places(step.messages)
-        told: list[Made] = []
+        told: list[MadeCall] = []
         for each in reversed(step.results):
             if each.reason == "steered":  # it was not begun and is offered again, once
                 continue
@@ -129,13 +129,13 @@ def made(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[Made, ...], .
     return tuple(reversed(found))
 
 
-def _made(result: CallResult, came: str, limit: int) -> Made:
+def _made(result: CallResult, came: str, limit: int) -> MadeCall:
     original = result.call.meta.get("_original")
     wire = original if isinstance(original, Mapping) else result.call.to_wire()
     given = {key: value for key, value in call_shown(wire).items() if key not in ("_tool", "_id")}
     arguments = shown(plain(given), (), limit)
     provided = wire.get(PROVIDER_ID, result.call.meta.get(PROVIDER_ID))
-    return Made(
+    return MadeCall(
         result.call.id,
         provided if isinstance(provided, str) else "",
         str(wire.get("_tool", result.call.tool)),

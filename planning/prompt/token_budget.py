@@ -96,7 +96,7 @@ def _pieces(history: History | None) -> Iterator[str]:
     yield from history.before
     for step in history.steps:
         for each in step:
-            yield from (each.tool, to_json(each.arguments), each.came)
+            yield from (each.tool, to_json(each.arguments), each.result)
     yield from history.spoken
     yield from history.behind
 

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from planning.llm.provider.native_tools import Calls, NativeFunction, function_names, native_functions
-from planning.ports import Made, Request, TextDelta, ThoughtDelta
+from planning.ports import MadeCall, Request, TextDelta, ThoughtDelta
 from planning.prompt.render import render
 from spar.data.media import Medium, media_in
 
@@ -92,7 +92,7 @@ def messages_of(request: Request, functions: list[NativeFunction] | None, *, see
             said = said or ([] if messages else [UserPromptPart(_NOTHING_SAID)])
             calls = [ToolCallPart(names[each.tool], dict(each.arguments), id) for each, id in step]
             answered(*([TextPart(spoken)] if spoken else ()), *calls)
-            said += [ToolReturnPart(names[each.tool], each.came, id) for each, id in step]
+            said += [ToolReturnPart(names[each.tool], each.result, id) for each, id in step]
         if history.behind:
             said.append(UserPromptPart("\n\n".join(history.behind)))
     if sees and (images := _images(request)):
@@ -112,12 +112,12 @@ _NOTHING_SAID: Final = "Go on."
 _ID = re.compile(r"[A-Za-z0-9_|-]{1,200}")
 
 
-def _with_ids(steps: Iterable[tuple[Made, ...]]) -> list[list[tuple[Made, str]]]:
+def _with_ids(steps: Iterable[tuple[MadeCall, ...]]) -> list[list[tuple[MadeCall, str]]]:
     """Return each call with its id in the messages: the provider's where that can be used; no two are the same."""
-    found: list[list[tuple[Made, str]]] = []
+    found: list[list[tuple[MadeCall, str]]] = []
     used: set[str] = set()
     for step in steps:
-        told: list[tuple[Made, str]] = []
+        told: list[tuple[MadeCall, str]] = []
         for each in step:
             id = each.provided
             if not _ID.fullmatch(id) or id in used:

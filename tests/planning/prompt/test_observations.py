@@ -183,7 +183,7 @@ async def test_each_call_of_a_step_is_told_with_what_came_of_it_also_those_that_
         request = compose([], tools=[], steps=[ActionResult(Action(), "ok", (result,))])
         assert request.history is not None
         ((told,),) = request.history.steps
-        assert json.loads(told.came) == {"call": "c", "status": status, "reason": result.reason}
+        assert json.loads(told.result) == {"call": "c", "status": status, "reason": result.reason}
 
 
 def step(number: int, size: int) -> ActionResult:
@@ -198,7 +198,7 @@ def test_pairs_fit_into_what_can_be_read_or_give_way_to_texts(steps: int, size: 
     taken = [step(number, size) for number in range(steps)]
     request = compose([message for each in taken for message in each.messages], steps=taken)
     assert request.history is not None
-    assert sum(len(each.came) for told in request.history.steps for each in told) <= 90_000
+    assert sum(len(each.result) for told in request.history.steps for each in told) <= 90_000
 
     made = fit(request, tokens, TokenEstimator(), taken)
 

@@ -15,7 +15,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolC
 
 from planning.llm.planner import ModelPlanner
 from planning.llm.provider import ProviderModel
-from planning.ports import History, Made, Piece, Request, TextDelta, ThoughtDelta, Turn, Usage
+from planning.ports import History, MadeCall, Piece, Request, TextDelta, ThoughtDelta, Turn, Usage
 from planning.resilience.provider_errors import ProviderError
 from spar.clock import Clock
 from spar.errors import ConfigError
@@ -165,7 +165,7 @@ async def test_text_beside_calls_of_an_earlier_step_is_sent_before_them() -> Non
         seen.extend(messages)
         yield "done"
 
-    made = Made("1", "", "look.at", {"at": "door"}, '{"output":"shut"}')
+    made = MadeCall("1", "", "look.at", {"at": "door"}, '{"output":"shut"}')
     history = History(("look at it",), ((made,), (made,)), (), ("I look first.", ""))
     await said(model(play), Request(schema=ASK.schema, history=history, texts=("…",)))
 
