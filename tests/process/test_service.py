@@ -368,7 +368,7 @@ def test_sigusr1_writes_the_state_and_all_stacks_to_the_log(spar: Any, service: 
     service.signal(signal.SIGUSR1)
 
     assert service.said("state dump")["state"] == "running"
-    spar.until(lambda: any("live" in line.get("stack", "") for line in service.log), "the stack of the loop")
+    spar.until(lambda: any("run_cycles" in line.get("stack", "") for line in service.log), "the stack of the loop")
     assert service.said("thread stack", part="spar front")
     assert spar("send", "hello").code == 0
 
