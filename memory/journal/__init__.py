@@ -1,14 +1,30 @@
-"""The journal in the database.
+"""The journal: the record of an agent's work in the database, from which the next process continues.
 
-journal     the journal's port, put together from its parts
-queries     reads that include rows not yet written
-replay      reads the state of the journal from its rows
-session_rows  the rows of sessions, written with their messages and resets
-statements  the statements on what was accepted, open cycles and calls in doubt
-budgets     the rows of spent budgets
-counts      adds up what the ends of cycles tell of an agent's counts
-in_flight   the work in hand of a process, in a small file that outlives it
-orphans     finds open cycles of agents that no longer exist
+journal       implements the port of the journal; puts its parts together
+queries       reads the journal, after the rows that wait have been handed to the writer
+replay        computes items, open cycles and calls in doubt from their rows
+session_rows  the rows of sessions, and the statements on them
+statements    the SQL of items, open cycles, calls in doubt and small values
+budgets       the SQL of the used amounts of budgets
+counts        adds up the counts of each agent from the ends of its cycles
+in_flight     keeps the names of the current work in a small file, which outlives the process
+orphans       deals with open cycles of agents that no longer exist
 
-writing/    what is told becomes rows, and those are handed to the writer
+writing/      turns each write into rows, gathers the rows into batches, hands these to the writer
+
+Words: A *cycle* is one pass of an agent through sense, plan, act and reflect. A cycle is *open* from its beginning to
+its end; a restarted process continues the open cycles. A *call* runs one tool; an *action* is the list of calls that a
+plan decided on, and the *actor* carries it out. An *item* is accepted work: a perception, or the message of a *run*
+(the work on one message until its answer). A *session* is one line of work with its own conversation, and its
+*transcript* has the entries of that. A *reset* ends the conversation of a session and begins a new one.
+A *fact* is a row that is only ever added: what happened to a cycle, a call or an item, and when. Facts form a chain:
+each has a hash of itself and the one before. All other rows may change; their bodies have a checksum (`sealed`).
+The *cycle log* has a row with the record of each ended cycle. The *counts* of an agent are the numbers of its outcomes
+and errors and its durations. A *small row* is a value under an owner and a key, a *cursor* the place at which a sensor
+continues. *Credits* say which experiences helped or harmed, *feedback* how earlier cycles and runs turned out.
+A call is *in doubt* if nobody knows whether it had its effect, which must not be repeated; a person decides. A
+*detached* call continues without its cycle. A *dead letter* is work that was put aside for people to look at.
+The *writer* is the only thread that writes to the database; a *batch* is a unit of rows that it writes in one
+transaction. Writes are *safe* when they are as durable as the setting `durability` promises. The *epoch* is the number
+of times the file was opened for writing; a *fence* is a number that only grows and marks the newest caller of a tool.
 """

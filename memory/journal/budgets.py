@@ -1,7 +1,7 @@
-"""Statements on the table `spent`: the amounts used, by window and quantity.
+"""Statements on the table `spent`: the used amounts of budgets, by window and quantity.
 
-Only the statements; they run in the writer's thread (`SPEND`, `trim`) or a reader's (`all_of`). A row's window names
-its kind and start (`hour:2026-11-21T18`), and only the names count here: which of them is now is not asked.
+The writer's thread runs `SPEND` and `trim`, a reader's thread `all_of`. A window is a period of a budget, named by its
+kind and start (`hour:2026-11-21T18`). These statements compare only the names; they do not read the clock.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from spar.records.journal import Spend
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Windows of each kind that are kept: more than two weeks of hours, a year of days.
-KEPT: Final = 400
-#: No sum goes beyond: SQLite would go on with a float, which forgets small amounts.
+#: Number of windows of each kind that are kept: more than two weeks of hours, a year of days.
+MOST_WINDOWS: Final = 400
+#: Upper bound of a sum. Beyond 63 bits SQLite continues with a float, which loses small amounts.
 _MOST: Final = 1 << 60
 
-#: Add an amount, which may be negative, to what was used in a window.
+#: Add an amount, which may be negative, to the used amount of a window.
 SPEND: Final = (
     "INSERT INTO spent (window, quantity, used) VALUES (?1, ?2, max(0, ?3)) "
     f"ON CONFLICT (window, quantity) DO UPDATE SET used = max(0, min({_MOST}, used + ?3))"
@@ -27,24 +27,25 @@ SPEND: Final = (
 
 
 def all_of(connection: Connection) -> list[Spend]:
-    """Return the amounts used, by window and quantity."""
+    """Return the used amounts, by window and quantity."""
     rows = connection.execute("SELECT window, quantity, used FROM spent ORDER BY window, quantity")
     return [Spend(str(window), str(quantity), int(str(used))) for window, quantity, used in rows]
 
 
 def trim(connection: Connection, current: Iterable[str] = ()) -> int:
-    """Forget all but the newest windows of each kind; returns how many rows went.
+    """Delete all but the newest windows of each kind. Return the number of deleted rows.
 
-    `current` are names that stay in any case: after the clock was wrong for long, what is now may be the oldest.
+    Args: current: names of windows that are never deleted. If the clock was in the future for a long time, the
+        current window may sort as the oldest.
     """
     windows = [str(window) for (window,) in connection.execute("SELECT DISTINCT window FROM spent ORDER BY window")]
     by_kind: dict[str, list[str]] = {}
     for window in windows:
         by_kind.setdefault(window.partition(":")[0], []).append(window)
-    kept = set(current)
-    old = [window for found in by_kind.values() for window in found[:-KEPT] if window not in kept]
-    gone = 0
+    protected = set(current)
+    old = [name for names in by_kind.values() for name in names[:-MOST_WINDOWS] if name not in protected]
+    deleted = 0
     for window in old:
         connection.execute("DELETE FROM spent WHERE window = ?", (window,))
-        gone += connection.changes()
-    return gone
+        deleted += connection.changes()
+    return deleted

@@ -1,9 +1,10 @@
-"""Counts of agents: a row for each agent, and the ends of cycles behind it that tell of more.
+"""Counts of agents: a row with totals for each agent, and the ends of cycles that are not yet in it.
 
-The end of a cycle tells what it adds to the counts of its agent, in its fact or, where it left none, on the tape; to
-write that into the row at once would be a row more in each transaction. It is added up when somebody asks, and in idle
-time before facts and cycles go. Each row says up to which fact and cycle its agent's counts are in it, and `counted` in
-the table `state` up to which those of all agents are. What an earlier release wrote tells of none.
+The end of a cycle contains what it adds to the counts of its agent: in the fact of kind `closed`, or in its row of the
+cycle log if it wrote no such fact. To update the totals at once would be one more row in each transaction. They are
+updated in idle time, before facts and rows of cycles are deleted, and a query adds the rest. Each row of totals says
+up to which fact and cycle it counts (`upto`); `counted` in the table `state` says the same for all agents. Facts and
+cycles that a release without counts wrote add nothing.
 """
 
 from __future__ import annotations
@@ -25,21 +26,24 @@ from spar.records import counts
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Owners and key of the rows.
+#: Owner, before the agent's name, and key of the small rows.
 _OWNER, _KEY = "stats:", "account"
-#: Ends that are added up at once, and how many may wait for that.
+#: Number of facts and cycles that are added up at once, and that must wait before this is done.
 BATCH: Final = 1_000
 
 
 class Place(NamedTuple):
-    """Place up to which counts were added up: the numbers of a fact and a cycle."""
+    """Place up to which the counts were added up: the number of a fact and of a row of the cycle log."""
 
     fact: int = 0
     cycle: int = 0
 
 
 class ClosedFact(msgspec.Struct):
-    """Fact of the end of a cycle, as far as counts go: seconds by name, and what was counted besides the cycle."""
+    """Fields of the fact of a cycle's end that concern counts.
+
+    `took` are durations in seconds by name; `besides` are counts that do not follow from them.
+    """
 
     outcome: str
     agent: str = ""
@@ -47,8 +51,8 @@ class ClosedFact(msgspec.Struct):
     besides: dict[str, Any] | None = None
 
 
-class TapedRecord(msgspec.Struct):
-    """Cycle on the tape, as far as counts go."""
+class LoggedRecord(msgspec.Struct):
+    """Fields of the record of a cycle in the cycle log that concern counts."""
 
     outcome: str
     agent: str
@@ -56,94 +60,99 @@ class TapedRecord(msgspec.Struct):
     phases: dict[str, float]
 
 
-class TapedEnd(msgspec.Struct):
-    """Body of a row of the tape, as far as counts go."""
+class LoggedEnd(msgspec.Struct):
+    """Fields of the body of a row of the cycle log that concern counts.
 
-    record: TapedRecord
+    `is_end` says that no fact tells of the cycle's end, so that its counts are here.
+    """
+
+    record: LoggedRecord
     is_end: bool = False
     besides: dict[str, Any] | None = None
 
 
-_fact = msgspec.json.Decoder(ClosedFact).decode
-_tape = msgspec.json.Decoder(TapedEnd).decode
+_decode_fact = msgspec.json.Decoder(ClosedFact).decode
+_decode_logged = msgspec.json.Decoder(LoggedEnd).decode
 
 
-def put(connection: Connection, given: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """Write what the counts of agents come to, in place of all that was told before."""
+def put(connection: Connection, totals: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """Write the totals of agents, in place of all that was counted before."""
     upto = _newest(connection)
-    for agent, total in given:
-        _put(connection, agent, {**total, "upto": upto})
+    for agent, total in totals:
+        _write_totals(connection, agent, {**total, "upto": upto})
 
 
 def of(connection: Connection, agent: str) -> dict[str, Any]:
-    """Return what the counts of an agent come to."""
-    total = _row(connection, agent)
-    known = _place(total.pop("upto", None))
-    for place, told in _told(connection, _counted(connection), _newest(connection)):
-        if told.agent == agent and _is_behind(place, known):
-            _add(total, told)
+    """Return the totals of an agent, with the ends of cycles that are not yet in its row."""
+    total = _totals_of(connection, agent)
+    upto = _place(total.pop("upto", None))
+    for place, end in _ends(connection, _counted(connection), _newest(connection)):
+        if end.agent == agent and _is_after(place, upto):
+            _add(total, end)
     return total
 
 
 def fold(connection: Connection, *, is_all: bool = False) -> int:
-    """Add one batch of what was told to the rows of the agents, once it has gathered, or all; returns how much that
-    was."""
+    """Add one batch of ends of cycles to the totals of their agents. Return the number of facts and rows it covers.
+
+    Nothing is done while fewer than `BATCH` wait. With `is_all` all of them are added at once.
+    """
     before, newest = _counted(connection), _newest(connection)
     waiting = sum(newest) - sum(before)
     if waiting <= 0 or not (is_all or waiting >= BATCH):
         return 0
-    end = newest if is_all else Place(*(min(last, done + BATCH) for last, done in zip(newest, before, strict=True)))
+    last = newest if is_all else Place(*(min(new, done + BATCH) for new, done in zip(newest, before, strict=True)))
     totals: dict[str, dict[str, Any]] = {}
-    for place, told in _told(connection, before, end):
-        if told.agent not in totals:
-            totals[told.agent] = _row(connection, told.agent)
-        if _is_behind(place, _place(totals[told.agent].get("upto"))):
-            _add(totals[told.agent], told)
+    for place, end in _ends(connection, before, last):
+        if end.agent not in totals:
+            totals[end.agent] = _totals_of(connection, end.agent)
+        if _is_after(place, _place(totals[end.agent].get("upto"))):
+            _add(totals[end.agent], end)
     for agent, total in totals.items():
-        upto = [max(pair) for pair in zip(end, _place(total.get("upto")), strict=True)]
-        _put(connection, agent, {**total, "upto": upto})
-    connection.execute(statements.SAVE, (COUNTED, json.dumps(end)))
-    return sum(end) - sum(before)
+        upto = [max(pair) for pair in zip(last, _place(total.get("upto")), strict=True)]
+        _write_totals(connection, agent, {**total, "upto": upto})
+    connection.execute(statements.SAVE, (COUNTED, json.dumps(last)))
+    return sum(last) - sum(before)
 
 
-def _told(connection: Connection, after: Place, upto: Place) -> Iterator[tuple[Place, ClosedFact]]:
-    """Return what tells of counts, each with the number that it has in its table; what cannot be read tells of none."""
+def _ends(connection: Connection, after: Place, upto: Place) -> Iterator[tuple[Place, ClosedFact]]:
+    """Return the ends of cycles that contain counts, with their places. A row that cannot be read is left out."""
     facts = "SELECT seq, body FROM fact WHERE seq > ? AND seq <= ? AND kind = 'closed' ORDER BY seq"
     cycles = "SELECT seq, body FROM cycle WHERE seq > ? AND seq <= ? ORDER BY seq"
     for seq, body in list(connection.execute(facts, (after.fact, upto.fact))):
         try:
-            told = _fact(str(body))
+            end = _decode_fact(str(body))
         except ValueError:
             continue
-        if told.took is not None:
-            yield Place(fact=int(str(seq))), told
+        if end.took is not None:
+            yield Place(fact=int(str(seq))), end
     for seq, body in list(connection.execute(cycles, (after.cycle, upto.cycle))):
         try:
-            taped = _tape(unsealed(str(body)))
+            logged = _decode_logged(unsealed(str(body)))
         except ValueError:
             continue
-        if taped.is_end:
-            record = taped.record
+        if logged.is_end:
+            record = logged.record
             took = {"cycle": record.duration, **record.phases}
-            yield Place(cycle=int(str(seq))), ClosedFact(record.outcome, record.agent, took, taped.besides)
+            yield Place(cycle=int(str(seq))), ClosedFact(record.outcome, record.agent, took, logged.besides)
 
 
-def _is_behind(place: Place, known: Place) -> bool:
-    return place.fact > known.fact if place.fact else place.cycle > known.cycle
+def _is_after(place: Place, upto: Place) -> bool:
+    return place.fact > upto.fact if place.fact else place.cycle > upto.cycle
 
 
-def _add(total: dict[str, Any], told: ClosedFact) -> None:
-    counts.count(total, told.outcome, (told.took or {}).items())
-    if told.besides is not None:
-        counts.merge(total, told.besides)
+def _add(total: dict[str, Any], end: ClosedFact) -> None:
+    counts.count(total, end.outcome, (end.took or {}).items())
+    if end.besides is not None:
+        counts.merge(total, end.besides)
 
 
-def _row(connection: Connection, agent: str) -> dict[str, Any]:
-    found = own_rows.all_of(connection, _OWNER + agent).get(_KEY)
-    return found if isinstance(found, dict) else {}
+def _totals_of(connection: Connection, agent: str) -> dict[str, Any]:
+    total = own_rows.all_of(connection, _OWNER + agent).get(_KEY)
+    return total if isinstance(total, dict) else {}
 
 
-def _put(connection: Connection, agent: str, total: dict[str, Any]) -> None:
+def _write_totals(connection: Connection, agent: str, total: dict[str, Any]) -> None:
     connection.execute(own_rows.KEEP, (safe(_OWNER + agent), _KEY, sealed(encode(total))))
 
 

@@ -1,8 +1,8 @@
-"""The work in flight of a process, in a small file that outlives it.
+"""File with the names of the current work of a process, which outlives the process.
 
-A thing that kills whoever takes it in hand would do so for ever, if it did it before the journal's thread came to
-write. What stands in a mapped file outlives the process without a call of the system; of a power cut it tells nothing.
-At the next start it says whom to suspect.
+Work may kill each process that begins it before the writer's thread has written that it began; without this file it
+would do so at each restart. A memory-mapped file keeps its content when the process dies, without a system call for
+each write; after a power cut it may be lost. The next process reads the names: this work is suspected of the death.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import msgspec
 from spar.types import Perception
 
 SIZE = 1 << 18  # bytes of the file
-NOTED = 100  # perceptions of one cycle that are noted one by one
+MOST_NOTED = 100  # perceptions of one cycle whose names are noted
 _LONG = 200  # characters of a name
 
 
 def trait(perception: Perception) -> str:
-    """Return the mark by which a perception is recognised that comes again under another id."""
+    """Return the name that identifies a perception even if it comes again under another id."""
     return f"{perception.source}|{perception.key or perception.text}"[:_LONG]
 
 
 class InFlightFile:
-    """The file at `path`; where that is None nothing is noted.
+    """File of the names at `path`; nothing is noted if that is None.
 
-    `left` is what the last process held, `left_by` which one it was: its `epoch`, as it was given it.
+    `epoch` is the number of this process. `left` are the names that the former process left, `left_by` is its epoch
+    (0: none was left).
     """
 
     def __init__(self, path: str | None, epoch: int) -> None:
@@ -40,11 +41,11 @@ class InFlightFile:
         self.left: frozenset[str] = frozenset()
         if path is None:
             return
-        self.left_by, self.left = _left(path)
+        self.left_by, self.left = _read_left(path)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._end = os.fstat(file).st_size
-            os.posix_fallocate(file, 0, max(SIZE, self._end))  # a full disk says so here, not when it is written to
+            os.posix_fallocate(file, 0, max(SIZE, self._end))  # fails here on a full disk, and not at a later write
             self._map = mmap.mmap(file, max(SIZE, self._end))
         finally:
             os.close(file)
@@ -56,27 +57,28 @@ class InFlightFile:
             return
         self._lines[work] = line
         if self._end + len(line) > len(self._map):
-            self._begin_anew()
+            self._rewrite()
         else:
             self._write(line)
 
     def drop(self, work: str) -> None:
-        """Note that this work has ended, or that its attempt is counted elsewhere."""
+        """Forget work that has ended, or whose attempt is counted in the database."""
         self._lines.pop(work, None)
 
     def forget(self) -> None:
-        """Note that the work of the last process has been counted."""
+        """Delete the names of the former process; they have been counted."""
         if self._map is not None:
-            self._begin_anew()
+            self._rewrite()
 
     def close(self) -> None:
-        """Note that no work is in flight: the end is in good order."""
-        held, self._map = self._map, None
-        if held is not None:
-            held[: self._end] = bytes(self._end)
-            held.close()
+        """Empty and close the file: the process ends in good order."""
+        content, self._map = self._map, None
+        if content is not None:
+            content[: self._end] = bytes(self._end)
+            content.close()
 
-    def _begin_anew(self) -> None:
+    def _rewrite(self) -> None:
+        """Write the file again from its start: this epoch, and the work that has not ended."""
         assert self._map is not None
         self._map[: self._end], self._end = bytes(self._end), 0
         self._write(b"%d\n" % self._epoch)
@@ -98,7 +100,8 @@ def _line(names: Iterable[str]) -> bytes:
         return msgspec.json.encode([name.encode(errors="replace").decode() for name in names]) + b"\n"
 
 
-def _left(path: str) -> tuple[int, frozenset[str]]:
+def _read_left(path: str) -> tuple[int, frozenset[str]]:
+    """Return the epoch of the former process and the names that it left."""
     try:
         first, *lines = Path(path).read_bytes().strip(b"\0").splitlines() or [b""]
     except OSError:

@@ -1,7 +1,7 @@
-"""The journal of a memory: facts become rows, in order, in as few transactions as possible.
+"""The journal of a memory: writes become rows, in order, in as few transactions as possible.
 
-Here it is put together: what is told becomes rows in `memory.journal.writing`, subject by subject, and is handed over
-there; how it is read again is `memory.journal.queries`'s affair.
+This module puts the journal together. The writes are in `memory.journal.writing`, by subject; the queries are in
+`memory.journal.queries`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,27 @@ if TYPE_CHECKING:
 
 
 class Journal(JournalQueries):
-    """Implements the ports of `spar.ports.store.journal` on a file that is open.
+    """Journal on an open file; it implements the ports of `spar.ports.store.journal`.
 
-    Args: hand: notes what is in hand; told: hears of rows that cannot be read, and of what cannot be written.
+    Args: hand: notes the names of the current work; report: called for a row that cannot be read, and for rows that
+        cannot be written while nobody waits for them.
 
-    The methods of its parts are its own attributes: what is told for each call passes through no further function.
+    The methods of the parts are attributes of the journal, so that a write for each call needs no further function.
     """
 
-    def __init__(self, file: DatabaseSession, clock: Clock, hand: InFlightFile, told: Callable[[Fault], None]) -> None:
-        super().__init__(lambda: file, told)
+    def __init__(
+        self, file: DatabaseSession, clock: Clock, hand: InFlightFile, report: Callable[[Fault], None]
+    ) -> None:
+        super().__init__(lambda: file, report)
         self._file, self.hand = file, hand
-        self._open_cycles: dict[str, str] = {}  # by cycle, the name of its agent
+        self._open_cycles: dict[str, str] = {}  # names of agents, by the id of a cycle or `cycle/call` if detached
         self.epoch, self._fence = file.epoch, file.fence
         self._claims: dict[str, object] = {}
 
-        self._handover = handover = Handover(file, clock, FactRows(clock, told), told)
-        self.safe, self.taken = handover.safe, handover.taken
+        self._handover = handover = Handover(file, clock, FactRows(clock, report), report)
+        self.safe, self.take_batch = handover.safe, handover.take_batch
 
-        state = SmallState(handover, self._open_cycles, clock, told)
+        state = SmallState(handover, self._open_cycles, clock, report)
         self.save, self.change, self.count, self.spend = state.save, state.change, state.count, state.spend
 
         work = AcceptedWork(file, handover, self._open_cycles, clock)
@@ -61,31 +64,31 @@ class Journal(JournalQueries):
         self.detached, self.attached = calls.detached, calls.attached
 
     async def load(self) -> None:
-        """Learn which cycles an earlier process left open."""
+        """Read which cycles an earlier process left open."""
         self._open_cycles.update(await self._file.read(replay.open_ids))
 
     # -- agents
 
     def claim(self, agent: str, owner: object) -> None:
-        """Keep the work of an agent of this name, until it is released; its owner may claim it again.
+        """Reserve the work of this agent's name until it is released. Its owner may claim it again.
 
-        Raises: ConflictError while another agent of the name lives: each would take over the other's work.
+        Raises: ConflictError while another owner has it; two agents of one name would do each other's work.
         """
         if self._claims.setdefault(agent, owner) is not owner:
             raise ConflictError(f"an agent named {agent!r} works with this memory already; stop it, or name them apart")
         self._cycles.live |= {agent}
 
     def release(self, agent: str, owner: object) -> None:
-        """Release the name of an agent that has ended; again, or for another's, it does nothing."""
+        """Release the name of an agent that has ended. Nothing happens if another owner has it, or nobody."""
         if self._claims.get(agent) is owner:
             del self._claims[agent]
 
     @property
     def live(self) -> frozenset[str]:
-        """Return the agents that have used it since it was opened; from any thread."""
+        """Return the names of the agents that have used the journal since it was opened. Safe from any thread."""
         return self._cycles.live
 
-    # -- what is known of it
+    # -- open cycles and fences
 
     def is_open(self, work: str) -> bool:
         """Return whether a cycle has begun and not ended, in this process or an earlier one."""
@@ -97,32 +100,35 @@ class Journal(JournalQueries):
         return len(self._open_cycles)
 
     def next_fence(self, above: int = 0) -> int:
-        """Return a number above `above` and all that were given before."""
+        """Return a number above `above` and above all numbers returned before."""
         self._fence = max(self._fence, above) + 1
         return self._fence
 
     @staticmethod
     def trait(perception: Perception) -> str:
-        """Return the mark by which a polled perception is recognised that was in hand when a process died."""
+        """Return the name that identifies a perception even if it comes again under another id."""
         return trait(perception)
 
-    # -- what waits for the writer
+    # -- rows that wait for the writer
 
     def hand_over(self) -> None:
-        """Give the writer what was told so far."""
+        """Give the writer all rows that were gathered so far."""
         self._handover.hand_over()
 
     @property
     def is_safe(self) -> bool:
-        """Return whether there is nothing that `safe` would wait for."""
+        """Return whether `safe` would return at once."""
         return self._handover.is_safe
 
     @property
     def is_behind(self) -> bool:
-        """Return whether so much waits for the writer that who tells more should wait for it: readers wait as long."""
+        """Return whether so much waits for the writer that a caller should await `safe` before further writes.
+
+        Queries wait until the writer has written what was handed over before them.
+        """
         return self._handover.is_behind
 
     @property
     def refusal(self) -> str:
-        """Why nothing more can be accepted now; empty when it can."""
+        """Return why nothing more can be accepted now; "" when it can."""
         return "" if self._file.is_writable else f"it cannot be kept now: {self._file.writer.last_error}"

@@ -1,8 +1,8 @@
-"""Open cycles of agents that are not here any more: renamed, or taken out of the configuration.
+"""Open cycles of agents that no longer exist: they were renamed, or removed from the configuration.
 
-Nobody goes on with them, and the facts behind them must not pile up for their sake. When those are due to go, what
-they say is put into the row of the cycle (`fold`), so that the agent finds it all the same should it come back. If
-it stays away, the cycle and what it had in hand are put aside as dead letters of an agent that is here (`bury`).
+No agent continues these cycles, and their facts must not be kept for ever. When the facts are old enough to be deleted,
+`fold` first copies their content into the row of the open cycle, so that the agent can still continue if it comes back.
+If it stays away, `bury` puts the cycle and its items aside as dead letters of an agent that exists.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from spar.types import Perception
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Seconds since the file was opened after which an agent that has not come counts as gone.
+#: Seconds after the opening of the file; an agent that has not used the journal by then counts as gone.
 AFTER = 3_600.0
-#: Bytes of a folded cycle.
+#: Most bytes of a row that `fold` or `bury` writes.
 MOST_BYTES = 64 << 20
 #: Statements that take a list of agents' names as JSON.
 _OF_OTHERS = (
@@ -40,25 +40,29 @@ _NEW_LETTER = (
 
 
 def names(live: Collection[str]) -> str:
-    """Agents' names as the statements here take them."""
+    """Return agents' names as a JSON list, the parameter of the statements of this module."""
     return json.dumps(sorted(map(safe, live)))
 
 
 def fold(connection: Connection, live: Collection[str], end: int) -> None:
-    """Put what facts before number `end` say of cycles of other agents into the rows of those; then they may go.
+    """Copy the facts before number `end` of cycles of other agents into the rows of these cycles.
 
-    Raises: ValueError for a cycle that cannot be read, or is too large: its facts must stay.
+    The facts may then be deleted. `live` are the names of the agents that exist.
+    Raises: ValueError for a cycle that cannot be read or is too large; its facts must stay.
     """
     query = f"SELECT id, body FROM ({_OF_OTHERS}) WHERE EXISTS (SELECT 1 FROM fact WHERE work = id AND seq < ?)"
     for id, body in list(connection.execute(query, (names(live), end))):
-        whole = replay.with_calls(connection, decode(str(body), Unfinished))
-        text = sealed(encode(whole, exact=True, limit=MOST_BYTES))
+        cycle = replay.with_calls(connection, decode(str(body), Unfinished))
+        text = sealed(encode(cycle, exact=True, limit=MOST_BYTES))
         connection.execute("UPDATE open_cycle SET body = ? WHERE id = ?", (text, id))
 
 
 def bury(connection: Connection, live: Collection[str], now: float) -> list[str]:
-    """Put the open cycles of other agents aside as dead letters of one of these; what to tell people of each."""
-    told: list[str] = []
+    """Put the open cycles of other agents aside as dead letters of one of the `live` agents.
+
+    `now` is in seconds since 1970. Return a sentence for people about each of these cycles.
+    """
+    messages: list[str] = []
     for id, agent, body in list(connection.execute(_OF_OTHERS, (names(live),))):
         heir, at = safe(sorted(live)[0]), datetime.fromtimestamp(now, UTC)
         reason = f"its agent {str(agent)!r:.100} is gone: it was not started again"
@@ -68,8 +72,8 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
         except ValueError as error:
             reason += f"; what it did cannot be read ({error})"
         reason += _state_of(cycle)
-        taken = [item_id for item_id in (*cycle.items, cycle.run_id) if item_id]
-        waiting = [item for item_id in taken if (item := _waiting(connection, item_id)) is not None]
+        item_ids = [item_id for item_id in (*cycle.items, cycle.run_id) if item_id]
+        waiting = [item for item_id in item_ids if (item := _waiting(connection, item_id)) is not None]
         for item in waiting:
             letter = sealed(encode(DeadLetter(item.id, item, at, reason), limit=MOST_BYTES))
             connection.execute(_TAKE_ITEM, (heir, letter, safe(item.id)))
@@ -81,11 +85,12 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
             connection.execute(_NEW_LETTER, row)
         connection.execute(statements.CLOSE, (id,))
         events.append(connection, [(now, str(id), "", "dead", encode({"reason": reason, "attempts": cycle.attempts}))])
-        told.append(f"cycle {id} is put aside as a dead letter of {heir!r}: {reason}")
-    return told
+        messages.append(f"cycle {id} is put aside as a dead letter of {heir!r}: {reason}")
+    return messages
 
 
 def _state_of(cycle: Unfinished) -> str:
+    """Return the end of a sentence that says how far a cycle came."""
     if cycle.action is None:
         return "; nothing had been decided"
     ends = [f"{result.call.tool} {result.status}" for result in cycle.known]
@@ -94,6 +99,7 @@ def _state_of(cycle: Unfinished) -> str:
 
 
 def _waiting(connection: Connection, item_id: str) -> Item | None:
+    """Return the item if it still waits and can be read."""
     body = connection.execute("SELECT body FROM item WHERE id = ? AND state = 'waiting'", (safe(item_id),)).get
     try:
         return None if body is None else decode(str(body), Item)

@@ -1,6 +1,6 @@
-"""Reads of the journal that include rows not yet written.
+"""Queries of the journal. Each first hands the gathered rows to the writer, so that it reads the latest state.
 
-What the rows mean is `memory.journal.replay`'s affair.
+`memory.journal.replay` computes the values from the rows.
 """
 
 from __future__ import annotations
@@ -24,53 +24,55 @@ R = TypeVar("R")
 
 
 class SessionQueries(ABC):
-    """Reads of the file that is open now.
+    """Queries of the file that is open now.
 
-    Args: told: hears of each row that cannot be read, once.
+    Args: file: returns the open file; report: called once for each row that cannot be read.
     """
 
-    def __init__(self, file: Callable[[], DatabaseSession], told: Callable[[Fault], None]) -> None:
-        self._opened, self._told = file, told
+    def __init__(self, file: Callable[[], DatabaseSession], report: Callable[[Fault], None]) -> None:
+        self._opened, self._report = file, report
         self._missed: set[str] = set()
 
     @abstractmethod
     def hand_over(self) -> None:
-        """Give the writer what was told so far."""
+        """Give the writer all rows that were gathered so far."""
 
-    async def _read(self, work: Callable[[Connection], R]) -> R:
+    async def _read(self, query: Callable[[Connection], R]) -> R:
         self.hand_over()
-        return await self._opened().read(work)
+        return await self._opened().read(query)
 
-    async def _rows(self, read: Callable[..., R]) -> R:
-        """Rows; `read` adds to `missed` what it cannot read."""
+    async def _rows(self, query: Callable[..., R]) -> R:
+        """Return the result of a query, which adds to `missed` a description of each row that it cannot read."""
         missed: list[str] = []
-        found = await self._read(partial(read, missed=missed))
+        rows = await self._read(partial(query, missed=missed))
         for row in missed:
             if row not in self._missed:
                 self._missed.add(row)
-                told = f"a row cannot be read and is left where it is: {row}; see: spar verify"
-                self._told(Fault("damaged", told, "memory", retryable=False))
-        return found
+                message = f"a row cannot be read and is left where it is: {row}; see: spar verify"
+                self._report(Fault("damaged", message, "memory", retryable=False))
+        return rows
 
 
 class JournalQueries(SessionQueries):
-    """The queries of the journal."""
+    """Queries of the journal."""
 
     async def items(self, agent: str) -> list[Item]:
-        """Accepted work that waits, the oldest first."""
+        """Return the items that wait, the oldest first."""
         return await self._rows(partial(replay.items, agent=agent))
 
     async def unfinished(self, agent: str) -> list[Unfinished]:
-        """Return the cycles that are open, the oldest first, and the detached calls that were cut off."""
+        """Return the open cycles and the detached calls that have not ended, in the order of their ids."""
         return await self._rows(partial(replay.unfinished, agent=agent))
 
     async def interrupted(self, action_id: str) -> ActionResult | None:
-        """Return the results of an action's calls that an executor of its own was carrying out, for its
-        `run(resume=…)`; None when nothing is known of it."""
+        """Return the known results of an action that ran without a cycle; None if the action is unknown.
+
+        They are the argument of `Executor.run(resume=…)`, which continues the action.
+        """
         return await self._read(partial(replay.interrupted, work=action_id))
 
     async def doubts(self, agent: str, *, is_open: bool = True) -> list[Doubt]:
-        """Calls in doubt, or with `is_open=False` also the answered ones; the oldest first."""
+        """Return the calls in doubt, the oldest first. With `is_open=False` the answered ones are among them."""
         return await self._rows(partial(replay.doubts, agent=agent, is_open=is_open))
 
     async def dead_letters(self, agent: str) -> list[DeadLetter]:
@@ -78,15 +80,15 @@ class JournalQueries(SessionQueries):
         return await self._rows(partial(replay.dead_letters, agent=agent))
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
-        """Return the state of a run of any process: its item while it waits, its answer once it has ended."""
+        """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
         return await self._read(partial(replay.run, agent=agent, run_id=run_id))
 
     async def recent_ids(self, agent: str, number: int) -> list[str]:
-        """Return the ids of what was accepted last, whatever became of it."""
+        """Return the ids of the items accepted last, whatever happened to them; the newest first."""
         return await self._read(partial(replay.recent_ids, agent=agent, number=number))
 
     async def call(self, doubt: Doubt) -> Call:
-        """A call in doubt with the values that it was started with."""
+        """Return a call in doubt with the parameter values that it was started with."""
         return await self._read(partial(replay.call, doubt=doubt))
 
     async def rows(self, owner: str) -> dict[str, Any]:
@@ -94,9 +96,9 @@ class JournalQueries(SessionQueries):
         return await self._read(partial(own_rows.all_of, owner=owner))
 
     async def counts(self, agent: str) -> dict[str, Any]:
-        """Return what the counts of an agent come to."""
+        """Return the totals of an agent's counts."""
         return await self._read(partial(counts.of, agent=agent))
 
     async def spent(self) -> list[Spend]:
-        """Return the amounts used of the budgets, by window and quantity."""
+        """Return the used amounts of budgets, by window and quantity."""
         return await self._read(budgets.all_of)

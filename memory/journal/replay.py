@@ -1,7 +1,7 @@
-"""The state of the journal, read from its rows: functions of a connection that only read.
+"""State of the journal, read from its rows. The functions only read.
 
-A cycle that was cut off is put together from its facts: what it was to do, which calls ended and how, and which of
-those that had started may have had an effect that must not be repeated.
+An open cycle is put together from its facts: its action, the results of the calls that ended, and the calls that had
+started and may have had an effect that must not be repeated.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How a call may have ended that is to be made again when its cycle goes on.
+#: Statuses of calls that run again when their cycle continues.
 _NOT_FINAL = ("cancelled", "skipped")
-#: Why a call was skipped that is not to be made again: it goes on elsewhere, or the planner says whether it is made.
+#: Reasons of skipped calls that do not run again: the call waits for an approval, or a new plan decides about it.
 _PUT_OFF = ("parked", "steered")
 
 
@@ -36,40 +36,43 @@ def open_ids(connection: Connection) -> dict[str, str]:
 
 
 def interrupted(connection: Connection, work: str) -> ActionResult | None:
-    """Return the results of the calls of an action without a cycle."""
-    found = with_calls(connection, Unfinished(work, "main"))
-    return None if found.action is None else ActionResult(found.action, "interrupted", found.known)
+    """Return the known results of an action that ran without a cycle; None if the action is unknown."""
+    history = with_calls(connection, Unfinished(work, "main"))
+    return None if history.action is None else ActionResult(history.action, "interrupted", history.known)
 
 
 def items(connection: Connection, agent: str, missed: list[str]) -> list[Item]:
-    """Accepted work that waits, the oldest first."""
+    """Return the items that wait, the oldest first. Descriptions of rows that cannot be read are added to `missed`."""
     return list(_read(connection, missed, "item", Item, "agent = ? AND state = 'waiting' ORDER BY at, id", safe(agent)))
 
 
 def known_item(connection: Connection, agent: str, id: str, key: str | None) -> Item | None:
-    """Return the item that has this id, or for this agent this key, whatever has become of it."""
-    found = connection.execute(
+    """Return the item that has this id, or this agent's item that has this key, whatever happened to it.
+
+    An item that does not wait any more has no content but its id, kind, session, time and key.
+    """
+    row = connection.execute(
         "SELECT id, session, kind, at, state, body FROM item WHERE id = ? OR (agent = ? AND key = ?)",
         (safe(id), safe(agent), None if key is None else safe(key)),
     ).fetchone()
-    if found is None:
+    if row is None:
         return None
-    name, session, kind, at, state, body = found
+    known_id, session, kind, seconds, state, body = row
     if state == "waiting":
         return decode(str(body), Item)
-    when = datetime.fromtimestamp(float(str(at)), UTC)
-    blank = msgspec.convert({"id": name, "perception": {}, "kind": kind, "session": session}, Item)
-    return replace(blank, at=when, key=key)
+    at = datetime.fromtimestamp(float(str(seconds)), UTC)
+    blank = msgspec.convert({"id": known_id, "perception": {}, "kind": kind, "session": session}, Item)
+    return replace(blank, at=at, key=key)
 
 
 def run(connection: Connection, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
-    """A run's item while it waits, its answer once it has ended."""
-    found = connection.execute(
+    """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
+    row = connection.execute(
         "SELECT state, body FROM item WHERE id = ? AND agent = ? AND kind = 'run'", (safe(run_id), safe(agent))
     ).fetchone()
-    if found is None:
+    if row is None:
         return None, None
-    state, body = map(str, found)
+    state, body = map(str, row)
     if state == "waiting":
         return decode(body, Item), None
     if state == "dead":
@@ -79,6 +82,7 @@ def run(connection: Connection, agent: str, run_id: str) -> tuple[Item | None, d
 
 
 def recent_ids(connection: Connection, agent: str, number: int) -> list[str]:
+    """Return the ids of the items accepted last, whatever happened to them; the newest first."""
     rows = statements.rows(
         connection, "SELECT id FROM item WHERE agent = ? ORDER BY at DESC LIMIT ?", safe(agent), number
     )
@@ -92,35 +96,38 @@ def dead_letters(connection: Connection, agent: str, missed: list[str]) -> list[
 
 
 def doubts(connection: Connection, agent: str, missed: list[str], *, is_open: bool) -> list[Doubt]:
-    """Calls in doubt, the oldest first."""
+    """Return the calls in doubt, the oldest first; with `is_open` only those without an answer."""
     where = "agent = ?" + (" AND answer IS NULL" if is_open else "") + " ORDER BY at, id"
     return list(_read(connection, missed, "doubt", Doubt, where, safe(agent)))
 
 
 def call(connection: Connection, doubt: Doubt) -> Call:
-    """A call in doubt with the values that it was started with; as it was planned where they are not known any more."""
+    """Return a call in doubt with the parameter values that it was started with.
+
+    If no fact has these values any more, the call is returned as it was planned.
+    """
     for id, kind, body, _ in events.of_work(connection, safe(doubt.cycle_id)):
-        if id == doubt.call.id and kind == "started" and "values" in (told := decode(body, dict[str, Any])):
-            return replace(doubt.call, params=told["values"], after=())
+        if id == doubt.call.id and kind == "started" and "values" in (start := decode(body, dict[str, Any])):
+            return replace(doubt.call, params=start["values"], after=())
     return replace(doubt.call, after=())
 
 
 def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Unfinished]:
-    """Return the cycles that are open, in the order in which they began, with what is known of their calls."""
-    found = []
+    """Return the open cycles and detached calls, in the order of their ids, with the known results of their calls."""
+    cycles = []
     for id, body, attempts in statements.rows(
         connection, "SELECT id, body, attempts FROM open_cycle WHERE agent IN (?, '') ORDER BY id", safe(agent)
     ):
         try:
             cycle = decode(str(body), Unfinished)
-            found.append(replace(with_calls(connection, cycle), attempts=int(attempts)))
+            cycles.append(replace(with_calls(connection, cycle), attempts=int(attempts)))
         except ValueError as error:
             missed.append(f"open_cycle {str(id)[:100]!r}: {error}")
-    return found
+    return cycles
 
 
 def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
-    """A cycle with what the facts know of its action and calls."""
+    """Return a cycle with its action and the known results of its calls, read from its facts."""
     history = CallHistory()
     for call, kind, body, _ in events.of_work(connection, safe(cycle.cycle_id)):
         history.add(call, kind, body)
@@ -128,36 +135,37 @@ def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
 
 
 class CallHistory:
-    """The history of the calls of one cycle, built from its events in their order."""
+    """History of the calls of one cycle, built from its facts in their order."""
 
     def __init__(self) -> None:
-        self._head: Action | None = None
+        self._head: Action | None = None  # the action without its calls
         self._calls: list[Call] = []
-        self._effect = ""
-        self._started: dict[str, tuple[int, str]] = {}  # by call: which attempt, with which effect
-        self._ended: dict[str, CallResult] = {}
+        self._effect = ""  # of the whole action, set by an actor that does not record its calls
+        self._started: dict[str, tuple[int, str]] = {}  # number of the attempt and effect of the tool, by call id
+        self._ended: dict[str, CallResult] = {}  # by call id, in the order of the ends
 
     def add(self, call: str, kind: str, body: str) -> None:
+        """Add a fact: the id of the call that it is about, its kind and its body. Other kinds change nothing."""
         if kind == "acting":
-            told = decode(body, dict[str, Any])
-            self._head, self._effect = read(told["action"], Action), str(told.get("effect", ""))
+            fact = decode(body, dict[str, Any])
+            self._head, self._effect = read(fact["action"], Action), str(fact.get("effect", ""))
             self._calls.clear()
         elif kind == "planned":
             self._calls += [_call(wire) for wire in decode(body, list[dict[str, Any]])]
         elif kind == "started":
-            told = decode(body, dict[str, Any])
-            self._started[call] = int(told["attempt"]), str(told["effect"])
+            fact = decode(body, dict[str, Any])
+            self._started[call] = int(fact["attempt"]), str(fact["effect"])
             if (before := self._ended.get(call)) is not None and before.status in _NOT_FINAL:
-                del self._ended[call]  # it was put off and has begun again since
+                del self._ended[call]  # the call was put off and has begun again
         elif kind == "ended":
-            self._ended.pop(call, None)  # later beginnings count later
+            self._ended.pop(call, None)  # the order is that of the last ends
             self._ended[call] = _result(call, decode(body, dict[str, Any]))
 
     def completed(self, cycle: Unfinished) -> Unfinished:
         """Return the cycle with its action and its known results."""
         if self._head is None:
             return cycle
-        calls = {call.id: call for call in reversed(self._calls)}  # of two with one id the first counts
+        calls = {call.id: call for call in reversed(self._calls)}  # of two calls with one id the first one counts
         known = [
             replace(result, call=calls[id])
             for id, result in self._ended.items()
@@ -167,7 +175,7 @@ class CallHistory:
             id for id, result in self._ended.items() if result.status in _NOT_FINAL
         }
         cut = {id: attempt for id, (attempt, effect) in self._started.items() if effect == "once"}
-        if self._effect == "once":  # an actor that tells nothing of its calls had begun
+        if self._effect == "once":  # the actor does not record its calls: any of them may have run
             cut = dict.fromkeys(calls, 1)
         known += [_in_doubt(calls[id], attempt) for id, attempt in cut.items() if id in calls and id not in settled]
         action = replace(self._head, calls=tuple(self._calls), perceptions=cycle.perceptions)
@@ -176,28 +184,29 @@ class CallHistory:
 
 def _in_doubt(call: Call, attempt: int) -> CallResult:
     message = f"tool {call.tool!r} was on its way when the process ended and may have had its effect: find out"
-    why = Fault("in_doubt", message, call.tool, "act", retryable=False)
-    return CallResult(call, "in_doubt", fault=why, attempts=attempt)
+    fault = Fault("in_doubt", message, call.tool, "act", retryable=False)
+    return CallResult(call, "in_doubt", fault=fault, attempts=attempt)
 
 
 def _call(wire: Mapping[str, Any]) -> Call:
     try:
         return Call.from_wire(wire)
-    except ValueError:  # it was none when it was planned: it fails again
+    except ValueError:  # the plan's entry was no valid call; it fails again when the cycle continues
         id = wire.get("_id")
         return Call(str(wire.get("_tool") or "?"), {}, id=id) if isinstance(id, str) else Call("?")
 
 
-def _result(call: str, told: dict[str, Any]) -> CallResult:
-    is_message = told.pop("is_message", False)
-    result = read({**told, "call": {"tool": "?", "id": call}}, CallResult)
+def _result(call: str, fact: dict[str, Any]) -> CallResult:
+    """Return the result in a fact of kind `ended`; of its call only the id is right."""
+    is_message = fact.pop("is_message", False)
+    result = read({**fact, "call": {"tool": "?", "id": call}}, CallResult)
     return replace(result, output=read(result.output, Message)) if is_message else result
 
 
 def _read(
     connection: Connection, missed: list[str], table: str, kind: type[T], where: str, *bindings: Any
 ) -> Iterator[T]:
-    """Return the rows that can be read: one that was damaged is `missed`, and must not keep the others."""
+    """Return the values of the rows that can be read. A damaged row is described in `missed`."""
     for id, body in statements.rows(connection, f"SELECT id, body FROM {table} WHERE {where}", *bindings):
         try:
             yield decode(str(body), kind)

@@ -1,7 +1,7 @@
-"""Statements on the tables that say how things stand: accepted work, open cycles, calls in doubt, small state.
+"""Statements on the tables with the present state: items, open cycles, calls in doubt, small values.
 
-They run in the writer's thread inside its transaction, and again when that had to be undone. The facts behind them,
-which are only ever added, are `memory.events`.
+They run in the writer's thread inside its transaction, and again if the transaction was undone. The statements on facts
+are in `memory.events`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,27 @@ DOUBT = "INSERT INTO doubt (id, agent, at, answer, body) VALUES (?, ?, ?, NULL, 
 ANSWER = "UPDATE doubt SET answer = ?, body = ? WHERE id = ? AND answer IS NULL"
 SAVE = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
-#: What is known of work that is through, and of answered doubts, is forgotten in batches: its ids and keys are what a
-#: repetition is known by. Dead letters that nobody deals with make room for newer ones.
+#: Delete a batch of finished items and answered doubts. Until then the id and key of an item are there to recognise an
+#: item that is sent twice. Dead letters that nobody deals with make room for newer ones.
 _FORGET = (
     "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'done' AND at < ? LIMIT 250)",
     "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'done' ORDER BY at DESC LIMIT 250 OFFSET 100000)",
     "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'dead' ORDER BY at DESC LIMIT 250 OFFSET 1000)",
     "DELETE FROM doubt WHERE id IN (SELECT id FROM doubt WHERE answer IS NOT NULL AND at < ? LIMIT 250)",
 )
-KEPT_DAYS = 30.0  # for which a key that was accepted is known again
+DAYS_OF_KEYS = 30.0  # for which the key of an accepted item is recognised
 
 
 def forget(connection: Connection, now: float) -> int:
-    """Delete one batch of what is through for so long that nobody asks for it; returns how many rows went."""
-    gone = 0
+    """Delete one batch of old finished items, dead letters and answered doubts. Return the number of deleted rows.
+
+    Args: now: the present time, in seconds since 1970.
+    """
+    deleted = 0
     for sql in _FORGET:
-        connection.execute(sql, (now - KEPT_DAYS * 86_400.0,) if "?" in sql else ())
-        gone += connection.changes()
-    return gone
+        connection.execute(sql, (now - DAYS_OF_KEYS * 86_400.0,) if "?" in sql else ())
+        deleted += connection.changes()
+    return deleted
 
 
 def rows(connection: Connection, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:

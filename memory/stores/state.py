@@ -88,7 +88,7 @@ class StateStore(OpenMemory):
         """
         text, at = sealed(encode(value, exact=True)), self._clock.now().timestamp()
         self._file.demand_room()
-        told = self._journal.taken() if self._journal is not None else _nothing
+        told = self._journal.take_batch() if self._journal is not None else _nothing
 
         def write(connection: Connection) -> int | ConflictError:
             try:

@@ -103,7 +103,7 @@ class Transcripts(SessionQueries):
         given = transcripts.rows(agent, session, run_id, [_of(each, run_id) for each in entries])
         file, journal = self._opened(), self._journal()
         _ = file.writer  # refuses at once when read-only
-        told = journal.taken() if journal is not None else _nothing
+        told = journal.take_batch() if journal is not None else _nothing
 
         def write(connection: Connection) -> list[SupersededError]:
             told(connection)

@@ -1,11 +1,11 @@
-"""Writing of the journal: what is told becomes rows, and those are handed to the writer.
+"""Writing of the journal: turns each write into rows, and hands the rows to the writer's thread.
 
-calls     the calls of cycles: planned, started, ended, detached
-cycles    the cycles: begun, gone on with, ended, with all that becomes durable with their ends
-work      accepted work, ended runs, dead letters and calls in doubt
-state     small values and rows, the sums of counts and budgets
-handover  gathers what is told within a moment, and hands it to the writer
-facts     makes the rows of facts and of what they are about
-batch     the rows of one moment as one unit of work for the writer
-flush     one flush for all who wait
+facts     makes the rows of facts, items and open cycles
+calls     writes that calls were planned, started, ended, detached
+cycles    writes beginnings and ends of cycles, and all that belongs to an end
+work      writes items, ends of runs, dead letters and calls in doubt
+state     writes small values and rows, totals of counts, and uses of budgets
+handover  gathers rows for up to 2 ms in a batch, and hands the batch to the writer
+batch     a unit of rows, which the writer writes in one transaction
+flush     the result of one flush to the disk, for all tasks that wait for it
 """

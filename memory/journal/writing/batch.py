@@ -1,4 +1,4 @@
-"""The rows of one moment: one unit of work for the writer, so that they become durable together."""
+"""Batch of rows: one unit of work for the writer, so that the rows become durable together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from spar.failpoints import crashpoint
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Makes all writes of its kind that follow one another.
+#: Function that writes a list of rows of one kind.
 Write = Callable[["Connection", list[Any]], object]
 
 
 class Batch:
-    """A unit of work that becomes durable together; the writer may have to repeat it."""
+    """Unit of work of the writer, which writes it in one transaction and repeats it if the transaction was undone."""
 
     __slots__ = ("events", "size", "writes")
 
@@ -28,22 +28,22 @@ class Batch:
     def __call__(self, connection: Connection) -> None:
         if self.events:
             events.append(connection, self.events)
-        for write, given in self.writes:
-            write(connection, given)
+        for write, rows in self.writes:
+            write(connection, rows)
         crashpoint("journal.txn_open")
 
-    def add(self, write: Write, given: Any) -> None:
-        """Keep the order of writes; those of one kind that follow one another are made at once."""
+    def add(self, write: Write, row: Any) -> None:
+        """Add a row. The order of rows is kept; successive rows with the same `write` are written together."""
         if self.writes and self.writes[-1][0] is write:
-            self.writes[-1][1].append(given)
+            self.writes[-1][1].append(row)
         else:
-            self.writes.append((write, [given]))
+            self.writes.append((write, [row]))
 
 
 def many(sql: str) -> Write:
-    """Return the write that makes a statement once for each of what is given."""
+    """Return a function that executes the statement once for each row."""
 
-    def write(connection: Connection, given: list[Any]) -> None:
-        connection.executemany(sql, given)
+    def write(connection: Connection, rows: list[Any]) -> None:
+        connection.executemany(sql, rows)
 
     return write

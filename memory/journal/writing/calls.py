@@ -1,4 +1,4 @@
-"""Calls of cycles: what was planned, which calls began and ended, and which go on without their cycle."""
+"""Facts of calls: planned, started, ended, and continued without their cycle."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from spar.failpoints import crashpoint
 from spar.records.journal import Unfinished
 from spar.types import Action, Call, CallResult, Message
 
-#: What is kept of a call's end beside its call.
+#: Fields of a call's result in its fact; the call itself is known from the plan.
 _END = ("status", "reason", "output", "fault", "attempts", "started_at", "duration", "verified")
 
 
 class CallFacts:
     """Writes the facts of calls.
 
-    Args: state: has the rows that wait until a cycle acts; open_cycles: by cycle, the name of its agent.
+    Args: state: has the changes of small rows that wait until a cycle acts; open_cycles: names of agents, by cycle id.
     """
 
     __slots__ = ("_cycles", "_facts", "_handover", "_open_cycles", "_state")
@@ -31,39 +31,45 @@ class CallFacts:
         self._cycles, self._state, self._open_cycles = cycles, state, open_cycles
 
     def acting(self, work: str, action: Action, effect: str = "") -> None:
-        """Note that an action is going to be executed."""
-        for told in self._facts.acted(work, action, effect):
-            self._handover.note(told)
+        """Write that an action is about to be executed.
+
+        `effect` is that of the whole action, if the actor does not record its calls.
+        """
+        for fact in self._facts.acted(work, action, effect):
+            self._handover.add_fact(fact)
         self._state.write(self._state.waiting.pop(work, ()))
         crashpoint("plan.committed")
 
     def planned(self, work: str, call: Call) -> None:
-        """Note a call that the action did not hold when it began."""
-        self._handover.note(self._facts.fact(work, "", "planned", [call.to_wire()]))
+        """Write a call that the action did not contain when it began."""
+        self._handover.add_fact(self._facts.fact(work, "", "planned", [call.to_wire()]))
 
     def started(
         self, work: str, call_id: str, attempt: int, effect: str, allowed: str, values: Mapping[str, Any] | None = None
     ) -> None:
-        """Note that an attempt begins."""
-        told: dict[str, Any] = {"attempt": attempt, "effect": effect, "allowed": allowed}
+        """Write that an attempt begins.
+
+        `allowed` is "auto" or the id of an approval; `values` are the parameters if the call only refers to them.
+        """
+        start: dict[str, Any] = {"attempt": attempt, "effect": effect, "allowed": allowed}
         if values is not None:
-            told["values"] = values
-        self._handover.note(self._facts.fact(work, call_id, "started", told))
+            start["values"] = values
+        self._handover.add_fact(self._facts.fact(work, call_id, "started", start))
 
     def ended(self, work: str, result: CallResult) -> None:
-        """Note that a call has ended, and how."""
+        """Write that a call has ended, with its result."""
         crashpoint("act.result_received")
-        told = {name: getattr(result, name) for name in _END}
+        end = {name: getattr(result, name) for name in _END}
         if type(result.output) is Message:
-            told["is_message"] = True
-        self._handover.note(self._facts.fact(work, result.call.id, "ended", told))
+            end["is_message"] = True
+        self._handover.add_fact(self._facts.fact(work, result.call.id, "ended", end))
 
     def detached(self, work: str, action: Action, effect: str, session: str) -> None:
-        """Note that the one call of an action goes on, and nobody waits for it."""
+        """Write that the only call of an action continues without its cycle."""
         name = f"{work}/{action.calls[0].id}"
-        cut = Unfinished(name, session, action=action, effect=effect)
-        self._handover.begin(name, self._open_cycles.get(work, ""), lambda: cut)
+        unfinished = Unfinished(name, session, action=action, effect=effect)
+        self._handover.begin(name, self._open_cycles.get(work, ""), lambda: unfinished)
 
     def attached(self, work: str, call_id: str) -> None:
-        """Note that a detached call has come to its end."""
+        """Write that a detached call has ended."""
         self._cycles.end(f"{work}/{call_id}")

@@ -1,4 +1,4 @@
-"""Cycles: begun, gone on with and ended, and all that becomes durable together with the end of one."""
+"""Beginnings and ends of cycles, with all rows that become durable together with an end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memory.codec.columns import safe
 from memory.experiences import credit
 from memory.experiences import rows as experiences
 from memory.journal import session_rows, statements
-from memory.journal.in_flight import NOTED, InFlightFile, trait
+from memory.journal.in_flight import MOST_NOTED, InFlightFile, trait
 from memory.journal.writing.batch import Write, many
 from memory.journal.writing.handover import Handover
 from memory.journal.writing.state import SmallState
@@ -24,7 +24,7 @@ from spar.types import Credit, Fault, Feedback, Perception
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Bytes that a cycle on the tape counts for until it is encoded, in the writer's thread.
+#: Assumed bytes of a row of the cycle log; the writer's thread encodes it later.
 _ABOUT_A_CYCLE = 4_000
 
 _close = many(statements.CLOSE)
@@ -35,20 +35,20 @@ _judge: Write = credit.take
 class OpenCycles:
     """Writes the beginnings and ends of cycles.
 
-    Args: open_cycles: by cycle, the name of its agent; hand: notes what is in hand; tell: hears, in the writer's
-        thread, of entries that are not kept.
+    Args: open_cycles: names of agents, by cycle id; hand: notes the names of the current work; report: called in the
+        writer's thread for transcript entries that are refused.
 
-    `live` are the agents that have used the journal since it was opened.
+    `live` are the names of the agents that have used the journal since it was opened.
     """
 
     def __init__(
         self, handover: Handover, work: AcceptedWork, state: SmallState, open_cycles: dict[str, str],
-        hand: InFlightFile, tell: Callable[[Fault], None],
+        hand: InFlightFile, report: Callable[[Fault], None],
     ) -> None:  # fmt: skip
         self._handover, self._facts, self._work, self._state = handover, handover.facts, work, state
-        self._open_cycles, self._hand, self._tell = open_cycles, hand, tell
+        self._open_cycles, self._hand, self._report = open_cycles, hand, report
         self.live: frozenset[str] = frozenset()
-        #: Kept, so that it is the same function for each entry.
+        #: One function object for all entries, since a batch compares functions by identity.
         self._transcribe: Write = self._append
 
     def opened(
@@ -61,12 +61,12 @@ class OpenCycles:
         cursors: Mapping[str, Any],
         changes: Iterable[RowChange] = (),
     ) -> None:
-        """Note that a cycle begins on this: from here on what it perceived is the journal's, and the sensors' cursors
-        and rows go on.
+        """Write that a cycle begins, with the cursors and small rows of the sensors whose perceptions it takes.
 
-        `make` is asked for what is to be kept of it only if it does not end in the same moment.
+        `make` returns the cycle as recovery needs it; called only if the cycle does not end in the same batch.
         """
-        self._hand.take(cycle_id, [*items, *[trait(each) for each in perceptions[:NOTED] if each.id not in items]])
+        polled = [perception for perception in perceptions[:MOST_NOTED] if perception.id not in items]
+        self._hand.take(cycle_id, [*items, *[trait(perception) for perception in polled]])
         self._handover.begin(cycle_id, agent, make)
         self._open_cycles[cycle_id] = agent
         if agent not in self.live:
@@ -76,23 +76,23 @@ class OpenCycles:
         crashpoint("cycle.opened")
 
     def closed(self, agent: str, cycle_id: str, closing: Closing) -> None:
-        """Note that a cycle has ended: its results become durable in one transaction."""
+        """Write the end of a cycle and all that `closing` contains, in one transaction."""
         handover = self._handover
         waiting = self._state.waiting.pop(cycle_id, ())
         if cycle_id in handover.begun and not closing.leaves_a_trace and not waiting:
-            self.end(cycle_id)  # it began and ended in one moment, and nothing came of it
+            self.end(cycle_id)  # it began and ended in one batch and has no consequences: nothing is written
             return
         record, is_alone = closing.record, cycle_id in handover.begun and closing.is_alone
         row: Any = None
         if record is not None:
             row = cycle_log.prepared(record, is_end=is_alone, besides=closing.besides if is_alone else None)
-        if not (is_alone and type(row) is cycle_log.CycleRow):  # else its row on the tape is all that there is of it
-            told: dict[str, Any] = {"outcome": closing.outcome, "done": closing.done}
+        if not (is_alone and type(row) is cycle_log.CycleRow):  # else its row in the cycle log contains the end
+            end: dict[str, Any] = {"outcome": closing.outcome, "done": closing.done}
             if record is not None:
-                told |= {"agent": agent, "took": {"cycle": record.duration, **record.phases}}
+                end |= {"agent": agent, "took": {"cycle": record.duration, **record.phases}}
             if closing.besides is not None:
-                told["besides"] = closing.besides
-            handover.note(self._facts.fact(cycle_id, closing.run_id or "", "closed", told))
+                end["besides"] = closing.besides
+            handover.add_fact(self._facts.fact(cycle_id, closing.run_id or "", "closed", end))
         if record is not None:
             handover.add(cycle_log.write, row, _ABOUT_A_CYCLE)
             for experience in closing.experiences:
@@ -125,20 +125,22 @@ class OpenCycles:
         crashpoint("cycle.closed")
 
     def end(self, work: str) -> None:
-        """Note that a cycle or a detached call is not open any more."""
+        """Write that a cycle or a detached call is not open any more."""
         self._open_cycles.pop(work, None)
         self._hand.drop(work)
         if self._handover.begun.pop(work, None) is None:
             self._handover.add(_close, (safe(work),))
 
     def judged(self, credits: Iterable[Credit], feedback: Iterable[Feedback]) -> None:
-        """Count what helped and harmed, and change what later words say, together with what is told in the same
-        moment. Raises: ContractError when it cannot be taken."""
-        given, words = credit.checked(credits), credit.checked(feedback)
-        for each in given:
-            self._handover.add(_credit, each)
-        for word in words:
-            self._handover.add(_judge, word)
+        """Count which experiences helped and harmed, and apply feedback, in the transaction of this batch.
+
+        Raises: ContractError for a credit or feedback that cannot be accepted.
+        """
+        accepted, judgements = credit.checked(credits), credit.checked(feedback)
+        for help_or_harm in accepted:
+            self._handover.add(_credit, help_or_harm)
+        for judgement in judgements:
+            self._handover.add(_judge, judgement)
 
     def reset(
         self,
@@ -148,7 +150,11 @@ class OpenCycles:
         answers: Mapping[str, Any] | None = None,
         cut: Unfinished | None = None,
     ) -> None:
-        """Note that a conversation has ended, and with it the work that was accepted for it: all in one transaction."""
+        """Write that a conversation has ended, and with it the work that was accepted for it, in one transaction.
+
+        Args: entries: entries of its runs before that of the reset; answers: answers of the runs that end with it, by
+            run id; cut: the current cycle, as recovery needs it if the process dies.
+        """
         handover = self._handover
         for run_id, answer in (answers or {}).items():
             self._work.run_ended(run_id, answer)
@@ -161,6 +167,6 @@ class OpenCycles:
         handover.add(session_rows.reset, session_rows.reset_row(agent, reset))
         self._state.audit("session.reset")
 
-    def _append(self, connection: Connection, given: list[Any]) -> None:
-        for refusal in transcripts.append(connection, given):
-            self._tell(Fault("superseded", str(refusal), "memory", retryable=False))
+    def _append(self, connection: Connection, entries: list[Any]) -> None:
+        for refusal in transcripts.append(connection, entries):
+            self._report(Fault("superseded", str(refusal), "memory", retryable=False))

@@ -1,4 +1,4 @@
-"""Facts and what they are about as rows: encoded at once, so that nothing can change them before they are written."""
+"""Rows of facts, items and open cycles, encoded at once so that nothing can change them before they are written."""
 
 from __future__ import annotations
 
@@ -12,37 +12,40 @@ from spar.clock import Clock
 from spar.records.journal import Item, Unfinished
 from spar.types import Action, Fault, replace
 
-#: Bytes of one body; what is larger is kept cut, which is told, and cannot be gone on with after a crash.
+#: Most bytes of one body. A larger one is cut, which is reported; such work cannot be continued after a crash.
 MOST_BYTES = 64 << 20
-#: Bytes of the facts of calls. They are kept whole, however large the actor lets a result be: after a crash the next
-#: call computes on what stands here. Escaped to ASCII, JSON grows to three times its bytes at most.
+#: Most bytes of a fact of a call. It holds the largest result that an actor allows, since after a crash the next call
+#: uses this result. Escaped to ASCII, JSON grows to three times its bytes at most.
 MOST_CALL_BYTES = 3 * (256 << 20)
 _OF_CALLS = frozenset({"planned", "started", "ended"})
-#: Calls of a plan in one fact.
+#: Number of calls of a plan in one fact.
 CALLS_IN_A_FACT = 500
 
 
 class FactRows:
     """Maker of the rows of one journal.
 
-    Args: clock: says when; told: hears of what had to be cut.
+    Args: clock: gives the times of facts; report: called for a body that had to be cut.
     """
 
-    __slots__ = ("_clock", "_told")
+    __slots__ = ("_clock", "_report")
 
-    def __init__(self, clock: Clock, told: Callable[[Fault], None]) -> None:
-        self._clock, self._told = clock, told
+    def __init__(self, clock: Clock, report: Callable[[Fault], None]) -> None:
+        self._clock, self._report = clock, report
 
     def fact(self, work: str, call: str, kind: str, body: Any) -> EventRow:
-        """Return a fact as it will be added: of a cycle, about a call or an item, or both."""
+        """Return the row of a fact.
+
+        Args: work: the id of a cycle or "", call: the id of a call, an item or a run, or "".
+        """
         limit = MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES
         text, was_cut = encoded(body, limit=limit)
         if was_cut:
-            self._tell_cut(f"{kind} of {work or call}", limit)
+            self._report_cut(f"{kind} of {work or call}", limit)
         return self._clock.now().timestamp(), safe(work), safe(call) if call else "", kind, text
 
     def acted(self, work: str, action: Action, effect: str) -> Iterator[EventRow]:
-        """Return the facts of an action that is going to be executed."""
+        """Return the facts of an action that is about to be executed."""
         head = replace(action, calls=(), perceptions=())
         yield self.fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
         for start in range(0, len(action.calls), CALLS_IN_A_FACT):
@@ -54,7 +57,7 @@ class FactRows:
         return self.fact(cycle_id, "", "opened", {"items": cycle.items, "run": cycle.run_id})
 
     def open_cycle(self, cycle_id: str, agent: str, cycle: Unfinished) -> tuple[Any, ...]:
-        """Return the row that says that a cycle is open."""
+        """Return the row of an open cycle."""
         return safe(cycle_id), safe(agent), cycle.attempts, self.body(cycle)
 
     def item(self, agent: str, item: Item) -> tuple[Any, ...]:
@@ -62,15 +65,15 @@ class FactRows:
         return item_row(agent, item, self.body(item))
 
     def body(self, value: Any) -> str:
-        """Encode the body of a row that may change, which no chain protects."""
+        """Encode the body of a row that may change. It has a checksum, since it is not in the chain of facts."""
         text, was_cut = encoded(value, limit=MOST_BYTES)
         if was_cut:
-            self._tell_cut(f"a {type(value).__name__}", MOST_BYTES)
+            self._report_cut(f"a {type(value).__name__}", MOST_BYTES)
         return sealed(text)
 
-    def _tell_cut(self, what: str, limit: int) -> None:
-        told = f"{what:.200} is too large or too deep to be kept whole: at most {limit >> 20} MiB; it is kept cut"
-        self._told(Fault("too_large", told, "memory", retryable=False))
+    def _report_cut(self, what: str, limit: int) -> None:
+        message = f"{what:.200} is too large or too deep to be kept whole: at most {limit >> 20} MiB; it is kept cut"
+        self._report(Fault("too_large", message, "memory", retryable=False))
 
 
 def item_row(agent: str, item: Item, body: str) -> tuple[Any, ...]:

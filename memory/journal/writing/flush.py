@@ -1,4 +1,4 @@
-"""A flush that any number of tasks wait for."""
+"""Result of a flush, for which any number of tasks can wait."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 
 class Flush:
-    """Flush that the writer answers like a future, and which wakes all who wait for it at once.
+    """Result of a flush. The writer sets it like that of a future, and all tasks that wait are woken at once.
 
-    A task that goes away leaves it as it is.
+    A task that is cancelled does not cancel the flush.
 
-    Args: unheard: hears of its error when nobody waits any more.
+    Args: report_error: called with the error of the flush if no task waits any more.
     """
 
-    __slots__ = ("_error", "_is_over", "_unheard", "_waiters")
+    __slots__ = ("_error", "_is_over", "_report_error", "_waiters")
 
-    def __init__(self, unheard: Callable[[BaseException], object]) -> None:
+    def __init__(self, report_error: Callable[[BaseException], object]) -> None:
         self._waiters: list[asyncio.Future[None]] = []
         self._error: BaseException | None = None
-        self._is_over, self._unheard = False, unheard
+        self._is_over, self._report_error = False, report_error
 
     def done(self) -> bool:
         return self._is_over
@@ -36,10 +36,10 @@ class Flush:
         for waiter in waiting:
             waiter.set_exception(error)
         if not waiting:
-            self._unheard(error)
+            self._report_error(error)
 
-    def over(self) -> asyncio.Future[None]:
-        """Return a future of the caller's own that is done when it is over. It raises the error of the flush."""
+    def end(self) -> asyncio.Future[None]:
+        """Return a new future that is done when the flush is over; awaiting it raises the error of the flush."""
         waiter = asyncio.get_running_loop().create_future()
         if not self._is_over:
             self._waiters.append(waiter)

@@ -1,8 +1,8 @@
-"""The handing over of rows to the writer.
+"""Handover of rows to the writer.
 
-What is told within a moment is one unit of work: what belongs together becomes durable together, and a cycle that
-begins and ends within that moment never leaves the row that says that it is open. Telling never waits; `safe` waits,
-for a flush that all who wait at the time share.
+Rows that are added within 2 ms form one batch: what belongs together becomes durable together, and a cycle that begins
+and ends within one batch never writes the row of an open cycle. Adding never waits. `safe` waits for a flush, which all
+tasks that wait at that time share.
 """
 
 from __future__ import annotations
@@ -25,125 +25,127 @@ from spar.types import Fault
 if TYPE_CHECKING:
     from memory.sqlite.session import DatabaseSession
 
-#: Seconds for which what nobody waits for is gathered, and how much of it may be.
-MOMENT, MOST_GATHERED = 0.002, 1_000
-#: Units that may wait for the writer before those who tell more are asked to wait.
+#: Seconds for which rows are gathered if nobody waits for them, and facts after which the batch is handed over sooner.
+GATHER_FOR, MOST_GATHERED = 0.002, 1_000
+#: Batches that may wait for the writer; with more, `is_behind` asks callers to wait.
 MOST_BEHIND = 20
-#: Seconds until what found no room at the writer is offered again.
-AGAIN = 0.05
+#: Seconds until a batch for which the writer had no room is offered again.
+OFFER_AGAIN_AFTER = 0.05
 
 _open = many(statements.OPEN)
 
 
 class Handover:
-    """Gathers the rows that are told, and hands them to the writer of a file that is open.
+    """Gathers rows in a batch, and hands the batches to the writer of an open file.
 
-    Args: facts: makes the rows; told: hears of what could not be written when nobody waits for it.
+    Args: facts: makes the rows; report: called with an error of writing if nobody waits.
 
-    `begun` are the cycles that have begun in this moment: by id, the agent's name and what makes the cycle. Its row is
-    made when the moment is handed over, unless the cycle has been taken out of it again.
+    `begun` are the cycles that have begun since the last batch was closed: the agent's name and a function that returns
+    the cycle, by id. Their rows are made when the batch is closed; a cycle that ends before is removed from `begun`.
     """
 
-    def __init__(self, file: DatabaseSession, clock: Clock, facts: FactRows, told: Callable[[Fault], None]) -> None:
-        self._file, self._clock, self.facts, self._told = file, clock, facts, told
+    def __init__(self, file: DatabaseSession, clock: Clock, facts: FactRows, report: Callable[[Fault], None]) -> None:
+        self._file, self._clock, self.facts, self._report = file, clock, facts, report
         self._batch, self._is_full = Batch(), False
         self.begun: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
-        self._held: deque[Batch] = deque()  # for which the writer has had no room
-        self._turn: asyncio.Handle | None = None
+        self._closed: deque[Batch] = deque()  # batches for which the writer has had no room
+        self._timer: asyncio.Handle | None = None  # calls `hand_over`
         self._flush: Flush | None = None  # the last one that somebody waits for
-        self._next_flush: Flush | None = None  # handed over at the end of this turn
-        self._is_unsafe = False  # something was handed over that no flush covers
+        self._next_flush: Flush | None = None  # handed over at the end of this turn of the event loop
+        self._is_unsafe = False  # a batch was handed over that no flush covers
 
-    # -- telling
+    # -- adding rows
 
-    def note(self, fact: EventRow) -> None:
-        """Add a fact to what is told in this moment."""
+    def add_fact(self, fact: EventRow) -> None:
+        """Add a fact to the batch."""
         batch = self._batch
         batch.events.append(fact)
         batch.size += len(fact[4])
-        if self._turn is None:
-            self._change()
+        if self._timer is None:
+            self._start_timer()
         elif len(batch.events) >= MOST_GATHERED and not self._is_full:
             self._is_full = True
-            self._calm()
-            self._turn = asyncio.get_running_loop().call_soon(self.hand_over)  # not now: what belongs to it comes yet
+            self._cancel_timer()
+            # Not at once: the caller may still add rows that belong to this fact.
+            self._timer = asyncio.get_running_loop().call_soon(self.hand_over)
 
-    def add(self, write: Write, given: Any, size: int = 0) -> None:
-        """Add a write of so many bytes to what is told in this moment."""
+    def add(self, write: Write, row: Any, size: int = 0) -> None:
+        """Add a row to the batch, with its size in bytes."""
         batch = self._batch
-        batch.add(write, given)
+        batch.add(write, row)
         batch.size += size
-        if self._turn is None:
-            self._change()
+        if self._timer is None:
+            self._start_timer()
 
     def begin(self, cycle_id: str, agent: str, make: Callable[[], Unfinished]) -> None:
-        """Note that a cycle has begun; `make` is asked for it only if it does not end in the same moment."""
+        """Add a cycle that begins; `make` returns it and is called only if it does not end in the same batch."""
         self.begun[cycle_id] = agent, make
-        if self._turn is None:
-            self._change()
+        if self._timer is None:
+            self._start_timer()
 
     def open(self, cycle_id: str, agent: str, cycle: Unfinished) -> None:
-        """Write the row that says that a cycle is open, whether it ends in this moment or not."""
+        """Add the row of an open cycle, even if the cycle ends in the same batch."""
         self.add(_open, self.facts.open_cycle(cycle_id, agent, cycle))
 
-    # -- how far it is
+    # -- what waits
 
     @property
     def is_safe(self) -> bool:
-        """Return whether there is nothing that `safe` would wait for."""
-        if self._is_unsafe or self._held or self._has_told:
+        """Return whether `safe` would return at once."""
+        if self._is_unsafe or self._closed or self._has_rows:
             return False
         return self._flush is None or self._flush.done()
 
     @property
     def is_behind(self) -> bool:
-        """Return whether so much waits for the writer that who tells more should wait for it: readers wait as long."""
-        return bool(self._held) or self._file.pending > MOST_BEHIND
+        """Return whether so much waits for the writer that a caller should await `safe` before further writes."""
+        return bool(self._closed) or self._file.pending > MOST_BEHIND
 
     @property
-    def _has_told(self) -> bool:
+    def _has_rows(self) -> bool:
         return bool(self._batch.events or self._batch.writes or self.begun)
 
     # -- handing over
 
     async def safe(self) -> None:
-        """Return when everything told so far is safe. Raises: SparError when the memory is closed."""
+        """Return when all rows added so far are safe. Raises: SparError when the memory is closed."""
         flush = self._next_flush or self._flush
-        if self._next_flush is None and (self._has_told or self._held or self._is_unsafe):
-            flush = Flush(self._unheard)
+        if self._next_flush is None and (self._has_rows or self._closed or self._is_unsafe):
+            flush = Flush(self._report_error)
             if self._flush is None or self._flush.done():
                 self._submit(flush)
-            else:  # the writer is busy: what others tell in this turn of the loop goes with it
+            else:  # the writer is busy: rows that others add in this turn of the event loop join this flush
                 self._next_flush = flush
                 asyncio.get_running_loop().call_soon(self._submit_next)
         if flush is not None:
             with self._clock.working():
-                await flush.over()
+                await flush.end()
 
     def hand_over(self) -> None:
-        """Give the writer what was told, in order; what it has no room for is offered again."""
-        self._calm()
-        if self._has_told:
-            self._held.append(self._taken())
-        while self._held:
+        """Give the writer all batches, in order. A batch for which it has no room is offered again later."""
+        self._cancel_timer()
+        if self._has_rows:
+            self._closed.append(self._close_batch())
+        while self._closed:
             try:
-                is_taken = self._file.writer.offer(self._held[0], self._held[0].size)
-            except SparError as error:  # it was closed under us: nothing is kept any more
-                self._held.clear()
-                self._told(Fault("closed", f"what was to be written down is not kept: {error}", "memory"))
+                is_accepted = self._file.writer.offer(self._closed[0], self._closed[0].size)
+            except SparError as error:  # the file was closed meanwhile: nothing more is stored
+                self._closed.clear()
+                self._report(Fault("closed", f"what was to be written down is not kept: {error}", "memory"))
                 return
-            if not is_taken:
-                self._turn = asyncio.get_running_loop().call_later(AGAIN, self.hand_over)
+            if not is_accepted:
+                self._timer = asyncio.get_running_loop().call_later(OFFER_AGAIN_AFTER, self.hand_over)
                 return
-            self._held.popleft()
+            self._closed.popleft()
             self._is_unsafe = True
 
-    def taken(self) -> Batch:
-        """Take the batch that was not handed over: the caller has it written, after what waits already."""
-        self._calm()
-        batch = self._taken()
-        if self._held:
-            self._submit(Flush(self._unheard))
+    def take_batch(self) -> Batch:
+        """Return the batch that was not handed over, which the caller must give to the writer. Earlier batches are
+        handed over first."""
+        self._cancel_timer()
+        batch = self._close_batch()
+        if self._closed:
+            self._submit(Flush(self._report_error))
         self._is_unsafe = True
         return batch
 
@@ -152,24 +154,28 @@ class Handover:
         assert flush is not None
         try:
             self._submit(flush)
-        except SparError as error:  # it was closed under us
+        except SparError as error:  # the file was closed meanwhile
             flush.set_exception(error)
 
     def _submit(self, flush: Flush) -> None:
-        """Hand over with somebody waiting: the writer then has room and flushes. Raises: SparError when closing."""
-        self._calm()
-        self._held.append(self._taken())
-        while self._held:
-            batch = self._held[0]
-            future = flush if len(self._held) == 1 else Flush(self._unheard)
+        """Give the writer all batches and ask for a flush after the last; it always has room for these.
+
+        Raises: SparError when the file is being closed.
+        """
+        self._cancel_timer()
+        self._closed.append(self._close_batch())
+        while self._closed:
+            batch = self._closed[0]
+            future = flush if len(self._closed) == 1 else Flush(self._report_error)
             self._file.writer.answer(future, batch, batch.size)
-            self._held.popleft()
+            self._closed.popleft()
         self._is_unsafe, self._flush = False, flush
 
-    def _unheard(self, error: BaseException) -> None:
-        self._told(Fault.of(error, part="memory"))
+    def _report_error(self, error: BaseException) -> None:
+        self._report(Fault.of(error, part="memory"))
 
-    def _taken(self) -> Batch:
+    def _close_batch(self) -> Batch:
+        """Begin a new batch and return the former one, with the rows of the cycles that have begun and not ended."""
         batch, self._batch, self._is_full = self._batch, Batch(), False
         if self.begun:
             begun = [(cycle_id, agent, make()) for cycle_id, (agent, make) in self.begun.items()]
@@ -179,10 +185,10 @@ class Handover:
                 batch.add(_open, self.facts.open_cycle(cycle_id, agent, cycle))
         return batch
 
-    def _calm(self) -> None:
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _change(self) -> None:
-        self._turn = asyncio.get_running_loop().call_later(MOMENT, self.hand_over)
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(GATHER_FOR, self.hand_over)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from memory.journal.budgets import KEPT, SPEND, all_of, trim
+from memory.journal.budgets import MOST_WINDOWS, SPEND, all_of, trim
 from memory.sqlite import schema
 from spar.records.journal import Spend
 
@@ -50,7 +50,7 @@ def test_a_sum_stays_a_whole_number_however_large(connection: apsw.Connection) -
 
 
 def test_the_newest_windows_of_each_kind_are_kept(connection: apsw.Connection) -> None:
-    hours = [f"hour:{2000 + n}-01-01T00" for n in range(KEPT + 10)]
+    hours = [f"hour:{2000 + n}-01-01T00" for n in range(MOST_WINDOWS + 10)]
     spend(connection, *(Spend(hour, quantity, 1) for hour in hours for quantity in ("calls", "tokens")))
     spend(connection, Spend("day:1999-01-01", "calls", 1), Spend("month:1999-01", "calls", 1))
 
