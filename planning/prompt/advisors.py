@@ -23,7 +23,7 @@ _OCCASIONS = ("start", "finish", "request", None)
 
 def read_advisors(messages: Sequence[Mapping[str, Any]], given: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return all advisors, each id once: its last definition. Raises: ValueError for one that cannot be read."""
-    found: dict[str, Mapping[str, Any]] = {}
+    advisors: dict[str, Mapping[str, Any]] = {}
     for advisor in (*(message for message in messages if message.get("type") == "advisor"), *given):
         inner = advisor.get("advisor") if isinstance(advisor, Mapping) else None
         whole = {**advisor, **inner} if isinstance(inner, Mapping) else advisor
@@ -34,9 +34,9 @@ def read_advisors(messages: Sequence[Mapping[str, Any]], given: Iterable[Mapping
             raise ValueError(
                 f"advisor {name!r} speaks on {whole['on']!r}, expected start, finish or request, or no 'on' at all"
             )
-        found.pop(name, None)
-        found[name] = whole
-    return list(found.values())
+        advisors.pop(name, None)
+        advisors[name] = whole
+    return list(advisors.values())
 
 
 def has_a_say(advisor: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], *, can_call: bool = False) -> bool:
@@ -66,21 +66,21 @@ def _entry(advisor: Mapping[str, Any], instances: Sequence[str], defs: Schema, *
     schema = mapping(advisor.get("schema"))
     document = Document(name, schema, defs, f"advisor {name!r}")
     root = document.resolve(schema)
-    said = {
+    advice = {
         plain(str(key)): document.graft(value)
         for key, value in mapping(root.get("properties")).items()
         if key not in ("id", "_instance", "calls")
     }
-    each = (
+    instance = (
         {"_instance": {"type": "string", "enum": list(instances)}} if advisor.get("isInstanced") and instances else {}
     )
     vote = {"calls": {"type": "string", "description": "JSON: an object of tool names and their scores"}}
-    own = {"id": {"const": plain(name)}, **each}
-    asked = [key for key in plain(root.get("required") or []) if key in said]
+    fixed = {"id": {"const": plain(name)}, **instance}
+    required = [key for key in plain(root.get("required") or []) if key in advice]
     entry: Schema = {
         "type": "object",
-        "properties": {**own, **said, **(vote if votes else {})},
-        "required": [*own, *asked, *(vote if votes else {})],
+        "properties": {**fixed, **advice, **(vote if votes else {})},
+        "required": [*fixed, *required, *(vote if votes else {})],
         "additionalProperties": False,
     }
     if advisor.get("on") == "finish":

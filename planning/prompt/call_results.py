@@ -55,14 +55,14 @@ def _named(wire: Mapping[str, Any]) -> Wire:
 
 def places(messages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the path that each call wrote its result to, by the id of the call; others are left out."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for message in messages:
         wire = message.get("_call")
         kind = read_message(message)[0] if isinstance(wire, Mapping) else "result"
         if isinstance(wire, Mapping) and kind != "result":
             path = wire.get("_outputPath")
-            found[str(wire.get("_id"))] = path if isinstance(path, str) else f"†{kind}"
-    return found
+            paths[str(wire.get("_id"))] = path if isinstance(path, str) else f"†{kind}"
+    return paths
 
 
 def written(steps: Iterable[ActionResult]) -> Wire | None:
@@ -71,9 +71,9 @@ def written(steps: Iterable[ActionResult]) -> Wire | None:
     for step in steps:
         where = places(step.messages)
         entries += [
-            {**_named(each.call.to_wire()), "written": where[each.call.id]}
-            for each in step.results
-            if each.status == "ok" and each.call.id in where
+            {**_named(result.call.to_wire()), "written": where[result.call.id]}
+            for result in step.results
+            if result.status == "ok" and result.call.id in where
         ]
     if not entries:
         return None
@@ -92,7 +92,7 @@ _CALLED: Final = "Calls that ended well, oldest first, and where each wrote what
 
 def spoken(steps: Iterable[ActionResult]) -> Wire | None:
     """Return the message with the texts that the model wrote beside its calls; None if there are none."""
-    texts = [each.action.said for each in steps if each.action is not None and each.action.said]
+    texts = [step.action.said for step in steps if step.action is not None and step.action.said]
     if not texts:
         return None
     return {"type": "data", "kind": SPOKEN, "data": texts, "description": _SPOKEN}
@@ -102,34 +102,34 @@ def spoken(steps: Iterable[ActionResult]) -> Wire | None:
 
 
 def words(steps: Iterable[ActionResult], limit: int) -> tuple[str, ...]:
-    """Return the text beside the calls of each step that `made` returns, with at most `limit` characters."""
-    told = [each for each in steps if any(result.reason != "steered" for result in each.results)]
-    return tuple(head_and_tail(each.action.said, limit) if each.action is not None else "" for each in told)
+    """Return the text beside the calls of each step that `paired_calls` returns, with at most `limit` characters."""
+    steps_with_calls = [step for step in steps if any(result.reason != "steered" for result in step.results)]
+    return tuple(head_and_tail(step.action.said, limit) if step.action is not None else "" for step in steps_with_calls)
 
 
-def made(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[MadeCall, ...], ...]:
+def paired_calls(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[MadeCall, ...], ...]:
     """Return the calls of each step in the order of the plan, each with its result as JSON.
 
     Calls that were put off for a new message are left out, and steps without calls. The newest results have at most
     `limit` characters each; the older ones share the room that is left.
     """
     room = _ROOM * limit
-    found: list[tuple[MadeCall, ...]] = []
+    calls_by_step: list[tuple[MadeCall, ...]] = []
     for step in reversed(steps):
         where = places(step.messages)
-        told: list[MadeCall] = []
-        for each in reversed(step.results):
-            if each.reason == "steered":  # it was not begun and is offered again, once
+        calls: list[MadeCall] = []
+        for result in reversed(step.results):
+            if result.reason == "steered":  # it was not begun and is offered again, once
                 continue
-            came = shown_json(plain(_outcome(each, where), UNBOUNDED), (), max(_SHORTEST, min(limit, room)))
-            room -= len(came)
-            told.append(_made(each, came, limit))
-        if told:
-            found.append(tuple(reversed(told)))
-    return tuple(reversed(found))
+            outcome = shown_json(plain(_outcome(result, where), UNBOUNDED), (), max(_SHORTEST, min(limit, room)))
+            room -= len(outcome)
+            calls.append(_made_call(result, outcome, limit))
+        if calls:
+            calls_by_step.append(tuple(reversed(calls)))
+    return tuple(reversed(calls_by_step))
 
 
-def _made(result: CallResult, came: str, limit: int) -> MadeCall:
+def _made_call(result: CallResult, outcome: str, limit: int) -> MadeCall:
     original = result.call.meta.get("_original")
     wire = original if isinstance(original, Mapping) else result.call.to_wire()
     given = {key: value for key, value in call_shown(wire).items() if key not in ("_tool", "_id")}
@@ -140,24 +140,24 @@ def _made(result: CallResult, came: str, limit: int) -> MadeCall:
         provided if isinstance(provided, str) else "",
         str(wire.get("_tool", result.call.tool)),
         arguments if isinstance(arguments, dict) else {},
-        came,
+        outcome,
     )
 
 
 def _outcome(result: CallResult, where: Mapping[str, str]) -> Wire:
     """Return the outcome of a call: its output or where that was written, its error, or why it did not run."""
-    told: Wire = {"call": result.call.id}
+    outcome: Wire = {"call": result.call.id}
     if "_original" in result.call.meta:
-        told["ran"] = call_shown(result.call.to_wire())
+        outcome["ran"] = call_shown(result.call.to_wire())
     if result.call.id in where:
-        told["written"] = where[result.call.id]
+        outcome["written"] = where[result.call.id]
     elif result.status == "ok" and not result.reason:
-        told["output"] = result.output
+        outcome["output"] = result.output
     if result.fault is not None:
-        told["error"] = {"kind": result.fault.kind, "message": result.fault.message}
+        outcome["error"] = {"kind": result.fault.kind, "message": result.fault.message}
     elif result.status != "ok" or result.reason:
-        told |= {"status": result.status, "reason": result.reason}
-    return told
+        outcome |= {"status": result.status, "reason": result.reason}
+    return outcome
 
 
 def unpaired(messages: Iterable[Wire], steps: Iterable[ActionResult]) -> list[Wire]:
@@ -165,11 +165,11 @@ def unpaired(messages: Iterable[Wire], steps: Iterable[ActionResult]) -> list[Wi
 
     Errors stay, because the next answer has to deal with them.
     """
-    paired = {each.call.id for step in steps for each in step.results}
-    return [each for each in messages if not _says_what_came(each, paired)]
+    paired = {result.call.id for step in steps for result in step.results}
+    return [message for message in messages if not _has_result(message, paired)]
 
 
-def _says_what_came(message: Mapping[str, Any], paired: set[str]) -> bool:
+def _has_result(message: Mapping[str, Any], paired: set[str]) -> bool:
     if not isinstance(message.get("type"), str):
         return False
     kind, payload = read_message(message)

@@ -38,11 +38,11 @@ class Conversation(Struct, frozen=True):
 class Past:
     """Turns of the first entries of a transcript, whose runs have ended; later entries are added to them.
 
-    It holds `count` entries, from the number `first` to the number `last`, as `chars` characters. `said` holds the ids
-    of their messages; `role` and `parts` are the turn that is not complete.
+    It holds `count` entries, from the number `first` to the number `last`, as `chars` characters. `message_ids` holds
+    the ids of their messages; `role` and `parts` are the turn that is not complete.
     """
 
-    __slots__ = ("chars", "count", "first", "last", "parts", "role", "said", "trust", "turns")
+    __slots__ = ("chars", "count", "first", "last", "message_ids", "parts", "role", "trust", "turns")
 
     def __init__(self) -> None:
         self.begin()
@@ -50,7 +50,7 @@ class Past:
     def begin(self) -> None:
         """Forget all turns."""
         self.count = self.first = self.last = self.chars = 0
-        self.said: set[str] = set()
+        self.message_ids: set[str] = set()
         self.turns: list[Turn] = []
         self.role: Role = "user"
         self.parts: list[str] = []
@@ -67,7 +67,7 @@ class Past:
         """Add one entry; `is_ended`: its run has ended."""
         self.first, self.last, self.count = self.first or entry.seq, entry.seq, self.count + 1
         if entry.kind == "user":
-            self.said.add(str(entry.body.get("id")))
+            self.message_ids.add(str(entry.body.get("id")))
         if entry.body.get("trust", "trusted") != "trusted":
             self.trust = "untrusted"
         if not (text := _TELLERS[entry.kind](entry, is_ended, limit)):
@@ -108,12 +108,12 @@ def conversation(
         one value; past: the turns of the same transcript that an earlier call returned with the same `limit`; the
         runs that have ended since are added to it.
     """
-    if past is None or not past.said.isdisjoint(heard):
+    if past is None or not past.message_ids.isdisjoint(heard):
         past = Past()
     elif not past.leads(entries):
         past.begin()
     new = entries[past.count :]
-    ended = {each.run_id for each in new if each.kind == "end"} - {run_id}
+    ended = {entry.run_id for entry in new if entry.kind == "end"} - {run_id}
     settled = 0
     for entry in new:
         if (entry.run_id not in ended and entry.kind != "compaction") or entry.body.get("id") in heard:
@@ -121,21 +121,21 @@ def conversation(
         past.add(entry, is_ended=True, limit=limit)
         settled += 1
     rest = (
-        (each, each.run_id in ended)
-        for each in new[settled:]
-        if each.kind == "compaction"
-        or (each.run_id != run_id and not (each.kind == "user" and each.body.get("id") in heard))
+        (entry, entry.run_id in ended)
+        for entry in new[settled:]
+        if entry.kind == "compaction"
+        or (entry.run_id != run_id and not (entry.kind == "user" and entry.body.get("id") in heard))
     )
     return past.with_more(rest, limit)
 
 
 def texts(entries: Sequence[Entry], limit: int = LIMIT) -> list[str]:
     """Return the text of each entry, "" for nothing."""
-    ended = {each.run_id for each in entries if each.kind == "end"}
-    return [_TELLERS[each.kind](each, each.run_id in ended, limit) for each in entries]
+    ended = {entry.run_id for entry in entries if entry.kind == "end"}
+    return [_TELLERS[entry.kind](entry, entry.run_id in ended, limit) for entry in entries]
 
 
-def _said(entry: Entry, is_ended: bool, limit: int) -> str:
+def _user_text(entry: Entry, is_ended: bool, limit: int) -> str:
     text = entry.body.get("text")
     if not isinstance(text, str):
         return ""
@@ -147,19 +147,19 @@ def _said(entry: Entry, is_ended: bool, limit: int) -> str:
 def _done(entry: Entry, is_ended: bool, limit: int) -> str:
     calls = entry.body.get("calls")
     lines = [f"(was said beside the calls) {_line(entry.body['said'], limit)}"] if entry.body.get("said") else []
-    lines += [_call(each, limit) for each in calls or () if isinstance(each, Mapping)]
+    lines += [_call(call, limit) for call in calls or () if isinstance(call, Mapping)]
     output = entry.body.get("output")
     if output is not None and not is_ended:  # the entry of its end holds the output, too
         lines.append(f"(was answered) {_line(output, limit)}")
     return "\n".join(lines)
 
 
-def _call(told: Mapping[str, Any], limit: int) -> str:
-    call = told.get("call")
+def _call(record: Mapping[str, Any], limit: int) -> str:
+    call = record.get("call")
     wire = {key: value for key, value in call.items() if key not in _UNTOLD} if isinstance(call, Mapping) else {}
-    came = {key: told[key] for key in ("reason", "output", "error") if told.get(key) not in (None, "")}
-    status = str(told.get("status", "?"))
-    return f"(was called) {_line(wire, limit)} → {status}{' ' + _line(came, limit) if came else ''}"
+    outcome = {key: record[key] for key in ("reason", "output", "error") if record.get(key) not in (None, "")}
+    status = str(record.get("status", "?"))
+    return f"(was called) {_line(wire, limit)} → {status}{' ' + _line(outcome, limit) if outcome else ''}"
 
 
 def _ended(entry: Entry, is_ended: bool, limit: int) -> str:
@@ -174,8 +174,10 @@ def _ended(entry: Entry, is_ended: bool, limit: int) -> str:
 def _summed_up(entry: Entry, is_ended: bool, limit: int) -> str:
     body = entry.body
     lines = [f"{SUMMED_UP} {_line(body.get('summary', ''), 10 * limit)}"]
-    kept = body.get("kept")
-    lines += [f"(of it, to the letter) {_line(each, MOST_KEPT)}" for each in (kept if isinstance(kept, list) else ())]
+    quotes = body.get("kept")
+    lines += [
+        f"(of it, to the letter) {_line(quote, MOST_KEPT)}" for quote in (quotes if isinstance(quotes, list) else ())
+    ]
     return "\n".join([*lines, f"(a note) {_line(body['note'], LONGEST_NOTE)}"] if body.get("note") else lines)
 
 
@@ -183,7 +185,7 @@ def _line(value: Any, limit: int) -> str:
     return shown_json(value, (), limit)  # the values of a transcript are plain JSON
 
 
-_TELLERS: Final = {"user": _said, "turn": _done, "end": _ended, "compaction": _summed_up}
+_TELLERS: Final = {"user": _user_text, "turn": _done, "end": _ended, "compaction": _summed_up}
 
 
 def _role(end: Entry) -> Role:

@@ -67,18 +67,18 @@ def observe(
     asked, noticed = _sorted(perceptions, context)
     task = task_of(perceptions, context)
     run = context.run
-    messages: list[Message] = [_text(each) for each in asked] or [{"type": "text", "text": UNASKED}]
-    messages += _data("noticed", [_noticed(each) for each in noticed])
+    messages: list[Message] = [_text(perception) for perception in asked] or [{"type": "text", "text": UNASKED}]
+    messages += _data("noticed", [_noticed(perception) for perception in noticed])
     messages += _data("ability", _abilities(tools, task, context.abilities if context.learning == "on" else {}))
     query = query_of(perceptions, context)
-    messages += _data("experience", [_experience(each, query) for each in experiences])
+    messages += _data("experience", [_experience(experience, query) for experience in experiences])
     if run is not None:
-        messages += [each for each in run.messages if not _is_put_off(each)]
+        messages += [message for message in run.messages if not _is_put_off(message)]
         messages += _data("pending", list(_pending(run.results)))
-    messages += _data("done", [_ended(each) for each in context.known])
-    messages += [message for each in notices for message in _data("guard", each)]
-    heard = [each.trust for each in noticed] + [each.trust for each in experiences]
-    trust: Trust = "untrusted" if "untrusted" in (*heard, run.trust if run else "trusted") else "trusted"
+    messages += _data("done", [_ended(result) for result in context.known])
+    messages += [message for notice in notices for message in _data("guard", notice)]
+    trusts = [part.trust for part in noticed] + [part.trust for part in experiences]
+    trust: Trust = "untrusted" if "untrusted" in (*trusts, run.trust if run else "trusted") else "trusted"
     return Observation(tuple(messages), task, trust)
 
 
@@ -89,7 +89,9 @@ def task_of(perceptions: Sequence[Perception], context: Context) -> str:
     A task of an untrusted perception or run has a name of its own.
     """
     run = context.run
-    first = run.message if run is not None else max(perceptions, key=lambda each: each.importance, default=None)
+    first = (
+        run.message if run is not None else max(perceptions, key=lambda perception: perception.importance, default=None)
+    )
     if first is None:
         return ""
     is_strange = "untrusted" in (first.trust, run.trust if run is not None else "trusted")
@@ -99,8 +101,8 @@ def task_of(perceptions: Sequence[Perception], context: Context) -> str:
 def query_of(perceptions: Sequence[Perception], context: Context) -> str:
     """Return the text by which experiences are recalled: the goal, the messages of the run, the perceptions."""
     run = context.run
-    heard = [] if run is None else [run.goal, *(each.text for each in run.said)]
-    return "\n".join([*heard, *(each.text for each in perceptions)])[:4_000]
+    texts = [] if run is None else [run.goal, *(message.text for message in run.said)]
+    return "\n".join([*texts, *(perception.text for perception in perceptions)])[:4_000]
 
 
 def parted(perceptions: Sequence[Perception], context: Context) -> tuple[Sequence[Perception], Sequence[Perception]]:
@@ -112,18 +114,21 @@ def parted(perceptions: Sequence[Perception], context: Context) -> tuple[Sequenc
     """
     run = context.run
     if run is None:
-        is_new = context.noticed is None or any(each.source != _ANSWERS for each in context.noticed)
-        return (), [each for each in perceptions if each.source != _ANSWERS] if is_new else ()
+        is_new = context.noticed is None or any(perception.source != _ANSWERS for perception in context.noticed)
+        return (), [perception for perception in perceptions if perception.source != _ANSWERS] if is_new else ()
     if context.session != _STANDING:
         return perceptions, ()
-    said = {each.id for each in (run.message, *run.said) if each is not None}
-    noticed = None if context.noticed is None else {each.id for each in context.noticed}
+    message_ids = {perception.id for perception in (run.message, *run.said) if perception is not None}
+    noticed = None if context.noticed is None else {perception.id for perception in context.noticed}
     of_run: list[Perception] = []
     of_no_run: list[Perception] = []
-    for each in perceptions:
-        is_said = each.source in (_OF_RUNS, _ANSWERS) or said & {each.id, *(part.id for part in each.evidence)}
-        is_added = noticed is not None and each.id not in noticed
-        (of_run if is_said or is_added else of_no_run).append(each)
+    for perception in perceptions:
+        is_said = perception.source in (_OF_RUNS, _ANSWERS) or message_ids & {
+            perception.id,
+            *(part.id for part in perception.evidence),
+        }
+        is_added = noticed is not None and perception.id not in noticed
+        (of_run if is_said or is_added else of_no_run).append(perception)
     return of_run, of_no_run
 
 
@@ -131,8 +136,10 @@ def bundled(perceptions: Sequence[Perception], session: str) -> Perception:
     """Return one perception for all of them, with their least trust and their highest priority."""
     if len(perceptions) == 1:
         return perceptions[0]
-    urgent = max(perceptions, key=lambda each: each.importance)
-    lines = [f"{each.source} {each.kind}: {each.text[:500]}" for each in perceptions[:_MOST_EVIDENCE]]
+    urgent = max(perceptions, key=lambda perception: perception.importance)
+    lines = [
+        f"{perception.source} {perception.kind}: {perception.text[:500]}" for perception in perceptions[:_MOST_EVIDENCE]
+    ]
     if (more := len(perceptions) - len(lines)) > 0:
         lines.append(f"… and {more} more")
     return Perception(
@@ -142,8 +149,8 @@ def bundled(perceptions: Sequence[Perception], session: str) -> Perception:
         intent=urgent.intent,
         session=session,
         priority=urgent.priority,
-        confidence=min(each.confidence for each in perceptions),
-        trust="untrusted" if any(each.trust == "untrusted" for each in perceptions) else "trusted",
+        confidence=min(perception.confidence for perception in perceptions),
+        trust="untrusted" if any(perception.trust == "untrusted" for perception in perceptions) else "trusted",
         evidence=tuple(perceptions),
         attributes={"entities": list(about)} if (about := reported_entities(urgent)) else {},
     )
@@ -151,21 +158,21 @@ def bundled(perceptions: Sequence[Perception], session: str) -> Perception:
 
 def nonexistent(results: Iterable[CallResult], tools: Mapping[str, Any]) -> list[str]:
     """Return the names of tools that do not exist and were called more than once, in spite of the error."""
-    called = Counter(each.call.tool for each in results if each.fault and each.fault.kind == "unknown_tool")
+    called = Counter(result.call.tool for result in results if result.fault and result.fault.kind == "unknown_tool")
     return [name for name, times in called.items() if times > 1 and name not in tools]
 
 
 def _sorted(perceptions: Sequence[Perception], context: Context) -> tuple[list[Perception], list[Perception]]:
     """Return the messages of trusted people, and all other perceptions, each once."""
     run = context.run
-    said = [] if run is None else [each for each in (run.message, *run.said) if each is not None]
+    messages = [] if run is None else [message for message in (run.message, *run.said) if message is not None]
     repeated = {
-        part.id for each in said for part in each.evidence if part.id != each.id
+        part.id for message in messages for part in message.evidence if part.id != message.id
     }  # parts of a message that was collected from several
-    known = {each.id for each in said if each.trust == "trusted"}
-    asked = [each for each in said if each.id in known - repeated]
-    parts = [part for each in asked for part in each.evidence]
-    others = {each.id: each for each in (*said, *parts, *perceptions) if each.id not in known}
+    known = {message.id for message in messages if message.trust == "trusted"}
+    asked = [message for message in messages if message.id in known - repeated]
+    parts = [part for message in asked for part in message.evidence]
+    others = {message.id: message for message in (*messages, *parts, *perceptions) if message.id not in known}
     return asked, list(others.values())
 
 
@@ -173,8 +180,8 @@ def _text(asked: Perception) -> Message:
     return {"type": "text", "role": "user", "text": asked.text}
 
 
-def _data(kind: str, found: Any) -> list[Message]:
-    return [{"type": "data", "kind": kind, "data": found}] if found else []
+def _data(kind: str, content: Any) -> list[Message]:
+    return [{"type": "data", "kind": kind, "data": content}] if content else []
 
 
 def _is_put_off(message: Mapping[str, Any]) -> bool:
@@ -185,7 +192,7 @@ def _is_put_off(message: Mapping[str, Any]) -> bool:
 
 
 def _noticed(perception: Perception) -> Message:
-    told: Message = {
+    data: Message = {
         "source": perception.source,
         "kind": perception.kind,
         "at": perception.at.isoformat(timespec="seconds"),
@@ -193,18 +200,18 @@ def _noticed(perception: Perception) -> Message:
         "content": plain(perception.content),
     }
     if perception.intent:
-        told["intent"] = perception.intent
+        data["intent"] = perception.intent
     if perception.attributes:
-        told["attributes"] = plain(perception.attributes)
+        data["attributes"] = plain(perception.attributes)
     if perception.evidence:
-        told["parts"] = [_noticed(each) for each in perception.evidence[:_MOST_EVIDENCE]]
-        told["parts_left_out"] = max(0, len(perception.evidence) - _MOST_EVIDENCE)
-    return told
+        data["parts"] = [_noticed(part) for part in perception.evidence[:_MOST_EVIDENCE]]
+        data["parts_left_out"] = max(0, len(perception.evidence) - _MOST_EVIDENCE)
+    return data
 
 
 def _experience(experience: Experience, query: str) -> Message:
     """Return an experience as data, without its `cause`: that may quote text from outside; the lesson does not."""
-    told = {
+    data = {
         "id": experience.id,
         "at": experience.at.isoformat(timespec="seconds"),
         "trust": experience.trust,
@@ -219,7 +226,7 @@ def _experience(experience: Experience, query: str) -> Message:
         "helped": experience.helped or None,
         "harmed": experience.harmed or None,
     }
-    return {key: value for key, value in told.items() if value not in ("", None)}
+    return {key: value for key, value in data.items() if value not in ("", None)}
 
 
 def passage(text: str, query: str) -> str:
@@ -230,8 +237,8 @@ def passage(text: str, query: str) -> str:
     wanted = [word for word in dict.fromkeys(_WORD.findall(query.lower())) if len(word) > _SHORT_WORD][:_MOST_WORDS]
     starts = {max(at - _PASSAGE // 4, 0) for word in wanted if (at := lowered.find(word)) >= 0} | {0}
     start = max(sorted(starts), key=lambda at: sum(word in lowered[at : at + _PASSAGE] for word in wanted))
-    found = " ".join(text[start : start + _PASSAGE].split())
-    return f"{'… ' if start else ''}{found}{' …' if start + _PASSAGE < len(text) else ''}"
+    excerpt = " ".join(text[start : start + _PASSAGE].split())
+    return f"{'… ' if start else ''}{excerpt}{' …' if start + _PASSAGE < len(text) else ''}"
 
 
 def _abilities(tools: Iterable[str], task: str, abilities: Mapping[str, Ability]) -> Message:
@@ -239,22 +246,27 @@ def _abilities(tools: Iterable[str], task: str, abilities: Mapping[str, Ability]
 
     The numbers are rounded, so that one more call does not change the request.
     """
-    found = [known for name in tools if (known := known_of(name, task, abilities)) is not None and known.trials]
-    found.sort(key=optimistic, reverse=True)
-    told = {each.tool: {"succeeds": round(each.estimate, 1), "known_well": is_known(each)} for each in found}
-    return {"task": task, "tools": told} if told else {}
+    known_abilities = [
+        ability for name in tools if (ability := known_of(name, task, abilities)) is not None and ability.trials
+    ]
+    known_abilities.sort(key=optimistic, reverse=True)
+    tools_by_name = {
+        ability.tool: {"succeeds": round(ability.estimate, 1), "known_well": is_known(ability)}
+        for ability in known_abilities
+    }
+    return {"task": task, "tools": tools_by_name} if tools_by_name else {}
 
 
 def _pending(results: Sequence[ActionResult]) -> Iterator[Message]:
-    for each in results[-1].results if results else ():
-        if each.reason in _OPEN:
-            yield _ended(each)
+    for result in results[-1].results if results else ():
+        if result.reason in _OPEN:
+            yield _ended(result)
 
 
 def _ended(result: CallResult) -> Message:
-    told: Message = {"call": call_shown(result.call.to_wire()), "status": result.status}
+    data: Message = {"call": call_shown(result.call.to_wire()), "status": result.status}
     if result.reason:
-        told["reason"] = result.reason
+        data["reason"] = result.reason
     if result.status == "ok" and result.output is not None:
-        told["output"] = plain(result.output)
-    return told
+        data["output"] = plain(result.output)
+    return data

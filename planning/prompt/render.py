@@ -75,10 +75,10 @@ def blocks(context: Iterable[Any], limit_of: Callable[[str], int]) -> list[Block
     return list(_texts(reading, lambda kind: max(limit_of(kind), _LEAST)))
 
 
-def split(found: Iterable[Block]) -> tuple[list[str], list[str]]:
+def split(all_blocks: Iterable[Block]) -> tuple[list[str], list[str]]:
     """Return the texts that stay the same in each step of a run, and the texts that its steps change."""
     parts: tuple[list[str], list[str]] = [], []
-    for block in found:
+    for block in all_blocks:
         parts[block.is_behind].append(block.text)
     return parts
 
@@ -88,46 +88,46 @@ _LEAST: Final = 200
 
 
 class _Reading(Struct):
-    """Messages of a context by type: data messages, descriptions of tools by name, advisors, and texts (`said`)."""
+    """Messages of a context by type: data messages, descriptions of tools by name, advisors, and texts (`texts`)."""
 
     data: list[dict[str, Any]] = field(default_factory=list)
     tools: dict[str, str] = field(default_factory=dict)
     advisors: list[dict[str, Any]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
 
 # -- taking messages in
 
 
-def _take(found: Any, reading: _Reading) -> None:
-    if not isinstance(found, dict):  # a value that is no object is shown as it is
-        reading.said.append(found if isinstance(found, str) else to_json(found))
+def _take(message: Any, reading: _Reading) -> None:
+    if not isinstance(message, dict):  # a value that is no object is shown as it is
+        reading.texts.append(message if isinstance(message, str) else to_json(message))
         return
-    content = found.get("content")
-    if "type" not in found and isinstance(content, dict) and "type" in content:
-        found = content  # a typed object in the place of a message's text
-    shape = found.get("type")
+    content = message.get("content")
+    if "type" not in message and isinstance(content, dict) and "type" in content:
+        message = content  # a typed object in the place of a message's text
+    shape = message.get("type")
     if isinstance(shape, str):
-        _TAKERS.get(shape, _take_data)(found, reading)
-    elif "text" in found or "content" in found:
-        _say(found, reading)
+        _TAKERS.get(shape, _take_data)(message, reading)
+    elif "text" in message or "content" in message:
+        _say(message, reading)
     else:
-        reading.said.append(to_json(found))
+        reading.texts.append(to_json(message))
 
 
 def _say(message: dict[str, Any], reading: _Reading) -> None:
     """Take a text, with its role if it has one; `content` may be a list of parts."""
-    said = message.get("text", message.get("content"))
-    if said is None:
+    content = message.get("text", message.get("content"))
+    if content is None:
         return
-    parts = said if isinstance(said, list) else [said]
+    parts = content if isinstance(content, list) else [content]
     texts = [part.get("text", part) if isinstance(part, dict) else part for part in parts]
     text = "\n".join(part if isinstance(part, str) else to_json(part) for part in texts if part is not None)
     role = message.get("role")
     if isinstance(role, str) and role:
         # Further lines are indented, so that none of them looks like another role's.
         text = f"{_word(role)}: {_one_break(text)}".replace("\n", "\n  ")
-    reading.said.append(text)
+    reading.texts.append(text)
 
 
 def _take_tool(message: dict[str, Any], reading: _Reading) -> None:
@@ -181,7 +181,7 @@ def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[Block]
     if "input" in kinds:
         for text in _blocks("input", kinds["input"], every, limit_of("input")):
             yield Block("input", False, text)
-    for text in reading.said:
+    for text in reading.texts:
         if text:
             yield Block("", False, _free(text, limit_of("text")))
     for kind in behind:
@@ -215,19 +215,19 @@ def _history(data: Iterable[Mapping[str, Any]]) -> tuple[set[str], _Payloads]:
 def _blocks(kind: str, messages: Iterable[Mapping[str, Any]], every: _Payloads, limit: int) -> Iterator[str]:
     """Yield the text of a kind without an instance, then one for each instance, in the order of appearance."""
     label = f"¶{_word(kind)}"
-    for message in sorted(messages, key=lambda each: "_instance" in each):
+    for message in sorted(messages, key=lambda message: "_instance" in message):
         instance = message.get("_instance")
         of = "" if instance is None else f" of instance {to_json(instance)}"
         if kind in _LISTED:
-            told = shown_json(every[kind, instance], (), limit)
+            data_text = shown_json(every[kind, instance], (), limit)
         else:  # only calls of the same instance can refer to its data by this path
-            told = shown_json(read_message(message)[1], (kind,), limit)
+            data_text = shown_json(read_message(message)[1], (kind,), limit)
         schema, description = message.get("schema"), message.get("description")
         about = f"Schema for {label}:\n{shown_json(schema, (), limit)}" if schema is not None else ""
         description = _free(description, limit) if isinstance(description, str) else ""
-        parts = [told, description, about]
+        parts = [data_text, description, about]
         if kind == "input":
-            parts = ["Input data must be treated as a structured prompt", description, about, told]
+            parts = ["Input data must be treated as a structured prompt", description, about, data_text]
         remark = _REMARKS.get(kind, "")
         yield "\n".join(part for part in (f"## Data: {label}{of}", *parts, remark) if part)
 

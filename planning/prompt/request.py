@@ -12,7 +12,7 @@ from operator import is_
 from typing import Any, Final
 
 from planning.ports import History, Kind, Request, Turn
-from planning.prompt.call_results import PAIRED, call_shown, made, spoken, unpaired, words, written
+from planning.prompt.call_results import PAIRED, call_shown, paired_calls, spoken, unpaired, words, written
 from planning.prompt.prompts import EXPERIENCE, SKIPPED, instructions_for
 from planning.prompt.render import LIMIT, blocks, divided, split
 from planning.prompt.schema import compose_schema
@@ -71,7 +71,7 @@ def compose(
     Raises: as `compose_schema` and `render`.
     """
     messages: list[Wire] = read_messages(context)
-    messages += [each for each in (offered_again(results), written(steps), spoken(steps)) if each is not None]
+    messages += [message for message in (offered_again(results), written(steps), spoken(steps)) if message is not None]
     for handler in HANDLERS if handlers is None else handlers:
         messages = handler(messages)
     if handlers is not None:
@@ -80,8 +80,8 @@ def compose(
     if schema is None:
         schema = compose_schema(tools, activities=activities, output=output, context=messages, advisors=advisors)
         schema = _with_calls(schema, _unthought if plan_mode(messages) == "lazy" else _decided)
-    read: list[Wire] = [*(plain({"type": "advisor", **each}, UNBOUNDED) for each in advisors), *messages]
-    texts, history = told(read, steps, lambda kind: limit)
+    read: list[Wire] = [*(plain({"type": "advisor", **advisor}, UNBOUNDED) for advisor in advisors), *messages]
+    texts, history = texts_and_history(read, steps, lambda kind: limit)
     return Request(
         context=tuple(messages),
         schema=schema,
@@ -130,15 +130,15 @@ class Composer:
         return request
 
 
-def told(
+def texts_and_history(
     messages: Sequence[Wire], steps: Sequence[ActionResult], limit_of: Callable[[str], int]
 ) -> tuple[tuple[str, ...], History | None]:
     """Return the messages as texts, and the same as a history with the calls of these steps beside their results.
 
     The history is None where no call was made. The texts that both share are rendered once.
     """
-    found = blocks(messages, limit_of)
-    before, behind = split(found)
+    all_blocks = blocks(messages, limit_of)
+    before, behind = split(all_blocks)
     texts = (*before, *behind)
     if not any(step.results for step in steps):
         return texts, None
@@ -146,14 +146,16 @@ def told(
     if any(kind_of(message) == "result" for message in left):
         before, behind = divided(left, limit_of)
     else:
-        before, behind = split(block for block in found if block.kind not in PAIRED)
-    return texts, History(tuple(before), made(steps, limit), tuple(behind), words(steps, limit))
+        before, behind = split(block for block in all_blocks if block.kind not in PAIRED)
+    return texts, History(tuple(before), paired_calls(steps, limit), tuple(behind), words(steps, limit))
 
 
 def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether the schema does not depend on these messages: none is a tool, an advisor, a plan, a version of the
     work (`meta`) or of an instance."""
-    return not any("_instance" in each or {each.get("type"), each.get("kind")} & _FORMING for each in messages)
+    return not any(
+        "_instance" in message or {message.get("type"), message.get("kind")} & _FORMING for message in messages
+    )
 
 
 _FORMING: Final = frozenset({"tool", "advisor", "meta", "plan"})
@@ -169,8 +171,8 @@ def read_messages(context: Iterable[Any]) -> PlainMessages:
         return PlainMessages(context)
     if isinstance(context, (str, bytes, Mapping)):
         raise TypeError(f"a context is a list of messages, found {type(context).__name__}")
-    plainly = (plain(each, UNBOUNDED) for each in context)
-    return PlainMessages(found if isinstance(found, dict) else {"text": found} for found in plainly)
+    plainly = (plain(message, UNBOUNDED) for message in context)
+    return PlainMessages(message if isinstance(message, dict) else {"text": message} for message in plainly)
 
 
 # -- handlers
@@ -184,7 +186,7 @@ def kind_of(message: Mapping[str, Any]) -> str:
 
 def typed_objects(messages: list[Wire]) -> list[Wire]:
     """Replace a message whose content is a typed object (`{"role": …, "content": {"type": …}}`) by this object."""
-    return [_typed(each) if "type" not in each else each for each in messages]
+    return [_typed(message) if "type" not in message else message for message in messages]
 
 
 def _typed(message: Wire) -> Wire:
@@ -197,7 +199,7 @@ def arranged(messages: list[Wire]) -> list[Wire]:
 
     The experiences are joined because of several data messages of one kind only the last one counts.
     """
-    kinds = [kind_of(each) for each in messages]
+    kinds = [kind_of(message) for message in messages]
     if _ARRANGED.isdisjoint(kinds):
         return messages
     goals, others, lessons, first = [], [], [], None
@@ -230,9 +232,9 @@ _OFFERED: Final = ("steered", "dep_failed")
 def offered_again(results: Iterable[CallResult]) -> Wire | None:
     """Return the message about calls that were skipped before they started; None if there are none."""
     skipped = [
-        {"call": call_shown(each.call.to_wire()), "reason": each.reason}
-        for each in results
-        if each.status == "skipped" and each.reason in _OFFERED
+        {"call": call_shown(result.call.to_wire()), "reason": result.reason}
+        for result in results
+        if result.status == "skipped" and result.reason in _OFFERED
     ]
     if not skipped:
         return None
@@ -244,11 +246,11 @@ def offered_again(results: Iterable[CallResult]) -> Wire | None:
 
 def plan_of(messages: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the last plan message; None without one: then no plan is kept from request to request."""
-    found = None
+    plan = None
     for message in messages:
         if kind_of(message) == "plan":
-            found = message
-    return found
+            plan = message
+    return plan
 
 
 def plan_mode(messages: Iterable[Mapping[str, Any]]) -> str:
@@ -256,8 +258,8 @@ def plan_mode(messages: Iterable[Mapping[str, Any]]) -> str:
     message = plan_of(messages)
     if message is None:
         return ""
-    said = message.get("mode") or mapping(read_message(message)[1]).get("mode")
-    return "lazy" if said == "lazy" else "eager"
+    mode = message.get("mode") or mapping(read_message(message)[1]).get("mode")
+    return "lazy" if mode == "lazy" else "eager"
 
 
 def _with_calls(schema: Wire, change: Callable[[Wire], Wire]) -> Wire:

@@ -138,27 +138,27 @@ def _call(spec: ToolSpec, instances: Sequence[str], defs: Schema) -> Schema:
 
 def _fixed(spec: ToolSpec, instances: Sequence[str]) -> dict[str, Schema]:
     """Return the schemas for `_activity` and `_instance` of a call, which a tool does not choose."""
-    found: dict[str, Schema] = {} if spec.activity is None else {"_activity": {"const": spec.activity}}
+    fields: dict[str, Schema] = {} if spec.activity is None else {"_activity": {"const": spec.activity}}
     if instances:
-        found["_instance"] = {"type": "string", "enum": list(instances)}
-    return found
+        fields["_instance"] = {"type": "string", "enum": list(instances)}
+    return fields
 
 
 def _own(
     offered: Mapping[str, Schema | None], *, given: Mapping[str, Any], document: Document, fixed: Mapping[str, Schema]
 ) -> Schema:
     """Return the schemas of a call's own keys (`_…`) that a tool offers: its own ones, else the usual ones."""
-    made: Schema = {}
+    fields: Schema = {}
     for key, usual in offered.items():
         if given.get(key) is False:
             continue
         if key in given and key != "_activity":
-            made[key] = document.graft(given[key])
+            fields[key] = document.graft(given[key])
         elif key in fixed:
-            made[key] = plain(fixed[key])
+            fields[key] = plain(fixed[key])
         elif usual is not None:
-            made[key] = copied(usual)
-    return made
+            fields[key] = copied(usual)
+    return fields
 
 
 _VARIANTS = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentRequired", "dependentSchemas")
@@ -175,9 +175,9 @@ def _variant(key: str, part: Any, document: Document, above: tuple[str, ...] = (
     if key == "dependentRequired":
         return plain(part)
     if isinstance(part, (list, tuple)):
-        return [_variant("", each, document, above) for each in part]
+        return [_variant("", item, document, above) for item in part]
     if key == "dependentSchemas":
-        return {plain(str(name)): _variant("", each, document, above) for name, each in mapping(part).items()}
+        return {plain(str(name)): _variant("", item, document, above) for name, item in mapping(part).items()}
     document.spend()
     if not isinstance(part, Mapping):
         return document.graft(part)
@@ -194,7 +194,7 @@ def _variant(key: str, part: Any, document: Document, above: tuple[str, ...] = (
 
 def _named_in(parts: Sequence[Any], document: Document) -> list[str]:
     """Return the parameters that only such conditions name."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     level, depth = list(parts), 0
     while level and depth < 20:
         below: list[Any] = []
@@ -202,22 +202,22 @@ def _named_in(parts: Sequence[Any], document: Document) -> list[str]:
             if isinstance(part, (list, tuple)):
                 below.extend(part)
             elif isinstance(part := document.resolve(part), Mapping):
-                found.update(dict.fromkeys(map(str, mapping(part.get("properties")))))
+                names.update(dict.fromkeys(map(str, mapping(part.get("properties")))))
                 below.extend(part[key] for key in _VARIANTS if key in part and key != "dependentRequired")
                 below.extend(mapping(part.get("dependentSchemas")).values())
         level, depth = below[:1_000], depth + 1
-    return [plain(name) for name in found if not name.startswith("_")]
+    return [plain(name) for name in names if not name.startswith("_")]
 
 
 def _description(spec: ToolSpec, root: Mapping[str, Any]) -> str:
     """Return the tool's description, with the schema of its result where the model does not write that itself."""
-    said = root.get("description")
-    told = plain(said) if isinstance(said, str) else ""
+    description = root.get("description")
+    text = plain(description) if isinstance(description, str) else ""
     returns = spec.properties.get("_output")
     if spec.is_latent or not isinstance(returns, Mapping):
-        return told
-    text = head_and_tail(to_json(plain(returns)), _RETURNS_LIMIT)
-    return "\n".join(part for part in (told, f"Returns: {text}") if part)
+        return text
+    returns_text = head_and_tail(to_json(plain(returns)), _RETURNS_LIMIT)
+    return "\n".join(part for part in (text, f"Returns: {returns_text}") if part)
 
 
 # -- the answer
@@ -230,15 +230,15 @@ def _answer(output: Mapping[str, Any] | None, defs: Schema) -> Schema:
         return {"type": list(_ANYTHING)}
     if not isinstance(output, Mapping):
         raise TypeError(f"output is a JSON schema, found {type(output).__name__}")
-    made: Schema = Document("output", output, defs, "the output").graft(output)
-    is_combined = any(key in made for key in ("$ref", "allOf", "anyOf", "oneOf", "if", "not"))
-    kinds = made.get("type")
-    if "properties" in made and not is_combined:
-        made.setdefault("additionalProperties", False)
-    if is_combined or "const" in made or "enum" in made or kinds is None:
-        return {"anyOf": [made, {"type": "null"}]}
+    answer: Schema = Document("output", output, defs, "the output").graft(output)
+    is_combined = any(key in answer for key in ("$ref", "allOf", "anyOf", "oneOf", "if", "not"))
+    kinds = answer.get("type")
+    if "properties" in answer and not is_combined:
+        answer.setdefault("additionalProperties", False)
+    if is_combined or "const" in answer or "enum" in answer or kinds is None:
+        return {"anyOf": [answer, {"type": "null"}]}
     kinds = [kinds] if isinstance(kinds, str) else list(kinds)
-    return {**made, "type": kinds if "null" in kinds else [*kinds, "null"]}
+    return {**answer, "type": kinds if "null" in kinds else [*kinds, "null"]}
 
 
 # -- meta
@@ -246,18 +246,18 @@ def _answer(output: Mapping[str, Any] | None, defs: Schema) -> Schema:
 
 def _meta(messages: Sequence[Mapping[str, Any]], defs: Schema) -> Schema | None:
     """Return the schema of the next `meta`: the same domain and path, a version, the time; None where none is there."""
-    found = [message for message in messages if message.get("type") == "meta" or message.get("kind") == "meta"]
-    if not found:
+    metas = [message for message in messages if message.get("type") == "meta" or message.get("kind") == "meta"]
+    if not metas:
         return None
-    now = next(iter(Board(found).messages_of(["meta"])), {})
+    now = next(iter(Board(metas).messages_of(["meta"])), {})
     if isinstance(given := now.get("schema"), Mapping):
         grafted: Schema = Document("meta", given, defs, "the meta message").graft(given)
         return grafted
     known = mapping(now.get("data"))
-    kept = {key: {"const": known[key]} if isinstance(known.get(key), str) else {"type": "string"}
+    fixed_fields = {key: {"const": known[key]} if isinstance(known.get(key), str) else {"type": "string"}
             for key in ("domain", "path")}  # fmt: skip
     properties: Schema = {
-        **kept,
+        **fixed_fields,
         "version": {"type": "string", "description": "greater than the one before"},
         "branches": {"type": "array", "items": {"type": "string"}},
         "createdAt": {"type": "string", "description": "now, as ISO 8601"},
@@ -276,5 +276,5 @@ def _meta(messages: Sequence[Mapping[str, Any]], defs: Schema) -> Schema | None:
 
 def _instances(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the instances that messages name, in the order of appearance."""
-    found = (message.get("_instance") for message in messages)
-    return list(dict.fromkeys(plain(name) for name in found if isinstance(name, str) and name))
+    names = (message.get("_instance") for message in messages)
+    return list(dict.fromkeys(plain(name) for name in names if isinstance(name, str) and name))

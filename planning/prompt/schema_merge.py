@@ -66,11 +66,11 @@ class Document:
         Raises: ValueError for a part that is no schema, or is nested too deeply.
         """
         waiting: list[tuple[str, Any, bool]] = []
-        found = self._copy(schema, widened, 0, waiting)
+        copy = self._copy(schema, widened, 0, waiting)
         while waiting:
             key, target, wide = waiting.pop()
             self._defs[key] = self._copy(target, wide, 0, waiting)
-        return found
+        return copy
 
     def resolve(self, schema: Any) -> Any:
         """Return the target of a schema's `$ref`, with its other keywords; without a target the schema itself."""
@@ -92,33 +92,36 @@ class Document:
             raise ValueError(f"{self._subject}: its schema is nested more than {MAX_DEPTH} levels deep")
 
         def below(key: str, part: Any) -> Any:
-            made = self._copy(part, wide and key not in _ASKING, depth + 1, waiting)
+            part_copy = self._copy(part, wide and key not in _ASKING, depth + 1, waiting)
             # A constant tells which of several forms an object has: no reference may replace it.
             is_value = (
-                wide and key in _VALUES and made is not False and not (isinstance(made, dict) and "const" in made)
+                wide
+                and key in _VALUES
+                and part_copy is not False
+                and not (isinstance(part_copy, dict) and "const" in part_copy)
             )
-            return reference_or(made) if is_value else made
+            return reference_or(part_copy) if is_value else part_copy
 
-        made: dict[str, Any] = {}
+        copy: dict[str, Any] = {}
         for key, value in schema.items():
             if key in _LEFT:
                 continue
             if key in _REFS:
                 if isinstance(value, str) and (name := self._take(value, wide, waiting)):
-                    made["$ref"] = f"#/$defs/{name}"
+                    copy["$ref"] = f"#/$defs/{name}"
             elif key == "items" and isinstance(value, (list, tuple)):  # before 2020-12
-                made["prefixItems"] = [below("prefixItems", part) for part in value]
+                copy["prefixItems"] = [below("prefixItems", part) for part in value]
                 if "additionalItems" in schema:
-                    made["items"] = below("items", schema["additionalItems"])
+                    copy["items"] = below("items", schema["additionalItems"])
             elif key in _SCHEMAS:
-                made[key] = below(key, value)
+                copy[key] = below(key, value)
             elif key in _LISTS and isinstance(value, (list, tuple)) and value:
-                made[key] = [below(key, part) for part in value]
+                copy[key] = [below(key, part) for part in value]
             elif key in _MAPS and isinstance(value, Mapping):
-                made[key] = {plain(str(name)): below(key, part) for name, part in value.items()}
+                copy[key] = {plain(str(name)): below(key, part) for name, part in value.items()}
             elif key not in _LISTS and key not in _MAPS and _KEYWORDS.get(key, _anything)(value):
-                made[plain(str(key))] = plain(value)
-        return made
+                copy[plain(str(key))] = plain(value)
+        return copy
 
     def _take(self, ref: str, wide: bool, waiting: list[tuple[str, Any, bool]]) -> str | None:
         """Return the name in `defs` of a reference's target, which is copied there once; None without a target."""
@@ -193,7 +196,7 @@ def _is_flag(value: Any) -> bool:
 def _is_type(value: Any) -> bool:
     if isinstance(value, str):
         return value in _TYPES
-    return _are_names(value) and bool(value) and all(each in _TYPES for each in value)
+    return _are_names(value) and bool(value) and all(name in _TYPES for name in value)
 
 
 def _are_names(value: Any) -> bool:

@@ -23,7 +23,7 @@ def to_json(value: Any) -> str:
     text = _encode(value)
     if text.isprintable():
         return text
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def shown(value: Any, path: Path, limit: int) -> Any:
@@ -108,11 +108,11 @@ class _Shortener:
     def _object(self, value: dict[str, Any], path: Path) -> dict[str, Any]:
         head, tail = self._halves(len(value))
         names = [*islice(value, head), *islice(value, len(value) - tail, None)] if tail else value
-        kept: dict[str, Any] = {}
+        shortened: dict[str, Any] = {}
         longest, spent = self.longest, 1
         for number, name in enumerate(names):
             if number == head:
-                kept["…"] = f"{len(value) - len(names)} entries left out{_whole(path)}"
+                shortened["…"] = f"{len(value) - len(names)} entries left out{_whole(path)}"
             item, key = value[name], name if len(name) <= longest else head_and_tail(name, longest)
             spent += min(len(name), longest)
             if type(item) is str and len(item) <= longest and item[:5] != "data:":  # the usual case
@@ -121,19 +121,19 @@ class _Shortener:
                 item = self.shorten(item, (*path, name) if path else ())
             else:
                 spent += 1
-            kept[key] = item
+            shortened[key] = item
         self._spend(spent)
-        return kept
+        return shortened
 
     def _array(self, value: list[Any], path: Path) -> list[Any]:
         head, tail = self._halves(len(value))
         self._spend(1)
-        kept: list[Any] = []
+        shortened: list[Any] = []
         for at in (*range(head), *range(len(value) - tail, len(value))):
             if at == len(value) - tail:
-                kept.append(f"… {len(value) - head - tail} items left out{_whole(path)} …")
-            kept.append(self.shorten(value[at], (*path, str(at)) if path else ()))
-        return kept
+                shortened.append(f"… {len(value) - head - tail} items left out{_whole(path)} …")
+            shortened.append(self.shorten(value[at], (*path, str(at)) if path else ()))
+        return shortened
 
     def _spend(self, size: int) -> None:
         self.room -= size

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from planning.ports import History, Request, Turn
 from planning.prompt.prompts import summary_in
 from planning.prompt.render import LIMIT
-from planning.prompt.request import kind_of, told
+from planning.prompt.request import kind_of, texts_and_history
 from planning.prompt.shorten import to_json
 from spar.types import ActionResult
 
@@ -65,9 +65,9 @@ class TokenEstimator(Struct, frozen=True):
         """Return an estimator that is moved halfway to the figure of a request with this true number of tokens."""
         if tokens < _ENOUGH:
             return self
-        found = size(request) / tokens
+        measured = size(request) / tokens
         low, high = _PLAUSIBLE
-        return TokenEstimator((self.bytes_per_token + found) / 2) if low <= found <= high else self
+        return TokenEstimator((self.bytes_per_token + measured) / 2) if low <= measured <= high else self
 
     def _rounded(self, count: int) -> int:
         return -int(-count // self.bytes_per_token)
@@ -95,8 +95,8 @@ def _pieces(history: History | None) -> Iterator[str]:
         return
     yield from history.before
     for step in history.steps:
-        for each in step:
-            yield from (each.tool, to_json(each.arguments), each.result)
+        for call in step:
+            yield from (call.tool, to_json(call.arguments), call.result)
     yield from history.spoken
     yield from history.behind
 
@@ -147,13 +147,13 @@ def fit(
     estimator = estimator or TokenEstimator()
     if tokens is None or estimator.of(request) <= tokens:
         return request
-    made = request
+    shorter = request
     for step in STEPS:
-        made = _shortened(request, step, steps)
-        if estimator.of(made) <= tokens:
-            return made
+        shorter = _shortened(request, step, steps)
+        if estimator.of(shorter) <= tokens:
+            return shorter
     # Calls beside their results cannot be shortened below a size; the texts without them are shorter.
-    return replace(made, history=None)
+    return replace(shorter, history=None)
 
 
 def _shortened(request: Request, step: Step, steps: Sequence[ActionResult]) -> Request:
@@ -164,13 +164,13 @@ def _shortened(request: Request, step: Step, steps: Sequence[ActionResult]) -> R
         if step.question == LIMIT and (summary := summary_in(turns[0].text)):  # the summary of earlier turns stays
             notice = Turn("user", f"{summary}\n\n{notice.text}")
         turns = (notice, *turns[left:]) if step.turns else (notice,)
-    texts, history = told(shown_at(request.context, step), steps, step.limit_of)
+    texts, history = texts_and_history(shown_at(request.context, step), steps, step.limit_of)
     return replace(request, turns=turns, texts=texts, history=history)
 
 
 def shown_at(context: Iterable[Mapping[str, Any]], step: Step) -> list[dict[str, Any]]:
     """Return the messages of a context that a model reads at this step."""
-    return [dict(each) for each in context if step.experiences or kind_of(each) != "experience"]
+    return [dict(message) for message in context if step.experiences or kind_of(message) != "experience"]
 
 
 def head_of(text: str, tokens: int, estimator: TokenEstimator) -> str:

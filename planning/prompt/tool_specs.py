@@ -45,12 +45,12 @@ class ToolSpec(Struct, frozen=True):
 
 def fixed(schema: Mapping[str, Any], key: str) -> str:
     """Return the text that a schema prescribes for a property that begins with `_`, or ""."""
-    found = mapping(schema.get("properties")).get(key)
-    if found is None:
-        found = schema.get(key)
-    if isinstance(found, Mapping):
-        found = found.get("const")
-    return found if isinstance(found, str) else ""
+    value = mapping(schema.get("properties")).get(key)
+    if value is None:
+        value = schema.get(key)
+    if isinstance(value, Mapping):
+        value = value.get("const")
+    return value if isinstance(value, str) else ""
 
 
 def read_tool_specs(tools: Any, context: Iterable[Any], activities: Collection[str]) -> list[ToolSpec]:
@@ -59,7 +59,7 @@ def read_tool_specs(tools: Any, context: Iterable[Any], activities: Collection[s
     Raises: TypeError for an object that is no tool; ValueError for a schema without a name, or an unknown name.
     """
     specs: dict[str, ToolSpec] = {}
-    for source in (_each(tools), (message["tool"] for message in context if _is_tool(message))):
+    for source in (_schemas(tools), (message["tool"] for message in context if _is_tool(message))):
         for given in source:
             for spec in _read(given, activities, specs):
                 specs.pop(spec.name, None)
@@ -71,7 +71,7 @@ def _is_tool(message: Any) -> bool:
     return isinstance(message, Mapping) and message.get("type") == "tool" and "tool" in message
 
 
-def _each(tools: Any) -> Iterable[Any]:
+def _schemas(tools: Any) -> Iterable[Any]:
     if isinstance(tools, (str, Mapping)):
         return (tools,)
     if not isinstance(tools, Iterable):
@@ -126,10 +126,10 @@ def executor_type() -> Any:
     """Return the class of the installed executor: `(tools, activities=…)`. Raises: ConfigError without one."""
     from importlib.metadata import entry_points  # takes 20 ms, which a planner by rules does not need
 
-    found = list(entry_points(group="spar.actors", name="executor"))
-    if not found:
+    matches = list(entry_points(group="spar.actors", name="executor"))
+    if not matches:
         raise ConfigError("no actor named 'executor' is installed (group 'spar.actors'): give one, executor=…")
-    return found[0].load()
+    return matches[0].load()
 
 
 def _is_schema(given: Mapping[str, Any]) -> bool:
@@ -140,13 +140,13 @@ def _is_schema(given: Mapping[str, Any]) -> bool:
 def _spec(name: str, schema: Mapping[str, Any], activities: Collection[str], *, by_itself: bool = False) -> ToolSpec:
     if not name:
         raise ValueError(f"a tool's schema names it by 'properties._tool.const', found {shorten(list(schema), 200)}")
-    said = {key: {"const": schema[key]} for key in _SAID if isinstance(schema.get(key), str)}
+    fixed_keys = {key: {"const": schema[key]} for key in _SAID if isinstance(schema.get(key), str)}
     properties = schema.get("properties", {})
     if not isinstance(properties, Mapping):
         raise ValueError(f"tool {name!r}: its 'properties' are an object, found {type(properties).__name__}")
     plainly = {key: {"const": value} for key, value in properties.items() if key in _SAID and isinstance(value, str)}
-    if said or plainly:
-        schema = {**schema, "properties": {**said, **properties, **plainly}}
+    if fixed_keys or plainly:
+        schema = {**schema, "properties": {**fixed_keys, **properties, **plainly}}
     activity: str | None = fixed(schema, "_activity")
     if not activity and "_activity" not in schema.get("properties", {}):
         activity = name if name in activities else None if by_itself else ""

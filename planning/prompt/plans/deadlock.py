@@ -23,20 +23,20 @@ def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bo
     """
     writers = _Writers(map(_written, calls))
     known = {call["_id"]: at for at, call in enumerate(calls) if isinstance(call.get("_id"), str)}
-    instances = [each if isinstance(each := call.get("_instance"), str) else None for call in calls]
+    instances = [instance if isinstance(instance := call.get("_instance"), str) else None for call in calls]
     waits: list[set[int]] = []
     for at, call in enumerate(calls):
         after = call.get("_after")
         named = after if isinstance(after, (list, tuple)) else ()
-        found = {known[each] for each in named if isinstance(each, str) and each in known}
+        waits_for = {known[name] for name in named if isinstance(name, str) and name in known}
         for expression in _read(call):
             for path in paths_of(expression):
                 others = [
                     other for other in writers.of(path) if other != at and instances[other] in (None, instances[at])
                 ]
                 earlier = [other for other in others if other < at]
-                found.update(earlier or ([] if has(path, instances[at]) else others))
-        waits.append(found)
+                waits_for.update(earlier or ([] if has(path, instances[at]) else others))
+        waits.append(waits_for)
     return [str(calls[at].get("_id", at)) for at in _stuck(waits)]
 
 
@@ -54,10 +54,10 @@ class _Writers:
 
     def of(self, path: Path) -> set[int]:
         """Return the calls that write the path, a part of it, or a place above it."""
-        found = set(self._below.get(path, ()))
+        writers = set(self._below.get(path, ()))
         for length in range(1, len(path) + 1):
-            found.update(self._at.get(path[:length], ()))
-        return found
+            writers.update(self._at.get(path[:length], ()))
+        return writers
 
 
 def _stuck(waits: Sequence[set[int]]) -> list[int]:
@@ -91,6 +91,6 @@ def _written(call: dict[str, Any]) -> list[Path]:
 def _read(call: dict[str, Any]) -> list[Expression]:
     params = {key: value for key, value in call.items() if not key.startswith("_")}
     try:
-        return [expression for found in references(params).values() for expression in found]
+        return [expression for expressions in references(params).values() for expression in expressions]
     except (BadReferenceError, ValueTooLargeError):
         return []

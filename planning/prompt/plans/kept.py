@@ -27,10 +27,12 @@ def planned(messages: Sequence[Wire], calls: Iterable[Wire], results: Iterable[C
     if old is None:
         return list(messages)
     results = list(results)
-    changed = {each.call.id: call_shown(each.call.to_wire()) for each in results if "_original" in each.call.meta}
+    changed = {
+        result.call.id: call_shown(result.call.to_wire()) for result in results if "_original" in result.call.meta
+    }
     calls = [changed.get(str(call.get("_id")), call) for call in calls]
     status = {str(call["_id"]): "pending" for call in calls if "_id" in call}
-    status |= {each.call.id: each.reason or each.status for each in results if each.call.id in status}
+    status |= {result.call.id: result.reason or result.status for result in results if result.call.id in status}
     key = "data" if "data" in old else "plan"
     about = {name: value for name, value in old.items() if name not in ("data", "plan", "calls", "status")}
     new = {**about, "mode": plan_mode(messages), key: {"calls": calls, "status": status}}

@@ -15,18 +15,20 @@ from spar.data.blackboard import Board, message_of
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-def versioned(messages: list[dict[str, Any]], said: Mapping[str, Any] | None, at: str) -> list[dict[str, Any]]:
+def versioned(messages: list[dict[str, Any]], proposed: Mapping[str, Any] | None, at: str) -> list[dict[str, Any]]:
     """Return the messages with the next `meta` in the place of the last one; without one they stay the same.
 
-    Args: said: the meta of the solution; at: the ISO time of the next version.
+    Args: proposed: the meta of the solution; at: the ISO time of the next version.
     """
     now = meta_of(messages)
     if now is None:
         return messages
-    old = [each for each in messages if is_meta(each)]
+    old = [message for message in messages if is_meta(message)]
     about: dict[str, Any] = {key: old[-1][key] for key in ("schema", "description") if key in old[-1]}
-    meta = {**about, **message_of("meta", next_meta(now, said, at))}
-    return [meta if each is old[-1] else each for each in messages if not is_meta(each) or each is old[-1]]
+    meta = {**about, **message_of("meta", next_meta(now, proposed, at))}
+    return [
+        meta if message is old[-1] else message for message in messages if not is_meta(message) or message is old[-1]
+    ]
 
 
 def is_meta(message: Mapping[str, Any]) -> bool:
@@ -36,19 +38,19 @@ def is_meta(message: Mapping[str, Any]) -> bool:
 
 def meta_of(messages: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the data of all `meta` messages, merged; None without one."""
-    found = [each for each in messages if is_meta(each)]
-    told = next(iter(Board(found).messages_of(["meta"])), None) if found else None
-    data = told.get("data") if told is not None else None
+    metas = [message for message in messages if is_meta(message)]
+    merged = next(iter(Board(metas).messages_of(["meta"])), None) if metas else None
+    data = merged.get("data") if merged is not None else None
     return data if isinstance(data, dict) else None
 
 
-def next_meta(now: Mapping[str, Any], said: Mapping[str, Any] | None, at: str) -> dict[str, Any]:
-    """Return the `meta` after a solution that proposed `said`, at the ISO time `at`."""
-    meta = {**now, **(said or {}), **{key: now[key] for key in ("domain", "path") if key in now}}
+def next_meta(now: Mapping[str, Any], proposed: Mapping[str, Any] | None, at: str) -> dict[str, Any]:
+    """Return the `meta` after a solution that proposed this `meta`, at the ISO time `at`."""
+    meta = {**now, **(proposed or {}), **{key: now[key] for key in ("domain", "path") if key in now}}
     old, new = str(now.get("version") or "0.0.0"), meta.get("version")
-    if said is None or not isinstance(new, str) or _order(new) <= _order(old):
+    if proposed is None or not isinstance(new, str) or _order(new) <= _order(old):
         meta["version"], meta["createdAt"] = counted_up(old), at
-    elif not isinstance(said.get("createdAt"), str):
+    elif not isinstance(proposed.get("createdAt"), str):
         meta["createdAt"] = at
     return meta
 

@@ -11,7 +11,7 @@ from planning import Turn, compose
 from planning.prompt.call_results import unpaired
 from planning.prompt.prompts import MAIN, THINKING
 from planning.prompt.render import divided
-from planning.prompt.request import plan_mode, plan_of, told
+from planning.prompt.request import plan_mode, plan_of, texts_and_history
 from spar import ActionResult, Call, CallResult, tool
 
 TEXT = {"type": "string"}
@@ -166,7 +166,7 @@ def test_the_texts_around_pairs_of_calls_and_results_read_as_if_rendered_alone(o
     kept = {"type": "state", "state": {"seen": 1}, "_call": call.to_wire()}
     messages = [*CONTEXT, *others, came, kept]
 
-    texts, history = told(messages, [step], lambda kind: 2_000)
+    texts, history = texts_and_history(messages, [step], lambda kind: 2_000)
     before, behind = divided(unpaired(messages, [step]), lambda kind: 2_000)
 
     assert history is not None

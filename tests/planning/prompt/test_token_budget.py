@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from planning.ports import Request, Turn
 from planning.prompt.render import render
-from planning.prompt.request import compose, told
+from planning.prompt.request import compose, texts_and_history
 from planning.prompt.token_budget import STEPS, TokenEstimator, fit, head_of, shown_at, size
 
 TOOL = {"description": "Keep a note.", "properties": {"_tool": {"const": "note"}, "text": {"type": "string"}}}
@@ -55,7 +55,7 @@ def test_what_fits_is_left_as_it_is() -> None:
 def test_untouched_it_reads_as_it_was_composed() -> None:
     context = [*ALL, {"type": "data", "kind": "plan", "data": {"calls": []}}, {"type": "input", "input": {"n": 1}}]
 
-    texts, history = told(shown_at(context, STEPS[0]), (), STEPS[0].limit_of)
+    texts, history = texts_and_history(shown_at(context, STEPS[0]), (), STEPS[0].limit_of)
 
     assert (list(texts), history) == (render(context), None)
 
