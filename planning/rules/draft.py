@@ -36,8 +36,8 @@ class Draft(Struct):
         """Return one action, or None when no rule asks for anything and nothing went wrong."""
         answers = [firing.answer for firing in self.firings if firing.answer is not None]
         texts = [answer.text for answer in answers if answer.text is not None]
-        looks = [look for each in self.firings for look in (each.rule.next_look, each.look) if look is not None]
-        learnt = tuple(each for firing in self.firings for each in firing.learnt)
+        looks = [look for firing in self.firings for look in (firing.rule.next_look, firing.look) if look is not None]
+        learnt = tuple(change for firing in self.firings for change in firing.learnt)
         calls = tuple(self._calls())
         reason = self._reason()
         goal = next((firing.goal for firing in self.firings if firing.goal), "")
@@ -76,7 +76,7 @@ class Draft(Struct):
         used = Counter(firing.rule.name for firing in self.firings)
         sentences = [f"rule {name!r} matched" + (f" {n} times" if n > 1 else "") for name, n in used.items()]
         wrong = [*(text for firing in self.firings for text in firing.left_out), *self.troubles]
-        learnt = [_learnt_sentence(each) for firing in self.firings for each in firing.learnt]
+        learnt = [_learnt_sentence(change) for firing in self.firings for change in firing.learnt]
         # The sentences about what went wrong come first: they must not be what is cut off.
         reason = "; ".join([*wrong, *sentences, *learnt])
         return reason if len(reason) <= REASON_LIMIT else f"{reason[: REASON_LIMIT - 1]}…"

@@ -65,40 +65,40 @@ def fire(
     left_out: dict[int, str] = {}
     lent: set[int] = set()
     for number, call in enumerate(rule.calls):
-        plain, found = both = _decided(rule, call, facts, context, task, tools or {}, remembered)
-        decided.append(both)
-        used.append(taken := plain if context.learning == "observe" else found)
-        if taken.tool is None:
-            left_out[number] = taken.left_out
-        if taken.is_lent:
+        without_memory, with_memory = decisions = _decided(rule, call, facts, context, task, tools or {}, remembered)
+        decided.append(decisions)
+        used.append(chosen := without_memory if context.learning == "observe" else with_memory)
+        if chosen.tool is None:
+            left_out[number] = chosen.left_out
+        if chosen.is_lent:
             lent.add(number)
     if left_out:
         _leave_out_dependants(rule.calls, left_out)
     reason = f"rule {rule.name!r}"
     tainted = _tainted(rule.calls, facts, lent)
-    made: dict[int, Call] = {}
-    for number, (call, found) in enumerate(zip(rule.calls, used, strict=True)):
-        if number not in left_out and found.tool is not None:
+    calls: dict[int, Call] = {}
+    for number, (call, decision) in enumerate(zip(rule.calls, used, strict=True)):
+        if number not in left_out and decision.tool is not None:
             meta: dict[str, Any] = {"_task": task} if task else {}
             if rule.verify is not None and context.learning != "off":
                 meta["_verify"] = True
             if number in tainted:
                 meta["_trust"] = "untrusted"
-            if found.is_asked and found.learnt is not None:
-                meta["_ask"] = found.learnt.why
-            made[number] = Call(found.tool, found.params, output_path=call.output, reason=reason, meta=meta)
-    for number, made_call in made.items():
+            if decision.is_asked and decision.learnt is not None:
+                meta["_ask"] = decision.learnt.why
+            calls[number] = Call(decision.tool, decision.params, output_path=call.output, reason=reason, meta=meta)
+    for number, planned_call in calls.items():
         if after := rule.calls[number].after:
-            made[number] = replace(made_call, after=tuple(made[other].id for other in after))
-    says = bool(made or not rule.calls)
+            calls[number] = replace(planned_call, after=tuple(calls[other].id for other in after))
+    says = bool(calls or not rule.calls)
     return Firing(
         rule,
-        tuple(made.values()),
-        tuple(place for number in made for place in rule.calls[number].writes),
-        _answer(rule, facts, made.values()) if says else None,
+        tuple(calls.values()),
+        tuple(place for number in calls for place in rule.calls[number].writes),
+        _answer(rule, facts, calls.values()) if says else None,
         render(rule.goal, facts) if rule.goal is not None else "",
         tuple(_left_out_sentence(rule, number, why, task) for number, why in sorted(left_out.items())),
-        tuple(_learnt(decided, made, is_used=context.learning == "on")),
+        tuple(_learnt(decided, calls, is_used=context.learning == "on")),
         min((look for number in left_out if (look := used[number].look) is not None), default=None),
     )
 
@@ -168,11 +168,11 @@ def _any_of(call: CallRule, params: Mapping[str, Any], tools: Mapping[str, Any])
     The first one is called where there is no memory. So it has to be one that is named, or that may be tried out;
     without such a tool the result is empty.
     """
-    found = [name for name in tools if any(test(name) for test in call.globs) and _takes(tools[name], params)]
-    found.sort(key=lambda name: (name not in call.written, not _may_try(tools[name]), name))
-    if not found or (found[0] not in call.written and not _may_try(tools[found[0]])):
+    matching_tools = [name for name in tools if any(test(name) for test in call.globs) and _takes(tools[name], params)]
+    matching_tools.sort(key=lambda name: (name not in call.written, not _may_try(tools[name]), name))
+    if not matching_tools or (matching_tools[0] not in call.written and not _may_try(tools[matching_tools[0]])):
         return ()
-    return tuple(found[:MOST_TOOLS])
+    return tuple(matching_tools[:MOST_TOOLS])
 
 
 def _takes(tool: Any, params: Mapping[str, Any]) -> bool:
@@ -188,13 +188,13 @@ def _may_try(tool: Any) -> bool:
 
 
 def _learnt(
-    decided: Sequence[tuple[Decision, Decision]], made: Mapping[int, Call], *, is_used: bool
+    decided: Sequence[tuple[Decision, Decision]], calls: Mapping[int, Call], *, is_used: bool
 ) -> Iterator[Learnt]:
     """Yield the decisions that memory changed, or would have changed."""
-    for number, (_, found) in enumerate(decided):
-        if found.learnt is not None:
-            call = made.get(number)
-            yield replace(found.learnt, call_id=call.id if call is not None else "", is_used=is_used)
+    for number, (_, decision) in enumerate(decided):
+        if decision.learnt is not None:
+            call = calls.get(number)
+            yield replace(decision.learnt, call_id=call.id if call is not None else "", is_used=is_used)
 
 
 def _answer(rule: Rule, facts: Facts, calls: Iterable[Call]) -> Answer | None:
@@ -208,18 +208,22 @@ def _answer(rule: Rule, facts: Facts, calls: Iterable[Call]) -> Answer | None:
 
 def _tainted(calls: Sequence[CallRule], facts: Facts, lent: set[int]) -> set[int]:
     """Return the numbers of the calls that get untrusted text: by a template, from memory, or from such a call."""
-    found = {number for number, call in enumerate(calls) if any(brings_untrusted(each, facts) for each in call.foreign)}
-    found |= lent
-    fresh = set(found)
+    tainted = {
+        number
+        for number, call in enumerate(calls)
+        if any(brings_untrusted(placeholder, facts) for placeholder in call.foreign)
+    }
+    tainted |= lent
+    fresh = set(tainted)
     while fresh:
         written = {place for number in fresh for place in calls[number].writes}
         fresh = {
             number
             for number, call in enumerate(calls)
-            if number not in found and any(reads_any(reference, written) for reference in call.reads)
+            if number not in tainted and any(reads_any(reference, written) for reference in call.reads)
         }
-        found |= fresh
-    return found
+        tainted |= fresh
+    return tainted
 
 
 def _leave_out_dependants(calls: Sequence[CallRule], left_out: dict[int, str]) -> None:

@@ -132,10 +132,12 @@ def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Ite
             tuple(_named(name, names, (*here, "after")) for name in table.after),
             table.output,
             () if table.output is None else _places(table.output, (*here, "output")),
-            tuple(each for key, value in params.items() for each in _references(value, (*here, "params", key))),
+            tuple(
+                reference for key, value in params.items() for reference in _references(value, (*here, "params", key))
+            ),
             table.min_ability,
             foreign_in(params),
-            tuple(glob(each) for each in _listed(table.any_of_tools)),
+            tuple(glob(pattern) for pattern in _listed(table.any_of_tools)),
             _listed(table.any_of_tools),
         )
 
@@ -220,15 +222,15 @@ def _writers(rule: Rule, reader: int, place: Place, path: Path) -> set[int]:
 
     The executor waits for them in the same way. Raises: ConfigError when no call writes the place.
     """
-    found = {
+    writers = {
         number
         for number, call in enumerate(rule.calls)
         if number != reader and any(overlaps(place, written) for written in call.writes)
     }
-    if not found:
+    if not writers:
         known = ", ".join(call.output for call in rule.calls if call.output) or "none"
         raise ConfigError(f"no other call of rule {rule.name!r} writes {render(place)!r}; outputs: {known}", path=path)
-    return {number for number in found if number < reader} or found
+    return {number for number in writers if number < reader} or writers
 
 
 def _check_slots(rule: Rule, written: RuleTable, path: Path) -> None:

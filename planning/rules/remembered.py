@@ -55,7 +55,9 @@ class Episodes:
         session, source = perception.session, perception.source
         if _step_of(perception) > 0:
             self._stepwise.put(session, source, True)
-        return self._stepwise.get(session, source) is not None or any(len(each.calls) > 1 for each in experiences)
+        return self._stepwise.get(session, source) is not None or any(
+            len(experience.calls) > 1 for experience in experiences
+        )
 
     def sequence_in(self, session: str, episode: str) -> tuple[int, KnownSequence | None] | None:
         """Return the first step that was planned in an episode and the sequence from there; None for a new episode."""
@@ -115,7 +117,7 @@ class PlanMemory:
             followed = step, sequence_of([*experiences, *successes.experiences], at)
             self._episodes.follow(at.session, episode, *followed)
         first_step, sequence = followed
-        cases = cases_of((each for each in experiences if len(each.calls) == 1), at)
+        cases = cases_of((experience for experience in experiences if len(experience.calls) == 1), at)
         place = step - first_step
         if sequence is None or not 0 <= place < len(sequence.calls):
             return Remembered(cases, at, f"{episode}|{step}")

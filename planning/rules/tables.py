@@ -60,9 +60,9 @@ class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 def rule_schema() -> dict[str, Any]:
     """Return the JSON schema of a rule as it is written, for editors."""
-    made: dict[str, Any] = json_schema(RuleTable)
-    made["$defs"]["CallTable"]["oneOf"] = [{"required": ["tool"]}, {"required": ["any_of_tools"]}]
-    return {"allOf": [{"$ref": made.pop("$ref")}], **made}
+    schema: dict[str, Any] = json_schema(RuleTable)
+    schema["$defs"]["CallTable"]["oneOf"] = [{"required": ["tool"]}, {"required": ["any_of_tools"]}]
+    return {"allOf": [{"$ref": schema.pop("$ref")}], **schema}
 
 
 _KNOWN: dict[str, type[Struct]] = {
@@ -105,7 +105,7 @@ def _misread(table: Mapping[str, Any], wrong: Misfit, path: Path) -> ConfigError
     for word, plain in _PLAIN_WORDS.items():
         wanted = wanted.replace(word, plain)
     where = ".".join(map(str, steps))
-    return ConfigError(f"{where!r} of {rule}: {wanted}, found {_found(table, steps)!r}", path=(*path, *steps))
+    return ConfigError(f"{where!r} of {rule}: {wanted}, found {_value_at(table, steps)!r}", path=(*path, *steps))
 
 
 #: Examples of the keys that every rule or call must have.
@@ -114,7 +114,7 @@ _PLAIN_WORDS = {"`": "", "str": "text", "array": "list", "object": "table", "boo
                 "int": "whole number", " | null": "", "|": "or"}  # fmt: skip
 
 
-def _found(value: Any, steps: Path) -> Any:
+def _value_at(value: Any, steps: Path) -> Any:
     """Return the value at a path of a table, as far down as the path exists."""
     for step in steps:
         try:

@@ -120,13 +120,11 @@ def parse(text: str) -> Template:
     for token in _TOKEN.finditer(text):
         literal += text[position : token.start()]
         position = token.end()
-        found = token.group()
-        if found in ("{{", "}}"):
-            literal += found[0]
+        sign = token.group()
+        if sign in ("{{", "}}"):
+            literal += sign[0]
         elif (inside := token.group("inside")) is None:
-            raise ValueError(
-                f"{found!r} at character {token.start() + 1} stands alone; write {found * 2!r} for a brace"
-            )
+            raise ValueError(f"{sign!r} at character {token.start() + 1} stands alone; write {sign * 2!r} for a brace")
         else:
             if literal:
                 parts.append(literal)
@@ -191,7 +189,7 @@ def placeholders_in(compiled: Any) -> Iterator[Placeholder]:
 
 def foreign_in(compiled: Any) -> tuple[Placeholder, ...]:
     """Return the placeholders of a compiled value whose values a stranger may have written."""
-    return tuple(each for each in placeholders_in(compiled) if each.name not in _OWN)
+    return tuple(placeholder for placeholder in placeholders_in(compiled) if placeholder.name not in _OWN)
 
 
 def brings_untrusted(placeholder: Placeholder, facts: Facts) -> bool:
@@ -203,7 +201,7 @@ def brings_untrusted(placeholder: Placeholder, facts: Facts) -> bool:
     perception = facts.perception
     if perception.trust == "trusted" and (placeholder.name != "run" or facts.goal == perception.text):
         return False
-    value = _found(placeholder, facts)
+    value = _value_of(placeholder, facts)
     return value is not None and (value != "" or placeholder.default is None)
 
 
@@ -235,7 +233,7 @@ def render(template: Template, facts: Facts) -> str:
 
 
 def _value(placeholder: Placeholder, facts: Facts) -> Any:
-    value = _found(placeholder, facts)
+    value = _value_of(placeholder, facts)
     if placeholder.default is not None and (value is None or value == ""):
         return placeholder.default
     if value is None:
@@ -243,7 +241,7 @@ def _value(placeholder: Placeholder, facts: Facts) -> Any:
     return value
 
 
-def _found(placeholder: Placeholder, facts: Facts) -> Any:
+def _value_of(placeholder: Placeholder, facts: Facts) -> Any:
     value = NAMES[placeholder.name](facts)
     return lookup(value, placeholder.path) if placeholder.path else value
 

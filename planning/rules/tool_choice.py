@@ -142,12 +142,14 @@ def decide(
     able = _able(question.tools, task, abilities, question.least)
     if not able:
         why = "its tools do too badly at this"
-        return Decision(None, params, why, Learnt(f"{_told(question.first, NO_EVIDENCE, task, abilities)}"))
+        return Decision(
+            None, params, why, Learnt(f"{_evidence_sentence(question.first, NO_EVIDENCE, task, abilities)}")
+        )
     failures = _failures(able, params, cases, at) if at is not None else {}
     evidence = evidence_of(cases)
     free = [tool for tool in able if tool not in failures]
     if free:
-        proposed = next((each.remedy.tool for each in failures.values() if each.remedy.tool in free), "")
+        proposed = next((failure.remedy.tool for failure in failures.values() if failure.remedy.tool in free), "")
         tool = _best(free, question, evidence, abilities, proposed)
         return Decision(tool, params, learnt=_learnt(question, tool, evidence, failures, abilities))
     return _mended(question, failures, cases)
@@ -181,8 +183,8 @@ def _able(tools: Sequence[str], task: str, abilities: Mapping[str, Ability], lea
 def _failures(
     tools: Sequence[str], params: Mapping[str, Any], cases: Sequence[Case], at: Situation
 ) -> dict[str, KnownFailure]:
-    found = {tool: known_failure(cases, tool, params, at) for tool in tools}
-    return {tool: failure for tool, failure in found.items() if failure is not None}
+    known_failures = {tool: known_failure(cases, tool, params, at) for tool in tools}
+    return {tool: failure for tool, failure in known_failures.items() if failure is not None}
 
 
 def _best(
@@ -194,17 +196,17 @@ def _best(
 ) -> str:
     """Return the best of the tools that may be taken; `proposed` is one that the remedy of a failure names."""
     trials = [known_of(tool, question.task, abilities) for tool in question.tools] if abilities else []
-    same = sum(each.same for each in evidence.values())
-    is_known_better = same > 0 and same >= _SAME_SHARE * sum(each.trials for each in trials if each is not None)
+    same = sum(tool_evidence.same for tool_evidence in evidence.values())
+    is_known_better = same > 0 and same >= _SAME_SHARE * sum(known.trials for known in trials if known is not None)
     by_cases = bool(evidence) and not (is_known_better and any(trials))
 
     def index(tool: str) -> float:
         known = known_of(tool, question.task, abilities) if abilities else None
         if not by_cases:
             return optimistic(known)
-        found = evidence.get(tool, NO_EVIDENCE)
-        bonus = 1.0 if tool == proposed and not found.failed else 0.0
-        return found.plausible + _BESIDE_CASES * optimistic(known) + bonus
+        tool_evidence = evidence.get(tool, NO_EVIDENCE)
+        bonus = 1.0 if tool == proposed and not tool_evidence.failed else 0.0
+        return tool_evidence.plausible + _BESIDE_CASES * optimistic(known) + bonus
 
     def mean(tool: str) -> float:
         known = known_of(tool, question.task, abilities) if abilities else None
@@ -221,12 +223,15 @@ def _best(
 
 def _mended(question: Question, failures: Mapping[str, KnownFailure], cases: Sequence[Case]) -> Decision:
     """Return the decision where each tool would fail again: another parameter, a question to a person, or no call."""
-    named = tuple(dict.fromkeys(each.case.experience.id for each in failures.values()))[:_NAMED]
-    why = "; ".join(each.sentence for each in failures.values())
+    named = tuple(dict.fromkeys(failure.case.experience.id for failure in failures.values()))[:_NAMED]
+    why = "; ".join(failure.sentence for failure in failures.values())
     for tool, failure in failures.items():
         remedy = failure.remedy
-        if remedy.action == "other_parameter" and (found := other_value(cases, failure, question.params)) is not None:
-            value, case = found
+        if (
+            remedy.action == "other_parameter"
+            and (replacement := other_value(cases, failure, question.params)) is not None
+        ):
+            value, case = replacement
             is_lent = "untrusted" in (case.tried.trust, case.experience.trust)
             learnt = Learnt(
                 f"{why}; another {remedy.parameter!r} worked",
@@ -242,9 +247,9 @@ def _mended(question: Question, failures: Mapping[str, KnownFailure], cases: Seq
         return Decision(question.first, question.params)
     if unsure := [tool for tool, failure in failures.items() if not failure.is_certain]:
         evidence = evidence_of(cases)
-        tool = max(unsure, key=lambda each: evidence[each].plausible)
+        tool = max(unsure, key=lambda name: evidence[name].plausible)
         return Decision(tool, question.params, learnt=_learnt(question, tool, evidence, failures, {}))
-    look = min(each.seconds for each in failures.values())
+    look = min(failure.seconds for failure in failures.values())
     learnt = Learnt(why, cases=named, instead_of=question.first)
     return Decision(None, question.params, why, learnt, look)
 
@@ -262,19 +267,21 @@ def _learnt(
     if tool == first:
         return None
     chosen, left = evidence.get(tool, NO_EVIDENCE), evidence.get(first, NO_EVIDENCE)
-    told = _told(tool, chosen, question.task, abilities) or f"{tool} {otherwise}"
-    against = failures[first].sentence if first in failures else _told(first, left, question.task, abilities)
+    reason = _evidence_sentence(tool, chosen, question.task, abilities) or f"{tool} {otherwise}"
+    against = (
+        failures[first].sentence if first in failures else _evidence_sentence(first, left, question.task, abilities)
+    )
     cases = tuple(dict.fromkeys([*chosen.cases[:_NAMED], *left.cases[:_NAMED]]))
-    return Learnt("; ".join(filter(None, (told, against))), cases=cases, instead_of=first)
+    return Learnt("; ".join(filter(None, (reason, against))), cases=cases, instead_of=first)
 
 
-def _told(tool: str, found: Evidence, task: str, abilities: Mapping[str, Ability]) -> str:
+def _evidence_sentence(tool: str, evidence: Evidence, task: str, abilities: Mapping[str, Ability]) -> str:
     """Return a sentence on how well a tool worked in like situations, else at its kind of task; "" without trials."""
-    if total := found.worked + found.failed:
-        cause = max(found.causes, key=lambda each: found.causes[each], default="")
-        why = f" ({cause})" if cause and not found.worked else ""
-        number = len(dict.fromkeys(found.cases))
-        return f"{tool} worked {found.worked} of {total} times in {number} like situation{'s'[: number != 1]}{why}"
+    if total := evidence.worked + evidence.failed:
+        cause = max(evidence.causes, key=lambda cause_name: evidence.causes[cause_name], default="")
+        why = f" ({cause})" if cause and not evidence.worked else ""
+        number = len(dict.fromkeys(evidence.cases))
+        return f"{tool} worked {evidence.worked} of {total} times in {number} like situation{'s'[: number != 1]}{why}"
     known = known_of(tool, task, abilities) if abilities else None
     if known is None or not known.trials:
         return ""

@@ -88,12 +88,12 @@ class Verifications:
         """Load the pending firings of earlier processes, once. Raises: what the memory raises."""
         if self._rows is None or self._has_loaded:
             return
-        found = await self._rows.list()
+        rows = await self._rows.list()
         if self._has_loaded:
             return
         self._has_loaded = True
         now = self._clock.now().timestamp()
-        for key, row in found.items():
+        for key, row in rows.items():
             try:
                 pending = convert(row, Pending)
             except ValidationError:
@@ -103,7 +103,7 @@ class Verifications:
                 self._put(pending)
             elif self._pending.get(pending.session, key) is None:
                 self._rows.drop(key)
-        self._set_timer(min((each.due for each in self._pending.values()), default=float("inf")))
+        self._set_timer(min((pending.due for pending in self._pending.values()), default=float("inf")))
 
     def close(self) -> None:
         """Stop the timer; pending firings stay in their rows."""
@@ -162,11 +162,11 @@ class Verifications:
         """Give feedback about the pending firings whose time is over."""
         self._timer, self._timed = None, float("inf")
         now = self._clock.now().timestamp()
-        for pending in [each for each in self._pending.values() if each.due <= now]:
+        for pending in [pending for pending in self._pending.values() if pending.due <= now]:
             verify = self._of[pending.rule]
             what = "what was hoped for did not come" if verify.is_good else "it did not come again"
             self._say(pending, not verify.is_good, f"rule {pending.rule!r}: {what} within {verify.within:g} s")
-        self._set_timer(min((each.due for each in self._pending.values()), default=float("inf")))
+        self._set_timer(min((pending.due for pending in self._pending.values()), default=float("inf")))
 
     def _say(self, pending: Pending, success: bool, why: str) -> None:
         """Give the agent the feedback about a firing; its row is dropped once the agent has kept that."""
