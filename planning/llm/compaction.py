@@ -83,47 +83,47 @@ def section(entries: Sequence[Entry], *, run_id: str | None = None, kept_runs: i
 
     The current run `run_id` and the last `kept_runs` before it stay as they are.
     """
-    runs = [each.run_id for each in entries if each.kind != "compaction" and each.run_id != run_id]
+    runs = [entry.run_id for entry in entries if entry.kind != "compaction" and entry.run_id != run_id]
     runs = list(dict.fromkeys(runs))
     stays = {*(runs[-kept_runs:] if kept_runs else ()), run_id}
     cut = next(
-        (at for at, each in enumerate(entries) if each.kind != "compaction" and each.run_id in stays), len(entries)
+        (at for at, entry in enumerate(entries) if entry.kind != "compaction" and entry.run_id in stays), len(entries)
     )
     old = tuple(entries[:cut])
-    if not any(each.kind != "compaction" for each in old):
+    if not any(entry.kind != "compaction" for entry in old):
         return None
     return Section(old, entries[cut].seq if cut < len(entries) else old[-1].seq + 1)
 
 
 def identifiers(entries: Sequence[Entry]) -> list[str]:
     """Return the identifiers that a summary must repeat to the letter, the newest first."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     left = _LOOKED_AT
     for entry in reversed(entries):
         text = entry.body.get({"user": "text", "compaction": "summary"}.get(entry.kind, ""))
         if isinstance(text, str) and left > 0:
             looked_at = text[: min(left, _LOOKED_AT // 4)]
             left -= len(looked_at)
-            found.update(dict.fromkeys(each.strip("`.,:;") for each in _IDENTIFIER.findall(looked_at)))
-    return [each for each in found if len(each) > 2][:_MOST_IDENTIFIERS]
+            names.update(dict.fromkeys(word.strip("`.,:;") for word in _IDENTIFIER.findall(looked_at)))
+    return [identifier for identifier in names if len(identifier) > 2][:_MOST_IDENTIFIERS]
 
 
 def unanswered(entries: Sequence[Entry]) -> list[str]:
     """Return the messages of runs that have not ended, shortened."""
-    ended = {each.run_id for each in entries if each.kind == "end"}
-    asks = [each.body.get("text") for each in entries if each.kind == "user" and each.run_id not in ended]
-    return [head_and_tail(each, _ASK) for each in asks if isinstance(each, str)][-_MOST_ASKS:]
+    ended = {entry.run_id for entry in entries if entry.kind == "end"}
+    asks = [entry.body.get("text") for entry in entries if entry.kind == "user" and entry.run_id not in ended]
+    return [head_and_tail(ask, _ASK) for ask in asks if isinstance(ask, str)][-_MOST_ASKS:]
 
 
 def missing(summary: str, wanted: Sequence[str]) -> list[str]:
     """Return the identifiers that a summary does not repeat."""
-    return [each for each in wanted if each not in summary]
+    return [text for text in wanted if text not in summary]
 
 
 def kept_before(entries: Sequence[Entry]) -> list[str]:
     """Return the texts that hooks kept word for word at the last compaction."""
-    kept = next((each.body.get("kept") for each in reversed(entries) if each.kind == "compaction"), None)
-    texts = [each for each in kept if isinstance(each, str)] if isinstance(kept, list) else []
+    kept_texts = next((entry.body.get("kept") for entry in reversed(entries) if entry.kind == "compaction"), None)
+    texts = [text for text in kept_texts if isinstance(text, str)] if isinstance(kept_texts, list) else []
     return texts if sum(map(len, texts)) <= MOST_KEPT else []
 
 
@@ -166,13 +166,13 @@ class Compaction:
             (`CompactionCompleted`): the conversation can go on without a summary.
         """
         run_id = context.run.id if context.run is not None else ""
-        found = section(entries, run_id=run_id or None, kept_runs=self._kept_runs)
-        if found is None or host.transcripts is None or self._vain.get(context.session) == found.first_kept:
+        old_part = section(entries, run_id=run_id or None, kept_runs=self._kept_runs)
+        if old_part is None or host.transcripts is None or self._vain.get(context.session) == old_part.first_kept:
             return False
         host.events.publish(CompactionStarted(session=context.session, run_id=run_id, reason=reason))
         error = "it was called off"
         try:
-            error = await self._tried(host, context, found, reason, estimator, room)
+            error = await self._tried(host, context, old_part, reason, estimator, room)
         except FencedError as fenced:
             error = str(fenced)
             raise
@@ -182,15 +182,15 @@ class Compaction:
             host.events.publish(CompactionCompleted(session=context.session, run_id=run_id, completed=not error,
                                                     will_retry=reason == "overflow", error=error))  # fmt: skip
         if error:
-            self._vain[context.session] = found.first_kept
+            self._vain[context.session] = old_part.first_kept
         return not error
 
-    async def _tried(self, host: Host, context: Context, found: Section, reason: CompactionReason,
+    async def _tried(self, host: Host, context: Context, old_part: Section, reason: CompactionReason,
                      estimator: TokenEstimator, room: int | None) -> str:  # fmt: skip
         """Write a summary into the transcript; return "", or a sentence about the hook that refused it."""
         assert host.transcripts is not None
-        plan = CompactionPlan(context.session, reason, found.entries, tuple(identifiers(found.entries)),
-                              kept_before(found.entries))  # fmt: skip
+        plan = CompactionPlan(context.session, reason, old_part.entries, tuple(identifiers(old_part.entries)),
+                              kept_before(old_part.entries))  # fmt: skip
         asked = await _consult(host, context, "before_compaction", plan, reason)
         if asked.denied:
             _keep(host, context, reason, {"denied": asked.reason})
@@ -198,7 +198,7 @@ class Compaction:
         wanted: CompactionPlan = asked.value
         is_changed = tuple(wanted.keep) != tuple(plan.keep) or bool(wanted.summary)
         plan = CompactionPlan(plan.session, reason, plan.entries, plan.identifiers, wanted.keep, wanted.summary)
-        entry = await self._entry(found, plan, context, estimator, room)
+        entry = await self._entry(old_part, plan, context, estimator, room)
         if is_changed:
             _keep(host, context, reason, {"kept": entry.body["kept"], "summary_by": entry.body["by"]})
         await host.transcripts.compact(context.session, entry.run_id, entry)
@@ -209,32 +209,32 @@ class Compaction:
         return ""
 
     async def _entry(
-        self, found: Section, plan: CompactionPlan, context: Context, estimator: TokenEstimator, room: int | None
+        self, old_part: Section, plan: CompactionPlan, context: Context, estimator: TokenEstimator, room: int | None
     ) -> Entry:
         """Return the entry with the summary.
 
         Raises: TransientError when no summary is short enough; what `ask` raises.
         """
-        record = "\n\n".join(text for text in texts(found.entries) if text)
+        record = "\n\n".join(text for text in texts(old_part.entries) if text)
         before = estimator.tokens(record)  # the size of the text in a request, not in the transcript
-        wanted = [*plan.identifiers, *unanswered(found.entries)]
-        kept = sum(estimator.tokens(each) for each in plan.keep)
+        wanted = [*plan.identifiers, *unanswered(old_part.entries)]
+        kept_tokens = sum(estimator.tokens(text) for text in plan.keep)
         summary, by = plan.summary.strip(), "hook"
         if summary:
             summary = _completed(summary, wanted)
-        if not summary or not _is_short(estimator.tokens(summary) + kept, before):
+        if not summary or not _is_short(estimator.tokens(summary) + kept_tokens, before):
             if room is not None:
                 record = head_of(record, max(200, room - estimator.tokens(self._instructions)), estimator)
             summary, by = await self._asked(record, wanted, context, before), "model"
-        after = estimator.tokens(summary) + kept
+        after = estimator.tokens(summary) + kept_tokens
         if not _is_short(after, before):
             raise TransientError(f"the summary would have {after} tokens in the place of {before}: nothing is gained")
-        distrusted = any(each.body.get("trust", "trusted") != "trusted" for each in found.entries)
+        distrusted = any(entry.body.get("trust", "trusted") != "trusted" for entry in old_part.entries)
         body = {
             "summary": summary,
             "kept": list(plan.keep),
             "by": by,
-            "first_kept": found.first_kept,
+            "first_kept": old_part.first_kept,
             "tokens_before": before,
             "tokens_after": after,
             "trust": "untrusted" if distrusted else "trusted",

@@ -52,8 +52,10 @@ class CycleRequest:
         self._planner, self._host, self._perceptions, self._context = planner, planner.host, perceptions, context
         self._run = run = context.run
         #: Results of the run's earlier cycles that made calls.
-        self._steps: Sequence[ActionResult] = [each for each in run.results if each.results] if run is not None else ()
-        self._results: list[CallResult] = [each for one in self._steps for each in one.results]
+        self._steps: Sequence[ActionResult] = (
+            [result for result in run.results if result.results] if run is not None else ()
+        )
+        self._results: list[CallResult] = [result for step in self._steps for result in step.results]
         self._run_id = run.id if run is not None else None
         self._faults = planner.faults_of(self._run_id)
         self._tools: Mapping[str, Any] = self._host.tools() if self._host is not None else {}
@@ -103,8 +105,8 @@ class CycleRequest:
         host = self._host
         if host is not None and host.transcripts is not None and self._run is not None:
             self._entries = await host.transcripts.read(self._context.session)
-        found = await self._recalled()
-        self._experiences, self._unshown = (found, ()) if self._context.learning == "on" else ((), found)
+        experiences = await self._recalled()
+        self._experiences, self._unshown = (experiences, ()) if self._context.learning == "on" else ((), experiences)
         prompt = await self._planner.prompts.of(self._context, keep=not reason)
         self._prompt = instructed(prompt, self._options.instructions)
         await self._shape(reason)
@@ -139,9 +141,9 @@ class CycleRequest:
                 room = int(_SHRUNK * min(size, room or size))
             if not await self._compacted("overflow", room):
                 self._room = room
-            made = fit(self._composed(), self._room, planner.record.estimator, self._steps)
-            if digest(made) != digest(request):
-                return made
+            smaller_request = fit(self._composed(), self._room, planner.record.estimator, self._steps)
+            if digest(smaller_request) != digest(request):
+                return smaller_request
         raise PermanentError(
             f"the request is too long however much is left out of it: {Fault.of(failure).message}; take a model that "
             "reads more, say less in the instructions, or go on in another session"
@@ -173,11 +175,13 @@ class CycleRequest:
         if recall is None or not most or not query.strip() or self._context.learning == "off":
             return ()
         try:
-            found = await recall(query, most + (run.number if run is not None else 0))
+            experiences = await recall(query, most + (run.number if run is not None else 0))
             if run is not None and run.message is not None:
                 began = run.message.at
-                found = [each for each in found if (each.first_at or each.at) < began]
-            return tuple([each for each in found if not each.is_retired][:most])
+                experiences = [
+                    experience for experience in experiences if (experience.first_at or experience.at) < began
+                ]
+            return tuple([experience for experience in experiences if not experience.is_retired][:most])
         except Exception as error:
             self._planner.record.counts["unrecalled"] += 1
             self._report(error, "memory")
@@ -186,16 +190,16 @@ class CycleRequest:
     def _composed(self) -> Request:
         """Return the request composed of all that was read, not yet made to fit."""
         planner, run = self._planner, self._run
-        heard = [each.id for each in (run.message, *run.said) if each is not None] if run is not None else []
+        heard = [message.id for message in (run.message, *run.said) if message is not None] if run is not None else []
         talk = conversation(
             self._entries, run_id=self._run_id, heard=heard, past=planner.past_of(self._context.session)
         )
-        told = observe(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
+        observed = observe(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
                      notices=self._notices())  # fmt: skip
-        self._task = told.task
-        brought = (self._shaped.draft.trust, told.trust, talk.trust)
+        self._task = observed.task
+        brought = (self._shaped.draft.trust, observed.trust, talk.trust)
         self._trust = "untrusted" if "untrusted" in brought or self._is_misled() else "trusted"
-        messages = self._versioned([*self._standing(), *told.messages, *messages_of(self._shaped.draft)])
+        messages = self._versioned([*self._standing(), *observed.messages, *messages_of(self._shaped.draft)])
         make = partial(
             planner.composer.compose,
             messages,
@@ -223,7 +227,7 @@ class CycleRequest:
 
     def _standing(self) -> list[dict[str, Any]]:
         """Return the messages that stand in each request of a run: advisors, the plan so far, the meta."""
-        planner, messages = self._planner, [dict(each) for each in self._planner.advisors]
+        planner, messages = self._planner, [dict(advisor) for advisor in self._planner.advisors]
         if planner.meta is not None:
             messages.append(message_of("meta", dict(planner.meta)))
         if not planner.plan_mode or self._run is None:
@@ -232,14 +236,14 @@ class CycleRequest:
         if not self._steps:
             return messages
         results = self._steps[-1].results
-        return planned(messages, [call_shown(each.call.to_wire()) for each in results], results)
+        return planned(messages, [call_shown(result.call.to_wire()) for result in results], results)
 
     def _versioned(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the messages with the newest `meta` message: the last answer may have made a new version."""
-        found = self._faults.meta
-        if found is None or meta_of(messages) is None:
+        meta = self._faults.meta
+        if meta is None or meta_of(messages) is None:
             return messages
-        return [*(each for each in messages if not is_meta(each)), dict(found)]
+        return [*(message for message in messages if not is_meta(message)), dict(meta)]
 
     def _offered(self) -> dict[str, Any]:
         """Return the tools of the request, by name, without those that hooks took out."""
@@ -262,8 +266,10 @@ class CycleRequest:
     def _notices(self) -> list[str]:
         """Return sentences for the model: about tools that do not exist, and about the faults of its last answer."""
         names = nonexistent(self._results, self._tools)
-        told = [f"There is no tool named {shorten(name)}, and there will be none: do without it." for name in names]
-        return [*told, self._faults.notice] if self._faults.notice else told
+        sentences = [
+            f"There is no tool named {shorten(name)}, and there will be none: do without it." for name in names
+        ]
+        return [*sentences, self._faults.notice] if self._faults.notice else sentences
 
     def _is_misled(self) -> bool:
         """Return whether an earlier plan of this run, or a result of its calls, holds untrusted text."""

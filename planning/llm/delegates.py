@@ -110,11 +110,11 @@ class Delegates:
 
     async def delegate(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
         """Return the output of the saved request that a call with `_delegate` names (`anonymous`: an empty one)."""
-        found = await self._definition(str(call.meta.get("_delegate")))
-        base = found.get("context", ())
+        definition = await self._definition(str(call.meta.get("_delegate")))
+        base = definition.get("context", ())
         if isinstance(base, (str, bytes, Mapping)) or not isinstance(base, Iterable):
             raise PermanentError(f"the context of delegate {call.meta['_delegate']!r} is no list of messages")
-        schema = found.get("schema")
+        schema = definition.get("schema")
         output = schema if isinstance(schema, Mapping) else result_schema(tool)
         # The messages of the call stand behind those of the definition.
         return await self._ask([*base, *context, message_of("input", dict(call.params))], output, "delegate", None)
@@ -123,8 +123,8 @@ class Delegates:
         """Return the result of a latent call, which the model writes now that all values it refers to are known."""
         messages = [*context, message_of("input", dict(call.params))]
         about = tool.get("description")
-        told = f"{THINKING}\n\n{about}" if isinstance(about, str) and about else None
-        return await self._ask(messages, result_schema(tool), "latent", told)
+        instructions = f"{THINKING}\n\n{about}" if isinstance(about, str) and about else None
+        return await self._ask(messages, result_schema(tool), "latent", instructions)
 
     async def consult(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
         """Return the answer of one of the current run's advisors."""
@@ -135,14 +135,14 @@ class Delegates:
             known = ", ".join(advisors) or "none"
             raise PermanentError(f"no advisor {shorten(name)}; known: {known}")
         advisor = advisors[name]
-        data = [each for each in frame.messages if isinstance(each.get("type"), str)]
+        data = [message for message in frame.messages if isinstance(message.get("type"), str)]
         seen = Board(data).messages_of(map(str, advisor.get("scopes") or ()))
         asked = message_of("input", {"question": call.params.get("question")})
-        told = f"{THINKING}\n\nYou are the advisor {name!r}: {advisor.get('role') or 'no role given'}"
+        instructions = f"{THINKING}\n\nYou are the advisor {name!r}: {advisor.get('role') or 'no role given'}"
         schema = {"type": "object", **mapping(advisor.get("schema"))}
-        said = await self._ask([*seen, *context, asked], schema, "latent", told)
-        frame.advice.append({"id": name, **said} if isinstance(said, Mapping) else {"id": name, "advice": said})
-        return said
+        advice = await self._ask([*seen, *context, asked], schema, "latent", instructions)
+        frame.advice.append({"id": name, **advice} if isinstance(advice, Mapping) else {"id": name, "advice": advice})
+        return advice
 
     async def _definition(self, path: str) -> Mapping[str, Any]:
         """Return a saved request by its path. Raises: PermanentError when there is none."""
@@ -150,22 +150,22 @@ class Delegates:
             return {}
         definitions = self._definitions
         if isinstance(definitions, Mapping):
-            found = definitions.get(path)
+            definition = definitions.get(path)
             known = f"; known: {', '.join(map(str, definitions)) or 'none'}"
         else:
-            found, known = definitions(path), ""
-            if inspect.isawaitable(found):
-                found = await found
-        if not isinstance(found, Mapping):
+            definition, known = definitions(path), ""
+            if inspect.isawaitable(definition):
+                definition = await definition
+        if not isinstance(definition, Mapping):
             raise PermanentError(f"no definition of the delegate {shorten(path)}{known}")
-        return found
+        return definition
 
 
 def result_schema(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the schema of a tool's result, with the definitions that it refers to; None for any value."""
-    found = mapping(tool.get("properties")).get("_output")
-    if not isinstance(found, Mapping):
+    output = mapping(tool.get("properties")).get("_output")
+    if not isinstance(output, Mapping):
         return None
     # The dialect is left out: providers read this schema, and not all of them take the word.
-    schema: Mapping[str, Any] = alone({key: value for key, value in tool.items() if key != "$schema"}, found)
+    schema: Mapping[str, Any] = alone({key: value for key, value in tool.items() if key != "$schema"}, output)
     return schema

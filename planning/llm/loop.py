@@ -127,6 +127,6 @@ class Requests:
         """Return the executor, or another one that also knows the tools in these messages."""
         if not self._is_own:
             return self.executor
-        found = [message for message in messages if message.get("type") == "tool"]
-        named = [each for each in found if not isinstance(each.get("tool"), str)]
+        tool_messages = [message for message in messages if message.get("type") == "tool"]
+        named = [message for message in tool_messages if not isinstance(message.get("tool"), str)]
         return self._make(named) if named else self.executor

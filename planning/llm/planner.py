@@ -88,5 +88,5 @@ class ModelPlanner(PlannerState):
     def lends(self) -> Lent:
         """Return the tools and functions that the actor needs for calls that ask the model, and `answer` for the
         questions of other parts."""
-        is_consulted = any(each.get("on") is None for each in self.advisors)
+        is_consulted = any(advisor.get("on") is None for advisor in self.advisors)
         return Lent(((CONSULTATION,) if is_consulted else ()) + self.prompts.tools(), self.activities, self.answer)

@@ -71,7 +71,7 @@ class RequestRecord:
             event = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest,
                                    attempt=attempt, tokens=sent.tokens, request=request)  # fmt: skip
             self._host.events.publish(event)
-            self._host.note(request.cycle_id, partial(_kept, request, sent.digest))
+            self._host.note(request.cycle_id, partial(_request_note, request, sent.digest))
         return sent
 
     def end(self, sent: Sent, usage: Usage | None, error: BaseException | None = None) -> None:
@@ -126,7 +126,7 @@ class RequestRecord:
         return {
             **{name: self.counts[name] for name in _COUNTED},
             "bytes_per_token": round(self.estimator.bytes_per_token, 2),
-            "last": [_outline(each, self.estimator.of(each)) for each in tuple(self.requests)],
+            "last": [_outline(request, self.estimator.of(request)) for request in tuple(self.requests)],
         }
 
 
@@ -136,7 +136,7 @@ def digest(request: Request) -> str:
     return hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
 
 
-def _kept(request: Request, request_digest: str) -> dict[str, Any]:
+def _request_note(request: Request, request_digest: str) -> dict[str, Any]:
     """Return a request as a cycle keeps it: all that the model read, and the schema that its answer had to fit."""
     return {
         "kind": "model.request",

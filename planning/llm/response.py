@@ -90,7 +90,7 @@ class ModelResponse:
         #: A sentence for the model about a part of the answer that was changed or left out; the rest of it is used.
         self.remark = ""
         self._model = model
-        self._told: list[str] = []
+        self._shown: list[str] = []
         self._text: PartialSolution | None = None
         self._is_said = False  # whether the answer has any member, if only `"output": null`
         self._is_over = False  # whether nothing more of the answer can be used
@@ -101,7 +101,7 @@ class ModelResponse:
     @property
     def text(self) -> str:
         """Return the text for people so far."""
-        return "".join(self._told)
+        return "".join(self._shown)
 
     @property
     def is_empty(self) -> bool:
@@ -141,8 +141,8 @@ class ModelResponse:
         if isinstance(piece, str):
             self._text = self._text or PartialSolution()
             self.chars += len(piece)
-            for found in self._text.feed(piece):
-                yield from self._show(found.text) if isinstance(found, TextDelta) else self._call(found)
+            for item in self._text.feed(piece):
+                yield from self._show(item.text) if isinstance(item, TextDelta) else self._call(item)
             self._is_over = self._is_over or self._text.is_over
         elif isinstance(piece, TextDelta):
             yield from self._tell(piece.text)
@@ -156,11 +156,11 @@ class ModelResponse:
         elif isinstance(piece, Call):
             yield from self._call(piece.to_wire())
         elif isinstance(piece, Mapping):
-            found = plain(piece, UNBOUNDED)
-            if "_tool" in found:
-                yield from self._call(found, piece.provided if isinstance(piece, ProvidedCall) else "")
+            members = plain(piece, UNBOUNDED)
+            if "_tool" in members:
+                yield from self._call(members, piece.provided if isinstance(piece, ProvidedCall) else "")
             else:
-                yield from self._part(found, calls_too=True)
+                yield from self._part(members, calls_too=True)
         elif piece is not None:
             self._object(f"an answer is a solution or pieces of one, found {shorten(piece)}")
             self._is_over = True
@@ -181,7 +181,7 @@ class ModelResponse:
             self._object(f"meta is an object, found {shorten(meta)}")
         advisors = part.get("advisors")
         if isinstance(advisors, list):
-            self.advisors += [dict(each) for each in advisors if isinstance(each, Mapping)]
+            self.advisors += [dict(advice) for advice in advisors if isinstance(advice, Mapping)]
         elif advisors is not None:
             self._object(f"advisors is a list, found {shorten(advisors)}")
         if "output" in part:
@@ -216,22 +216,22 @@ class ModelResponse:
 
     def _show(self, text: str) -> Iterator[TextDelta]:
         if text:
-            self._told.append(text)
+            self._shown.append(text)
             yield TextDelta(text)
 
     def _finish(self) -> Iterator[Item]:
         """Yield the items that are known only at the end."""
         if self._text is not None:
             self._text.close()
-            found = self._text.solution
+            solution = self._text.solution
             self.remark = self._text.remark
             if self._text.problem:
                 self._object(self._text.problem)
-            if "calls" in found and not isinstance(found["calls"], list):
-                self._object(f"calls is a list, found {shorten(found['calls'])}")
-            if found:
-                yield from self._call(found) if "_tool" in found else self._part(found, calls_too=False)
-        if isinstance(self.output, str) and not self._told:
+            if "calls" in solution and not isinstance(solution["calls"], list):
+                self._object(f"calls is a list, found {shorten(solution['calls'])}")
+            if solution:
+                yield from self._call(solution) if "_tool" in solution else self._part(solution, calls_too=False)
+        if isinstance(self.output, str) and not self._shown:
             yield from self._tell(self.output)
 
     def _object(self, problem: str) -> None:

@@ -69,7 +69,7 @@ class PlannerState:
         if plan_mode not in ("", "eager", "lazy"):
             raise ConfigError(f"plan_mode is {plan_mode!r}, expected 'eager' or 'lazy'", path=("plan_mode",))
         try:
-            self.advisors = tuple({"type": "advisor", **each} for each in read_advisors((), advisors))
+            self.advisors = tuple({"type": "advisor", **advisor} for advisor in read_advisors((), advisors))
         except ValueError as error:
             raise ConfigError(str(error), path=("advisors",)) from error
         self.plan_mode, self.meta = plan_mode, meta
@@ -155,16 +155,16 @@ class PlannerState:
         cycle_id, run_id = CALLED_FOR.get()  # the run that made the call pays for it
         request = compose(context, output=output, kind=kind, instructions=instructions, max_tokens=self.max_tokens,
                           purpose=kind, cycle_id=cycle_id, run_id=run_id)  # fmt: skip
-        found, why = self.judged(await self._asked(self.model, request), output, ())
-        if found is None:
+        result, why = self.judged(await self._asked(self.model, request), output, ())
+        if result is None:
             raise PermanentError(f"the model wrote no result: {why or 'its answer was empty'}")
-        return found
+        return result
 
     def advise(self, request: Request) -> None:
         """Remember the messages of a request, for advisors that the model asks by a call in this run or cycle."""
         if self.advisors:
-            frame = Frame(Allowance(0, 0), messages=[dict(each) for each in request.context],
-                          advisors={str(each["id"]): each for each in self.advisors})  # fmt: skip
+            frame = Frame(Allowance(0, 0), messages=[dict(message) for message in request.context],
+                          advisors={str(advisor["id"]): advisor for advisor in self.advisors})  # fmt: skip
             self._frames[request.run_id or request.cycle_id] = frame
 
     async def _consulted(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
@@ -173,11 +173,11 @@ class PlannerState:
         frame = self._frames.get(run_id or cycle_id)
         token = FRAME.set(frame)
         try:
-            said = await self._delegates.consult(call, tool, context)
+            advice = await self._delegates.consult(call, tool, context)
         finally:
             FRAME.reset(token)
-        self.record.keep(cycle_id, "advice", [{"id": call.params.get("advisor"), "advice": said}])
-        return said
+        self.record.keep(cycle_id, "advice", [{"id": call.params.get("advisor"), "advice": advice}])
+        return advice
 
     def judged(
         self, output: Any, schema: Mapping[str, Any] | None, context: Sequence[Mapping[str, Any]]
@@ -195,9 +195,9 @@ class PlannerState:
     def _check_for(self, schema: Mapping[str, Any] | None) -> OutputCheck:
         """Return the check for a schema; the last few are kept."""
         key = msgspec.json.encode(schema)
-        if (found := self._checks.get(key)) is None:
-            found = self._checks[key] = OutputCheck(schema)
-        return found
+        if (check := self._checks.get(key)) is None:
+            check = self._checks[key] = OutputCheck(schema)
+        return check
 
     def past_of(self, session: str) -> Past:
         """Return the conversation of a session as it was composed before, so that only what is new is composed.
@@ -205,7 +205,7 @@ class PlannerState:
         The sessions that were quiet for longest are forgotten.
         """
         past = self._pasts[session] = self._pasts.get(session) or Past()
-        while len(self._pasts) > 1 and sum(each.chars for each in self._pasts.values()) > _LARGEST_PASTS:
+        while len(self._pasts) > 1 and sum(past.chars for past in self._pasts.values()) > _LARGEST_PASTS:
             self._pasts.popitem(last=False)
         return past
 

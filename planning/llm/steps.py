@@ -84,7 +84,7 @@ class RequestRun:
         self._instructions = settings.instructions if instructions is None and kind == "main" else instructions
         self.messages = frame.messages = messages
         self._advisors = list(advisors)
-        frame.advisors = {str(each["id"]): each for each in read_advisors(self.messages, self._advisors)}
+        frame.advisors = {str(advisor["id"]): advisor for advisor in read_advisors(self.messages, self._advisors)}
         self._executor = executor
         catalog = executor.tools
         self._tools = {name: catalog[name] for name in catalog if name != CONSULT}
@@ -216,7 +216,7 @@ class RequestRun:
         """Take what the step brought into the context."""
         self._last = result
         frame = self._frame
-        frame.advice += [each for each in response.advisors if str(each.get("id")) in frame.advisors]
+        frame.advice += [advice for advice in response.advisors if str(advice.get("id")) in frame.advisors]
         if result is not None:
             if response.output is None and response.text.strip():
                 action = result.action or Action()
@@ -262,7 +262,7 @@ class RequestRun:
         has_failed = bool(self._objections or response.remark or (result is not None and result.errors))
         if has_failed and self._settings.verify_output and not self._was_held:
             self._was_held = True
-            self.messages.append(_told("unverified", UNVERIFIED))
+            self.messages.append(_error_message("unverified", UNVERIFIED))
             return None
         value, wrong = self._check.check(response.output, self._data())
         if wrong or value is None:
@@ -277,7 +277,7 @@ class RequestRun:
 
     def _object(self, kind: str, why: str, call: dict[str, Any] | None = None) -> None:
         """Add an error for the next request, and for `Answered.errors`; `call` is the call that it is about, if any."""
-        (message,) = read_messages([_told(kind, why, call)])
+        (message,) = read_messages([_error_message(kind, why, call)])
         self.messages.append(message)
         self._objections.append(message["data"])
 
@@ -286,7 +286,11 @@ class RequestRun:
 
     def _data(self) -> list[dict[str, Any]]:
         """Return the messages that calls can refer to."""
-        return [each for each in self.messages if isinstance(each.get("type"), str) and each["type"] not in _SPOKEN]
+        return [
+            message
+            for message in self.messages
+            if isinstance(message.get("type"), str) and message["type"] not in _SPOKEN
+        ]
 
     def _answered(self, reason: Reason, output: Any = None) -> Answered:
         frame = self._frame
@@ -304,7 +308,7 @@ class RequestRun:
 _SPOKEN = ("text", "tool", "advisor")
 
 
-def _told(kind: str, why: str, call: dict[str, Any] | None = None) -> dict[str, Any]:
+def _error_message(kind: str, why: str, call: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"type": "data", "kind": "error", "data": {"call": call, "error": {"kind": kind, "message": why}}}
 
 
@@ -312,5 +316,5 @@ async def _all(
     first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]
 ) -> AsyncGenerator[dict[str, Any], None]:
     yield first
-    async for each in rest:
-        yield each
+    async for item in rest:
+        yield item

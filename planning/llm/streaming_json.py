@@ -52,7 +52,7 @@ class PartialSolution:
         self._step: Callable[[str, int, list[Any]], int] = self._begin
         self._lead = ""  # the first characters of the answer
         self._stack: list[str] = []  # brackets that are open
-        self._kept: list[str] = []  # text of the value that is being read
+        self._value_text: list[str] = []  # text of the value that is being read
         self._key: str | None = None  # name of the member that is being read
         self._has_begun = False  # whether the value of that member has begun
         self._in_calls = False
@@ -74,16 +74,16 @@ class PartialSolution:
     def feed(self, piece: str) -> list[Any]:
         """Read the next piece; return the elements of `calls` that it completes, and a `TextDelta` for text of the
         output."""
-        found: list[Any] = []
+        items: list[Any] = []
         self._length += len(piece)
         if self._length > self._longest:
             self._break(f"it is longer than {self._longest} characters")
         at = 0
         while at < len(piece):
-            at = self._step(piece, at, found)
+            at = self._step(piece, at, items)
         if self._growing is not None and (grown := self._growing.take()):
-            found.append(TextDelta(grown))
-        return found
+            items.append(TextDelta(grown))
+        return items
 
     def close(self) -> None:
         """End the text; an object that is not complete becomes a `problem`."""
@@ -97,7 +97,7 @@ class PartialSolution:
 
     # -- around the object
 
-    def _begin(self, piece: str, at: int, found: list[Any]) -> int:
+    def _begin(self, piece: str, at: int, items: list[Any]) -> int:
         """Read the first characters, which may be `<think>`; return the place that is reached, like each step."""
         sign = _SIGN.search(piece, at) if not self._lead else None
         if not self._lead and sign is None:
@@ -111,9 +111,9 @@ class PartialSolution:
             self._lead += more
             return at + len(more)
         self._step = self._seek
-        return self._seek(piece, at, found)
+        return self._seek(piece, at, items)
 
-    def _think(self, piece: str, at: int, found: list[Any]) -> int:
+    def _think(self, piece: str, at: int, items: list[Any]) -> int:
         """Skip thoughts; `_lead` holds the last characters, which may be the beginning of `</think>`."""
         rest = self._lead + piece[at:]
         end = rest.find(_THOUGHT)
@@ -124,7 +124,7 @@ class PartialSolution:
         self._lead, self._step = "", self._seek
         return after
 
-    def _seek(self, piece: str, at: int, found: list[Any]) -> int:
+    def _seek(self, piece: str, at: int, items: list[Any]) -> int:
         """Skip text up to a brace."""
         brace = piece.find("{", at)
         end = len(piece) if brace < 0 else brace + 1
@@ -134,7 +134,7 @@ class PartialSolution:
             self._step = self._open
         return end
 
-    def _open(self, piece: str, at: int, found: list[Any]) -> int:
+    def _open(self, piece: str, at: int, items: list[Any]) -> int:
         """Read the first character behind a brace, which tells whether an object begins or the brace is prose."""
         sign = _SIGN.search(piece, at)
         if sign is None:
@@ -145,7 +145,7 @@ class PartialSolution:
             self._step = self._seek
         return sign.start()
 
-    def _behind(self, piece: str, at: int, found: list[Any]) -> int:
+    def _behind(self, piece: str, at: int, items: list[Any]) -> int:
         """Skip the end of a fence behind the object; any other text there is a remark."""
         sign = _MORE.search(piece, at)
         if sign is not None:
@@ -153,22 +153,22 @@ class PartialSolution:
             self._step = self._pass
         return len(piece)
 
-    def _pass(self, piece: str, at: int, found: list[Any]) -> int:
+    def _pass(self, piece: str, at: int, items: list[Any]) -> int:
         """Skip all text: nothing more can be used."""
         return len(piece)
 
     # -- inside it
 
-    def _between(self, piece: str, at: int, found: list[Any]) -> int:
+    def _between(self, piece: str, at: int, items: list[Any]) -> int:
         """Read up to the next bracket, comma or quote, outside of strings."""
         depth = len(self._stack)
         pattern = _BREAK if depth == 1 or (depth == 2 and self._in_calls) else _BREAK_DEEP
         sign, end = self._signs.next(piece, at, pattern)
-        self._kept.append(piece[at : end - len(sign)])
+        self._value_text.append(piece[at : end - len(sign)])
         if sign == ",":
-            self._separate(found)
+            self._separate(items)
         elif sign and sign in "}]":
-            self._shut(sign, found)
+            self._shut(sign, items)
         elif sign:
             self._enter(sign, depth)
         return end
@@ -178,8 +178,8 @@ class PartialSolution:
         is_value = depth == 1 and self._key is not None and not self._has_begun
         if is_value:
             self._has_begun = True
-            if sign == "[" and self._key == "calls" and "".join(self._kept).strip() == ":":
-                self._in_calls, self._calls, self._kept = True, [], []
+            if sign == "[" and self._key == "calls" and "".join(self._value_text).strip() == ":":
+                self._in_calls, self._calls, self._value_text = True, [], []
                 self.solution["calls"] = self._calls
                 self._stack.append(sign)
                 return
@@ -191,35 +191,35 @@ class PartialSolution:
             self._break(f"it is nested more than {MAX_DEPTH} levels deep")
         else:
             self._stack.append(sign)
-        self._kept.append(sign)
+        self._value_text.append(sign)
 
-    def _shut(self, sign: str, found: list[Any]) -> None:
+    def _shut(self, sign: str, items: list[Any]) -> None:
         """End a list or object."""
         if self._stack[-1] != _CLOSES[sign]:
             self._break(f"{sign!r} closes a {self._stack[-1]!r} after about {self._length} characters")
             return
         depth = len(self._stack)
         if depth == 1:
-            self._separate(found)
+            self._separate(items)
             if not self.problem:
                 self._stack, self._step = [], self._behind
         elif depth == 2 and self._in_calls:
-            self._separate(found)
+            self._separate(items)
             self._in_calls = False
             self._stack.pop()
         else:
-            self._kept.append(sign)
+            self._value_text.append(sign)
             self._stack.pop()
             if depth == 3 and self._in_calls:
-                self._separate(found)
+                self._separate(items)
                 self._is_told = True
 
-    def _separate(self, found: list[Any]) -> None:
+    def _separate(self, items: list[Any]) -> None:
         """End an element of `calls` or a member: decode it and keep it."""
-        written = "".join(self._kept).strip()
-        self._kept = []
+        written = "".join(self._value_text).strip()
+        self._value_text = []
         if self._in_calls and len(self._stack) > 1:
-            self._element(written, found)
+            self._element(written, items)
             return
         key, self._key, self._has_begun = self._key, None, False
         if key == "calls" and not written and "calls" in self.solution:
@@ -235,8 +235,8 @@ class PartialSolution:
                 self._note(f"{shorten(key)} is there twice, the last counts")
             self.solution[plain(key)] = value
 
-    def _element(self, written: str, found: list[Any]) -> None:
-        """Decode an element of `calls` and return it by `found`."""
+    def _element(self, written: str, items: list[Any]) -> None:
+        """Decode an element of `calls` and add it to `items`."""
         was_told, self._is_told = self._is_told, False
         if not written:
             return
@@ -246,7 +246,7 @@ class PartialSolution:
         value = self._read(written, f"calls.{len(self._calls)}", is_call=True)
         if not self.problem:
             self._calls.append(value)
-            found.append(value)
+            items.append(value)
 
     def _read(self, written: str, where: str, *, is_call: bool = False) -> Any:
         """Return a decoded value; None, and a `problem`, where it is no JSON. `where` names it in sentences."""
@@ -268,10 +268,10 @@ class PartialSolution:
     def _note(self, remark: str) -> None:
         self.remark = self.remark or remark
 
-    def _string(self, piece: str, at: int, found: list[Any]) -> int:
+    def _string(self, piece: str, at: int, items: list[Any]) -> int:
         """Read a string up to its end, or to the end of the piece."""
         sign, end = self._signs.next(piece, at, _BREAK)
-        self._kept.append(piece[at:end])
+        self._value_text.append(piece[at:end])
         if self._growing is not None:
             self._growing.feed(piece[at : end - len(sign)], is_over=bool(sign))
         if sign:
@@ -282,8 +282,8 @@ class PartialSolution:
 
     def _name(self) -> None:
         """End the name of a member."""
-        written = "".join(self._kept)
-        self._kept = []
+        written = "".join(self._value_text)
+        self._value_text = []
         name = self._read(written, "a name")
         if not self.problem:
             self._key = name
@@ -291,7 +291,7 @@ class PartialSolution:
     def _break(self, why: str) -> None:
         """Set the `problem` and skip the rest of the text."""
         self.problem = self.problem or why
-        self._kept, self._step = [], self._pass
+        self._value_text, self._step = [], self._pass
 
 
 # -- the text of a string while it grows
@@ -323,8 +323,8 @@ class _StringDecoder:
     def take(self) -> str:
         """Return the text that is complete and was not returned before."""
         raw = self._raw
-        found = None if self._is_over or "\\" not in raw else _COMPLETE.match(raw)
-        complete = len(raw) if found is None or len(raw) - found.end() > _LONGEST_ESCAPE else found.end()
+        match = None if self._is_over or "\\" not in raw else _COMPLETE.match(raw)
+        complete = len(raw) if match is None or len(raw) - match.end() > _LONGEST_ESCAPE else match.end()
         self._raw = raw[complete:]
         try:
             return text(lenient(f'"{raw[:complete]}"')) if complete else ""

@@ -46,12 +46,12 @@ class PlanningTurn(CycleRequest):
 
     def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
         super().__init__(planner, perceptions, context)
-        self._known_ids = {each.call.id for each in self._results}
+        self._known_ids = {result.call.id for result in self._results}
         self._deltas = DeltaPublisher(self._publish, self._run)
         self._digest, self._unread, self._calls = "", "", 0
         self._first_call = ""
         self._ids: dict[str, str] = {}
-        self._said = ""  # text that the model wrote beside its calls
+        self._spoken = ""  # text that the model wrote beside its calls
 
     def settled(self) -> Action | None:
         """Return the action that needs no request; None where the model has to be asked."""
@@ -138,15 +138,15 @@ class PlanningTurn(CycleRequest):
             faults.notice = _TOO_SOON
             return None
         last = self._steps[-1]
-        found, problem = (None, UNVERIFIED) if last.errors else self._planner.judged(
+        value, problem = (None, UNVERIFIED) if last.errors else self._planner.judged(
             output, self._output, run.messages
         )  # fmt: skip
-        if problem or found is None:
+        if problem or value is None:
             faults.notice = f"The last output could not be used: {problem or 'it refers to nothing'}."
             return None
         self._trust = self._trust_so_far()
-        self._speak(found, "")
-        return self._action(output=found, reason="the output of the last answer, with the results that it refers to")
+        self._speak(value, "")
+        return self._action(output=value, reason="the output of the last answer, with the results that it refers to")
 
     def _waiting(self) -> Action | None:
         """Return the action that defers the run while its calls wait for the approval of people; else None.
@@ -156,7 +156,7 @@ class PlanningTurn(CycleRequest):
         run = self._run
         if run is None or not self._steps or len(run.said) != self._faults.heard or self._has_noticed():
             return None
-        reasons = {each.reason for each in self._steps[-1].results}
+        reasons = {result.reason for result in self._steps[-1].results}
         if "parked" not in reasons or reasons - {"parked", "dep_failed"}:
             return None
         self._trust = self._trust_so_far()
@@ -165,12 +165,24 @@ class PlanningTurn(CycleRequest):
     def _has_noticed(self) -> bool:
         """Return whether this cycle has a perception that is not one of the run's own messages."""
         run, noticed = self._run, self._context.noticed
-        said = {each.id for each in (run.message, *run.said) if each is not None} if run is not None else set()
-        told = {part.id for each in self._perceptions for part in (each, *each.evidence) if part.id in said}
-        added = set() if noticed is None else {each.id for each in self._perceptions} - {each.id for each in noticed}
+        message_ids = (
+            {message.id for message in (run.message, *run.said) if message is not None} if run is not None else set()
+        )
+        answered_ids = {
+            part.id
+            for perception in self._perceptions
+            for part in (perception, *perception.evidence)
+            if part.id in message_ids
+        }
+        added = (
+            set()
+            if noticed is None
+            else {perception.id for perception in self._perceptions} - {perception.id for perception in noticed}
+        )
         return any(
-            each.id not in added and not told & {each.id, *(part.id for part in each.evidence)}
-            for each in self._perceptions
+            perception.id not in added
+            and not answered_ids & {perception.id, *(part.id for part in perception.evidence)}
+            for perception in self._perceptions
         )
 
     def _trust_so_far(self) -> Trust:
@@ -179,16 +191,16 @@ class PlanningTurn(CycleRequest):
         is_untrusted = (run is not None and run.trust == "untrusted") or self._is_misled()
         return "untrusted" if is_untrusted or (last is not None and last.trust == "untrusted") else "trusted"
 
-    def _kept(self, response: ModelResponse) -> None:
+    def _keep_records(self, response: ModelResponse) -> None:
         """Keep the advice and the next version of the work from an answer that is used."""
-        planner, context = self._planner, [dict(each) for each in response.request.context]
+        planner, context = self._planner, [dict(message) for message in response.request.context]
         planner.record.keep(self._context.cycle_id, "advice", response.advisors)
         if meta_of(context) is None:
             return
         now = self._context.clock.now() if self._context.clock is not None else utcnow()
-        made = versioned(context, response.meta, now.isoformat())
-        self._faults.meta = next(each for each in made if is_meta(each))
-        planner.record.keep(self._context.cycle_id, "meta", meta_of(made))
+        versioned_messages = versioned(context, response.meta, now.isoformat())
+        self._faults.meta = next(message for message in versioned_messages if is_meta(message))
+        planner.record.keep(self._context.cycle_id, "meta", meta_of(versioned_messages))
 
     # -- the answer
 
@@ -207,7 +219,7 @@ class PlanningTurn(CycleRequest):
             self._ids[call.id] = f"{call.id}.{self._run.number if self._run is not None else 1}"
         if not self._ids:
             return call
-        after = tuple(self._ids.get(each, each) for each in call.after)
+        after = tuple(self._ids.get(name, name) for name in call.after)
         return replace(call, id=self._ids.get(call.id, call.id), after=after)
 
     def _decided(self, response: ModelResponse) -> Action | None:
@@ -218,7 +230,7 @@ class PlanningTurn(CycleRequest):
         """
         output, problem, notice = response.output, self._unread or response.problem, ""
         if self._calls and output is None and not is_silent(response.text):
-            self._said = response.text.strip()
+            self._spoken = response.text.strip()
         if isinstance(output, str) and (not output.strip() or is_silent(output)):
             output = output.strip() or None
             problem = problem if output is None else ""
@@ -242,17 +254,17 @@ class PlanningTurn(CycleRequest):
         if output is None and not self._calls:
             return self._empty()
         self._faults.accept(notice)
-        self._kept(response)
+        self._keep_records(response)
         model = response.usage.model if response.usage is not None else ""
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
 
     def _speak(self, output: Any, shown: str) -> None:
         """Show people the final answer: text that was shown on the way and is not the answer is taken back."""
         silent = not isinstance(output, str) or is_silent(output)
-        said = "" if silent else output
-        if shown.strip() != said.strip():
+        text = "" if silent else output
+        if shown.strip() != text.strip():
             self._deltas.take_back()
-            self._deltas.tell(said)
+            self._deltas.tell(text)
         self._deltas.end(is_silent=silent)
 
     def _misfit(self, problem: str, response: ModelResponse) -> Action:
@@ -267,8 +279,8 @@ class PlanningTurn(CycleRequest):
             raise TransientError(f"the model's answer cannot be used: {problem}")
         if is_last:
             raise PermanentError(f"the model's answer could not be used {faults.misfits} times in a row: {problem}")
-        found = f"; it was {shorten(response.output, 500)}" if response.output is not None else ""
-        faults.notice = f"The last answer could not be used: {problem}{found}. Answer again."
+        shown_answer = f"; it was {shorten(response.output, 500)}" if response.output is not None else ""
+        faults.notice = f"The last answer could not be used: {problem}{shown_answer}. Answer again."
         return self._again(f"its answer could not be used: {problem}")
 
     def _empty(self) -> Action | None:
@@ -304,7 +316,7 @@ class PlanningTurn(CycleRequest):
     def _action(self, **more: Any) -> Action:
         goal = self._run.goal[:_GOAL] if self._run is not None else ""
         learnt = tuple(self._learnt())
-        return Action(goal=goal, run_id=self._run_id, trust=self._trust, said=self._said, learnt=learnt, **more)
+        return Action(goal=goal, run_id=self._run_id, trust=self._trust, said=self._spoken, learnt=learnt, **more)
 
     def _learnt(self) -> Iterator[Learnt]:
         """Yield which experiences the model was shown before it made calls; which of them it used nobody knows."""
@@ -313,7 +325,7 @@ class PlanningTurn(CycleRequest):
             is_used = bool(self._experiences)
             number = f"{len(shown)} experience{'s'[: len(shown) != 1]}"
             why = f"the model was shown {number}" if is_used else f"the model would have been shown {number}"
-            yield Learnt(why, self._first_call, tuple(each.id for each in shown), is_used=is_used)
+            yield Learnt(why, self._first_call, tuple(experience.id for experience in shown), is_used=is_used)
 
 
 def _refers(output: Any) -> bool:

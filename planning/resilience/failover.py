@@ -206,7 +206,7 @@ class Models:
              "fault": route.fault or None,
              "requests": route.requests, "faults": route.faults,
              "input_tokens": route.input_tokens, "output_tokens": route.output_tokens, "cost": route.cost,
-             **getattr(route.model, "told", {})}
+             **getattr(route.model, "given_settings", {})}
             for route in self._routes
         ]  # fmt: skip
         return {"models": models, "deferred": self._deferred, "fallbacks": self._fallbacks}

@@ -28,7 +28,7 @@ class ProviderKey(Struct, frozen=True):
     value: str = ""
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """Return a name that tells this key from others within this process, and that does not reveal it."""
         return f"key {hash(self.value) & 0xFFFFFFFF:08x}" if self.value else self.env or ""
 
@@ -62,12 +62,12 @@ def open_model(
     was_enabled = gc.isenabled()
     gc.disable()  # objects of an import are never freed: collections during the import take a fifth of its time
     try:
-        model, found = _opened(name, base_url, key)
-        know(found)
+        model, key_in_use = _opened(name, base_url, key)
+        know(key_in_use)
         if thinks and base_url is not None:
             _let_think(model)
         _bound(model, most, too_long)
-        return model, found
+        return model, key_in_use
     except ImportError as error:
         provider = name.partition(":")[0]
         raise ConfigError(
@@ -100,8 +100,8 @@ def _opened(name: str, base_url: str | None, given: ProviderKey) -> tuple[Model,
     except Exception as error:  # each provider's library raises errors of its own
         why = str(error).replace(key, "…") if key else str(error)
         raise ConfigError(f"model {name!r} cannot be used: {why.partition('. ')[0]}", path=("model",)) from None
-    found = getattr(getattr(model, "client", None), "api_key", None)
-    return model, found if isinstance(found, str) else key  # the client may have read a key by itself
+    client_key = getattr(getattr(model, "client", None), "api_key", None)
+    return model, client_key if isinstance(client_key, str) else key  # the client may have read a key by itself
 
 
 def _provider(key: str, name: str) -> Any:

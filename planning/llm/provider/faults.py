@@ -40,13 +40,13 @@ class ProviderFaults:
         details = response.provider_details or {}
         match response.finish_reason:
             case "content_filter":
-                return self.made("refused", str(details.get("refusal", "")))
+                return self.error_of("refused", str(details.get("refusal", "")))
             case "length":
-                return self.made("length", "")
+                return self.error_of("length", "")
             case "error":
-                return self.made("server", str(details.get("finish_reason", "")))
+                return self.error_of("server", str(details.get("finish_reason", "")))
         if response.state != "complete":
-            return self.made("truncated", "")
+            return self.error_of("truncated", "")
         return None
 
     def of_exception(self, error: Exception, watch: Watch) -> ProviderError:
@@ -55,16 +55,16 @@ class ProviderFaults:
 
         if watch.is_over:
             if watch.is_too_long:
-                return self.made("endless", f"not over after {self._longest:g} s")
+                return self.error_of("endless", f"not over after {self._longest:g} s")
             if watch.has_begun:
-                return self.made("idle", f"nothing for {self._idle:g} s")
-            return self.made("silent", f"nothing for {self._first_byte:g} s")
+                return self.error_of("idle", f"nothing for {self._idle:g} s")
+            return self.error_of("silent", f"nothing for {self._first_byte:g} s")
         known = kind_of_class(error)
         if watch.has_begun:
             known = _AMID.get(known, known)
         if not isinstance(error, exceptions.ModelAPIError):
             # An adapter stumbled over what it was sent: an unexpected shape, not JSON, no UTF-8.
-            return self.made(known or "garbage", str(error) or type(error).__name__)
+            return self.error_of(known or "garbage", str(error) or type(error).__name__)
         status = getattr(error, "status_code", None)
         headers = getattr(error, "headers", None) or {}
         words = (error.provider_error_code, error.provider_error_type, error.body or error.message)
@@ -74,9 +74,9 @@ class ProviderFaults:
         wait = read_wait(headers, self._clock.now())
         if wait is None and error.retry_after is not None and not headers:
             wait = clamp_wait(error.retry_after)
-        return self.made(kind_of(status, text, known), _message(error), retry_after=wait, status=status)
+        return self.error_of(kind_of(status, text, known), _message(error), retry_after=wait, status=status)
 
-    def made(
+    def error_of(
         self, kind: FaultKind, detail: str, *, retry_after: float | None = None, status: int | None = None
     ) -> ProviderError:
         """Return an error of this kind, without the key of the model."""

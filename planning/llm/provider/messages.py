@@ -34,8 +34,10 @@ def _images(request: Request) -> list[Any]:
     images: list[Medium] = []
     for message in reversed(request.context):
         payload = message.get("data", message.get("state", message.get("input")))
-        found = [each for each in media_in(payload) if each.kind == "image" and each.mime.startswith("image/")]
-        images += [each for each in found if each not in images and each.size <= _LARGEST_IMAGE]
+        candidates = [
+            medium for medium in media_in(payload) if medium.kind == "image" and medium.mime.startswith("image/")
+        ]
+        images += [image for image in candidates if image not in images and image.size <= _LARGEST_IMAGE]
         if len(images) >= _MOST_IMAGES:
             break
     parts: list[Any] = []
@@ -59,47 +61,47 @@ def messages_of(request: Request, functions: list[NativeFunction] | None, *, see
     from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 
     messages: list[ModelMessage] = []
-    said: list[Any] = []
+    parts: list[Any] = []
 
-    def answered(*parts: Any) -> None:
+    def answered(*response_parts: Any) -> None:
         """Add a message of the model, behind the parts that were said to it before."""
-        nonlocal said
-        if said:
-            messages.append(ModelRequest(parts=said))
-            said = []
-        messages.append(ModelResponse(parts=parts))
+        nonlocal parts
+        if parts:
+            messages.append(ModelRequest(parts=parts))
+            parts = []
+        messages.append(ModelResponse(parts=response_parts))
 
     preface = list(request.preface)
     for turn in request.turns:
         if turn.role == "user":
             # Some providers refuse two turns of one role in a row.
-            said.append(UserPromptPart("\n\n".join([*preface, turn.text])))
+            parts.append(UserPromptPart("\n\n".join([*preface, turn.text])))
             preface = []
         else:
             if preface:
-                said.append(UserPromptPart("\n\n".join(preface)))
+                parts.append(UserPromptPart("\n\n".join(preface)))
                 preface = []
             answered(TextPart(turn.text))
     history = request.history if functions else None
     before = texts_of(request) if history is None else history.before
     if preface or before:
-        said.append(UserPromptPart("\n\n".join([*preface, *before])))
+        parts.append(UserPromptPart("\n\n".join([*preface, *before])))
     if history is not None:
         steps = _with_ids(history.steps)
-        names = function_names(dict.fromkeys(each.tool for step in steps for each, _ in step), functions or ())
+        names = function_names(dict.fromkeys(call.tool for step in steps for call, _ in step), functions or ())
         for step, spoken in zip(steps, history.spoken or repeat(""), strict=False):
             # Some providers refuse an answer to nothing.
-            said = said or ([] if messages else [UserPromptPart(_NOTHING_SAID)])
-            calls = [ToolCallPart(names[each.tool], dict(each.arguments), id) for each, id in step]
-            answered(*([TextPart(spoken)] if spoken else ()), *calls)
-            said += [ToolReturnPart(names[each.tool], each.result, id) for each, id in step]
+            parts = parts or ([] if messages else [UserPromptPart(_NOTHING_SAID)])
+            call_parts = [ToolCallPart(names[call.tool], dict(call.arguments), id) for call, id in step]
+            answered(*([TextPart(spoken)] if spoken else ()), *call_parts)
+            parts += [ToolReturnPart(names[call.tool], call.result, id) for call, id in step]
         if history.behind:
-            said.append(UserPromptPart("\n\n".join(history.behind)))
+            parts.append(UserPromptPart("\n\n".join(history.behind)))
     if sees and (images := _images(request)):
-        said.append(UserPromptPart(images))
+        parts.append(UserPromptPart(images))
     return [
         *messages,
-        ModelRequest(parts=said or [UserPromptPart(_NOTHING_SAID)], instructions=request.instructions or None),
+        ModelRequest(parts=parts or [UserPromptPart(_NOTHING_SAID)], instructions=request.instructions or None),
     ]
 
 
@@ -114,20 +116,20 @@ _ID = re.compile(r"[A-Za-z0-9_|-]{1,200}")
 
 def _with_ids(steps: Iterable[tuple[MadeCall, ...]]) -> list[list[tuple[MadeCall, str]]]:
     """Return each call with its id in the messages: the provider's where that can be used; no two are the same."""
-    found: list[list[tuple[MadeCall, str]]] = []
+    steps_with_ids: list[list[tuple[MadeCall, str]]] = []
     used: set[str] = set()
     for step in steps:
-        told: list[tuple[MadeCall, str]] = []
-        for each in step:
-            id = each.provided
+        calls: list[tuple[MadeCall, str]] = []
+        for call in step:
+            id = call.provided
             if not _ID.fullmatch(id) or id in used:
                 id = f"call_{len(used)}"
                 while id in used:
                     id = f"{id}_"
             used.add(id)
-            told.append((each, id))
-        found.append(told)
-    return found
+            calls.append((call, id))
+        steps_with_ids.append(calls)
+    return steps_with_ids
 
 
 def functions_of(request: Request, model: Model, mode: Mode) -> list[NativeFunction] | None:
@@ -152,8 +154,10 @@ def parameters_of(request: Request, model: Model, functions: list[NativeFunction
     if functions is not None:
         return ModelRequestParameters(
             function_tools=[
-                ToolDefinition(name=each.name, description=each.description, parameters_json_schema=each.parameters)
-                for each in functions
+                ToolDefinition(
+                    name=function.name, description=function.description, parameters_json_schema=function.parameters
+                )
+                for function in functions
             ]
         )
     if not request.schema:

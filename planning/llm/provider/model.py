@@ -107,7 +107,7 @@ class ProviderModel:
             )  # fmt: skip
         #: The provider and a name of the key: models with the same value fail together.
         self._key = ProviderKey(key_env, api_key or "")
-        self.provider = " ".join(filter(None, (base_url or self.name.partition(":")[0], self._key.told)))
+        self.provider = " ".join(filter(None, (base_url or self.name.partition(":")[0], self._key.label)))
         self._given, self._base_url, self._mode = name, base_url, mode
         self._first_byte, self._idle, self._longest = first_byte, idle, longest
         self._max_chars, self._max_calls = max_chars, max_calls
@@ -141,7 +141,7 @@ class ProviderModel:
         return {"requests": 1, "tokens": tokens + answer, "money": cost_of(model, self._prices, tokens, answer)}
 
     @property
-    def told(self) -> dict[str, Any]:
+    def given_settings(self) -> dict[str, Any]:
         """Return the settings of the model that were given, for a status."""
         values = {"context_tokens": self._context_tokens, **self._generation._asdict()}
         return {name: value for name, value in values.items() if value}
@@ -193,7 +193,7 @@ class ProviderModel:
 
     def _open(self) -> Model:
         most = self._max_chars * _BYTES_A_CHAR
-        too_long = partial(self._faults.made, "endless", f"more than {most} bytes")
+        too_long = partial(self._faults.error_of, "endless", f"more than {most} bytes")
         if not isinstance(self._given, str):
             return self._given
         thinks = self._generation.thinking is not None
@@ -226,20 +226,20 @@ class ProviderModel:
             stream = await watch.over(stack.enter_async_context(opening))
             events = aiter(stream)
             while (event := await watch.over(anext(events, None))) is not None:
-                found, size = absorb(event, calls)
+                content, size = absorb(event, calls)
                 if not size:
                     continue
                 watch.progress()
                 chars += size
                 if chars > self._max_chars:
-                    raise self._faults.made("endless", f"more than {self._max_chars} characters")
+                    raise self._faults.error_of("endless", f"more than {self._max_chars} characters")
                 if calls.count > self._max_calls:
-                    raise self._faults.made("endless", f"more than {self._max_calls} calls")
-                if isinstance(found, TextDelta) and functions is None:
-                    yield found.text
-                elif found is not None:
-                    texts += [found.text] if isinstance(found, TextDelta) else []
-                    yield found
+                    raise self._faults.error_of("endless", f"more than {self._max_calls} calls")
+                if isinstance(content, TextDelta) and functions is None:
+                    yield content.text
+                elif content is not None:
+                    texts += [content.text] if isinstance(content, TextDelta) else []
+                    yield content
                 for part in calls.ready():
                     yield part
             response = stream.get()
@@ -273,9 +273,9 @@ class ProviderModel:
     def _refused(self, model: Model, thinking: Thinking) -> str:
         """Return why the model cannot think so much; "" where it can."""
         if thinking not in self._refusals:
-            found = refusal(model, self._generation._replace(thinking=thinking))
-            self._refusals[thinking] = "" if found is None else found.why
+            model_refusal = refusal(model, self._generation._replace(thinking=thinking))
+            self._refusals[thinking] = "" if model_refusal is None else model_refusal.why
             needed = self._max_tokens + THOUGHTS[thinking]
-            if found is None and self._context_tokens is not None and needed > self._context_tokens * 3 // 4:
+            if model_refusal is None and self._context_tokens is not None and needed > self._context_tokens * 3 // 4:
                 self._refusals[thinking] = f"{self.name} reads {self._context_tokens} tokens, too few for such thoughts"
         return self._refusals[thinking]

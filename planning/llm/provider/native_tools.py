@@ -41,13 +41,13 @@ class NativeFunction(NamedTuple):
 
 def native_functions(schema: Mapping[str, Any], answer: Mapping[str, Any] | None) -> list[NativeFunction]:
     """Return the functions for a solution's schema; the one for the output last, where that has a schema."""
-    alternatives = [each for each in _alternatives(schema) if isinstance(_tool(each), str)]
+    alternatives = [alternative for alternative in _alternatives(schema) if isinstance(_tool(alternative), str)]
     tools = dict(zip(map(_tool, alternatives), alternatives, strict=True))  # of one name the last counts
     names = _names(tools, taken=() if answer is None else (ANSWER,))
     defs = schema.get("$defs", {})
-    made = [
-        NativeFunction(names[tool], tool, str(each.get("description", "")), _parameters(each, defs))
-        for tool, each in tools.items()
+    functions = [
+        NativeFunction(names[tool], tool, str(alternative.get("description", "")), _parameters(alternative, defs))
+        for tool, alternative in tools.items()
     ]
     if answer is not None:
         answer = closed(answer)
@@ -55,15 +55,19 @@ def native_functions(schema: Mapping[str, Any], answer: Mapping[str, Any] | None
         if isinstance(answer.get("$defs"), Mapping):  # references expect the definitions at the top of the document
             output["properties"] = {"output": {key: value for key, value in answer.items() if key != "$defs"}}
             output["$defs"] = answer["$defs"]
-        made.append(NativeFunction(ANSWER, None, "Gives the answer and ends the work.", output))
-    return made
+        functions.append(NativeFunction(ANSWER, None, "Gives the answer and ends the work.", output))
+    return functions
 
 
 def _alternatives(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found: Any = schema
+    node: Any = schema
     for key in ("properties", "calls", "items", "anyOf"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, (list, tuple)) else []
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return (
+        [alternative for alternative in node if isinstance(alternative, Mapping)]
+        if isinstance(node, (list, tuple))
+        else []
+    )
 
 
 def _tool(alternative: Mapping[str, Any]) -> Any:
@@ -72,12 +76,12 @@ def _tool(alternative: Mapping[str, Any]) -> Any:
 
 
 def _parameters(alternative: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
-    made = {key: value for key, value in alternative.items() if key not in _NOT_AT_THE_TOP}
-    made["properties"] = {key: value for key, value in alternative["properties"].items() if key != "_tool"}
-    made["required"] = [name for name in alternative.get("required", ()) if name != "_tool"]
-    if named := _reachable(made, defs):
-        made["$defs"] = named
-    return made
+    parameters = {key: value for key, value in alternative.items() if key not in _NOT_AT_THE_TOP}
+    parameters["properties"] = {key: value for key, value in alternative["properties"].items() if key != "_tool"}
+    parameters["required"] = [name for name in alternative.get("required", ()) if name != "_tool"]
+    if named := _reachable(parameters, defs):
+        parameters["$defs"] = named
+    return parameters
 
 
 def _reachable(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +90,7 @@ def _reachable(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
     Other code does more with such references: `spar.data.json_schema` checks values by them, and
     `planning.prompt.schema_merge` copies the definitions into the schema.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     left = [part]
     while left:
         part = left.pop()
@@ -94,18 +98,18 @@ def _reachable(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
             ref = part.get("$ref")
             if isinstance(ref, str) and ref.startswith(_DEFS):
                 name = ref.removeprefix(_DEFS).split("/")[0].replace("~1", "/").replace("~0", "~")
-                if name in defs and name not in found:
-                    found.add(name)
+                if name in defs and name not in names:
+                    names.add(name)
                     left.append(defs[name])
             left.extend(part.values())
         elif isinstance(part, (list, tuple)):
             left.extend(part)
-    return {name: defs[name] for name in defs if name in found}
+    return {name: defs[name] for name in defs if name in names}
 
 
 def function_names(tools: Iterable[str], functions: Iterable[NativeFunction]) -> dict[str, str]:
     """Return the function names of tools in earlier calls; a tool that is not offered gets a name like the others."""
-    known = {each.tool: each.name for each in functions if each.tool is not None}
+    known = {function.tool: function.name for function in functions if function.tool is not None}
     others = _names([tool for tool in tools if tool not in known], taken=[*known.values(), ANSWER])
     return {**others, **known}
 
@@ -178,7 +182,7 @@ class Calls:
     """Calls of one answer, made from fragments; `index` is the number by which the provider tells its calls apart."""
 
     def __init__(self, functions: Iterable[NativeFunction]) -> None:
-        self._tools = {each.name: each.tool for each in functions}
+        self._tools = {function.name: function.tool for function in functions}
         self._open: dict[int, _Arguments] = {}  # in the order in which they were begun
         self._done: dict[int, str] = {}
         self._doubled: set[str] = set()

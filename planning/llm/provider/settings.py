@@ -44,12 +44,12 @@ class GenerationSettings(NamedTuple):
 
     def in_library(self, max_tokens: int) -> dict[str, Any]:
         """Return them as the library takes them. Args: max_tokens: tokens of the answer without thoughts."""
-        made = {**self.settings, "max_retries": 0, "max_tokens": max_tokens + THOUGHTS[self.thinking or "off"]}
+        options = {**self.settings, "max_retries": 0, "max_tokens": max_tokens + THOUGHTS[self.thinking or "off"]}
         if self.temperature is not None:
-            made["temperature"] = self.temperature
+            options["temperature"] = self.temperature
         if self.thinking is not None:
-            made["thinking"] = _EFFORT[self.thinking]
-        return made
+            options["thinking"] = _EFFORT[self.thinking]
+        return options
 
 
 class Refusal(NamedTuple):
@@ -119,10 +119,10 @@ def _known_settings(model: Model) -> dict[str, Any]:
     for kind in type(model).__mro__:
         if kind is Base:
             break
-        for found in vars(sys.modules[kind.__module__]).values():
-            own = getattr(found, "__annotations__", {})
-            if hasattr(found, "__total__") and ModelSettings.__annotations__.keys() <= own.keys():
-                known |= _hints(found)
+        for member in vars(sys.modules[kind.__module__]).values():
+            own = getattr(member, "__annotations__", {})
+            if hasattr(member, "__total__") and ModelSettings.__annotations__.keys() <= own.keys():
+                known |= _hints(member)
     return known
 
 
