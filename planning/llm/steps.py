@@ -34,7 +34,7 @@ from spar.types import Action, ActionResult, replace
 #: ended it; `broken`: the model raised (only in the `so_far` of that error).
 Reason = Literal["output", "no_progress", "empty", "invalid_output", "max_requests", "max_calls", "stopped", "broken"]
 
-_TOO_MANY: Final = "no more calls are allowed in this run: the answer was read no further, 1 were not carried out"
+_TOO_MANY: Final = "no more calls are allowed in this run: the answer was read no further, 1 was not carried out"
 
 
 class Answered(Struct, frozen=True):

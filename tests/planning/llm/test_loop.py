@@ -210,7 +210,7 @@ async def test_the_limits_hold() -> None:
 
     called = await Requests(counting, tools=[add], max_calls=3).run()
     assert called.reason == "max_calls"
-    assert called.errors[-1]["error"]["message"].endswith("1 were not carried out")
+    assert called.errors[-1]["error"]["message"].endswith("1 was not carried out")
     with pytest.raises(ConfigError, match="max_calls is 0"):
         Requests(counting, max_calls=0)
 
