@@ -1,6 +1,6 @@
-"""Reads how an MCP server is reached: a program in the launcher, or exactly one host and port.
+"""Options that say how an MCP server is reached: as a program, or at exactly one host and port.
 
-Reads the options that say so, and finds what is wrong with them before anything is started.
+The options are read and checked before anything is started.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from spar.protocols import Home
 from spar.threads import Threads
 
 PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
-"""The variables that a program is given when nothing is said."""
+"""The environment variables that a program gets by default."""
 Level = Literal["auto", 0, 1, 2]
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
 
 
 class SandboxGrants(Struct, frozen=True):
-    """In which sandbox a program runs, and what it may touch there beside the workspace; see `shell`."""
+    """The sandbox of a program: its least level, and what the program may read and use beside the workspace."""
 
     sandbox: Level = 0
     readable: tuple[str, ...] = ()
@@ -39,7 +39,10 @@ class SandboxGrants(Struct, frozen=True):
 
 
 class ServerLocation:
-    """Raises: ConfigError for options that make no sense."""
+    """The way to one server: starts its program or opens its URL.
+
+    Raises: ConfigError for options that make no sense.
+    """
 
     def __init__(
         self,
@@ -51,8 +54,8 @@ class ServerLocation:
         grants: SandboxGrants,
     ) -> None:
         if bool(command) == bool(url):
-            found = "both" if url else "neither"
-            raise ConfigError(f"an MCP server is reached by 'command' or by 'url', found {found}", path=("command",))
+            options = "both" if url else "neither"
+            raise ConfigError(f"an MCP server is reached by 'command' or by 'url', found {options}", path=("command",))
         _check_command(command, env)
         try:
             self._headers = read_headers(headers)
@@ -61,28 +64,33 @@ class ServerLocation:
         self._guard = _guard_of(url) if url else Guard()
         self._command, self._url, self._env, self._grants = command, url, env, grants
         self._workspace = os.path.realpath(home.workspace)
-        self._readable = tuple(os.path.realpath(os.path.join(home.config, each)) for each in grants.readable)  # noqa: PTH118
+        self._readable = tuple(os.path.realpath(os.path.join(home.config, path)) for path in grants.readable)  # noqa: PTH118
         self._capability: SandboxCapability | None = None
-        #: How a person would call it, and the level of the sandbox that the program was started in last.
+        #: The URL or the name of the program, and the sandbox level of the last start.
         self.shown, self.level = url or command[0], 0
 
     def prepare(self) -> None:
-        """Find out which sandbox there is, if one is wanted; in a thread."""
+        """Find out which sandbox is available, if one is wanted. This blocks: call it in a thread."""
         if self._command and self._grants.sandbox:
             self._capability = offered(find_program("bwrap", self._environment()))
 
     def connect(self, words: ServerDiagnostics, resolver: Threads, silence: float) -> AbstractAsyncContextManager[Any]:
-        """A new transport; names are resolved in `resolver`, an HTTP answer may be silent for `silence` seconds.
+        """Return a new transport.
 
-        Raises: PermanentError when there is no such program, or not the sandbox that is asked for.
+        Args: words: takes the output of a program; resolver: the threads that resolve names; silence: the seconds for
+        which an HTTP answer may send nothing.
+
+        Raises: PermanentError when the program or the required sandbox is not available.
         """
-        found: AbstractAsyncContextManager[Any]
+        transport: AbstractAsyncContextManager[Any]
         if self._url:
-            found = import_module("acting.mcp.http").stream(self._url, self._headers, self._guard, resolver, silence)
+            transport = import_module("acting.mcp.http").stream(
+                self._url, self._headers, self._guard, resolver, silence
+            )
         else:
             words.begin()
-            found = import_module("acting.mcp.stdio").pipes(self._program(), words)
-        return found
+            transport = import_module("acting.mcp.stdio").pipes(self._program(), words)
+        return transport
 
     def _program(self) -> Program:
         env, name = self._environment(), self._command[0]
@@ -100,9 +108,9 @@ class ServerLocation:
         return Program(path, self._command, self._workspace, env, sandbox=spec)
 
     def _environment(self) -> dict[str, str]:
-        given = dict(entry.split("=", 1) for entry in self._env if "=" in entry)
+        values = dict(entry.split("=", 1) for entry in self._env if "=" in entry)
         names = [entry for entry in self._env if "=" not in entry]
-        return {**environment(names, workspace=self._workspace), **given}
+        return {**environment(names, workspace=self._workspace), **values}
 
 
 def _check_command(command: tuple[str, ...], env: tuple[str, ...]) -> None:
@@ -123,7 +131,7 @@ def _check_command(command: tuple[str, ...], env: tuple[str, ...]) -> None:
 
 
 def _guard_of(url: str) -> Guard:
-    """Permits exactly the host and port of the URL. Raises: ConfigError when it is none."""
+    """Return a guard that permits only the host and port of the URL. Raises: ConfigError for an unusable URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,9 +1,9 @@
-"""Keeps one connection to an MCP server up: connects, lists its tools, notices changes, and connects again.
+"""The connection to one MCP server: connects, lists its tools, notices changes, and connects again.
 
-All of it is one task, because the SDK's scopes belong to the task that entered them; calls come from other tasks. A
-connection that breaks ends its calls at once. An idle server is asked for its tools now and then, and at once after a
-call that it did not answer in time: that is how one that hangs or was restarted behind an address is noticed. Processes
-and sockets live in real time, and so does this.
+One task does all of this, because the SDK's scopes belong to the task that entered them; calls come from other tasks. A
+connection that breaks ends its calls at once. An idle server has to list its tools now and then, and at once after a
+call that it did not answer in time. So a server that hangs, or that was restarted behind its address, is noticed.
+Processes and sockets run in real time, so this module uses the real clock, not the agent's.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from spar.errors import InDoubtError, PermanentError, SparError, TransientError,
 
 BACKOFF = Backoff()
 STEADY = 10.0
-"""Seconds that a connection must have lasted for its end not to count as one failure more."""
+"""Seconds after which a connection counts as steady: when it ends, the count of failures begins anew."""
 LIST_WITHIN = 15.0
 """Seconds for one listing of an idle server."""
 ANSWER_WITHIN = 5.0
-"""Seconds for the listing that a server owes after a call that it did not answer in time."""
-_CALM = 1.0  # seconds between two listings, however often the server says that they changed
+"""Seconds for the listing that is asked for after a call without an answer in time."""
+_CALM = 1.0  # least seconds between two listings, however often the server reports changes
 _MOST_PAGES = 50
-_LATE = 5.0  # seconds after the executor's own deadline
+_LATE = 5.0  # seconds that the SDK waits longer for an answer than the executor
 _ANSWER: TypeAdapter[Any] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
 _REFUSALS = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, TOO_LARGE)
 
@@ -50,10 +50,10 @@ class Link:
     """The connection to one server.
 
     Args:
-        name: how sentences call it; connect: makes a transport for `mcp.Client`.
-        listed: awaited with every listing, and how many tools were left out of it because they are too many.
-        lost: called with the reason when the connection broke or could not be made, once until it is up again.
-        start_timeout: seconds for connecting; refresh: seconds between two looks at an idle server.
+        name: the server's name in messages; connect: makes a transport for `mcp.Client`.
+        listed: awaited with every listing, and with the number of tools that were left out (too many, or too large).
+        lost: called with the reason when the connection breaks or cannot be made; once until it is up again.
+        start_timeout: seconds for connecting; refresh: seconds between two listings of an idle server.
     """
 
     def __init__(
@@ -87,17 +87,17 @@ class Link:
         self._wake.set()
 
     async def keep(self) -> None:
-        """Hold the connection until `stop`. Raises nothing but CancelledError."""
+        """Keep the connection up until `stop`. Raises nothing but CancelledError."""
         while not self._stopping.is_set():
             began = anyio.current_time()
             try:
-                await self._once()
+                await self._connect_once()
             except Exception as error:
                 if anyio.current_time() - began > STEADY:
                     self.failures = 0
                 self.failures += 1
-                was_told, self.error = bool(self.error), reason_of(error)
-                if not was_told:
+                is_known, self.error = bool(self.error), reason_of(error)
+                if not is_known:
                     self._lost(self.error)
             finally:
                 self._client = None
@@ -105,21 +105,21 @@ class Link:
             with anyio.move_on_after(BACKOFF.delay(self.failures)):
                 await self._stopping.wait()
 
-    async def _once(self) -> None:
-        """One connection, from its beginning to its end. Raises: whatever ended it, unless that was `stop`."""
+    async def _connect_once(self) -> None:
+        """Make one connection and serve it to its end. Raises: the error that ended it; nothing after `stop`."""
         self._broken, self._is_suspected = None, False
-        own = types.Implementation(name="spar", version=_version())
+        client_info = types.Implementation(name="spar", version=_version())
         with anyio.CancelScope(deadline=anyio.current_time() + self._start_timeout) as limit:
             async with Client(
                 self._connect(),
                 cache=None,
-                client_info=own,
-                message_handler=self._hear,
+                client_info=client_info,
+                message_handler=self._on_message,
                 read_timeout_seconds=min(self._start_timeout / 3, LIST_WITHIN),
             ) as client:
                 await self._list(client)
                 limit.deadline = float("inf")
-                self._up(client)
+                self._set_connected(client)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._follow, client)
                     await self._watch(client)
@@ -127,7 +127,7 @@ class Link:
         if limit.cancelled_caught:
             raise TransientError(f"the server was not ready within {self._start_timeout:g} s")
 
-    def _up(self, client: Client) -> None:
+    def _set_connected(self, client: Client) -> None:
         who = client.server_info
         self.server = f"{who.name} {who.version}"[:200] if who is not None else ""
         self.protocol = client.protocol_version
@@ -135,7 +135,10 @@ class Link:
         self.tried.set()
 
     async def _watch(self, client: Client) -> None:
-        """List again when the tools changed and now and then. Raises: what shows that the connection is no good."""
+        """List the tools after each change, and every `refresh` seconds.
+
+        Raises: the error that breaks the connection.
+        """
         while True:
             with anyio.move_on_after(_CALM):
                 await self._stopping.wait()
@@ -150,7 +153,7 @@ class Link:
             within = ANSWER_WITHIN if self._is_suspected else LIST_WITHIN
             self._is_suspected = False
             if not has_changed and self._in_flight:
-                continue  # a server that does one thing at a time answers when it is done
+                continue  # a server that does one thing at a time answers only after its call
             try:
                 with anyio.fail_after(min(self._start_timeout, within)):
                     await self._list(client)
@@ -160,24 +163,24 @@ class Link:
                 raise TransientError(f"the server does not list its tools any more: {error or 'no answer'}") from error
 
     async def _list(self, client: Client) -> None:
-        found: dict[str, Definition] = {}
+        definitions: dict[str, Definition] = {}
         left_out, cursor = 0, None
         for _ in range(_MOST_PAGES):
             page = await client.list_tools(cursor=cursor)
             for tool in page.tools:
                 raw = tool.model_dump(by_alias=True, mode="json", exclude_none=True)
                 definition = {field: raw.get(field) for field in FIELDS}
-                if len(found) < MOST_TOOLS and tool.name not in found and is_small(definition):
-                    found[tool.name] = definition
+                if len(definitions) < MOST_TOOLS and tool.name not in definitions and is_small(definition):
+                    definitions[tool.name] = definition
                 else:
                     left_out += 1
             cursor = page.next_cursor
-            if cursor is None or len(found) >= MOST_TOOLS:
+            if cursor is None or len(definitions) >= MOST_TOOLS:
                 break
-        await self._listed(found, left_out)
+        await self._listed(definitions, left_out)
 
     async def _follow(self, client: Client) -> None:
-        """Be told of changes where that has to be asked for; an end of the subscription is a reason to look as well."""
+        """Subscribe to changes of the list, where the protocol needs that; list again when the subscription ends."""
         offered = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or offered is None or not offered.list_changed:
             return
@@ -191,18 +194,20 @@ class Link:
             await anyio.sleep(self._refresh / 2)
             self._wake.set()
 
-    async def _hear(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._wake.set()
 
     async def call(
         self, tool: str, params: dict[str, Any], timeout: float, is_once: bool, tell: Callable[[Any], None]
     ) -> types.CallToolResult:
-        """Call a tool by the server's own name for it.
+        """Call a tool by the name that the server gives it.
 
-        Raises: TransientError when nothing was done because there is no connection; InDoubtError (TransientError when
-        it may be repeated) when the connection broke meanwhile; PermanentError when the server refuses the call or its
-        answer makes no sense; TimeoutError.
+        Args: timeout: seconds; is_once: whether the call must not be repeated; tell: takes each progress report.
+
+        Raises: TransientError when there is no connection, so that nothing was done; InDoubtError (TransientError
+        unless `is_once`) when the connection broke during the call; PermanentError when the server refuses the call or
+        its answer is invalid; TimeoutError.
         """
         client = self._client
         if client is None or self._broken is not None:
@@ -211,23 +216,23 @@ class Link:
             )
         meta: Any = {"traceparent": header} if (header := TRACEPARENT.get()) else None
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=params, _meta=meta))
-        at = float("-inf")
+        reported_at = float("-inf")
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            nonlocal at
-            if (now := anyio.current_time()) - at >= 0.1:  # a flood of it is of no use to anybody
-                at = now
+            nonlocal reported_at
+            if (now := anyio.current_time()) - reported_at >= 0.1:  # at most ten reports in a second
+                reported_at = now
                 tell({"progress": progress, "total": total, "message": message})
 
         self._in_flight += 1
         try:
-            # Not `call_tool`: it matches the server's regular expressions with a matcher that they can stall.
+            # Not `call_tool`: its matcher can hang on a regular expression that the server sends.
             answer = await client.session.send_request(request, _ANSWER, timeout + _LATE, progress_callback=on_progress)
         except MCPError as error:
             if error.code == REQUEST_TIMEOUT:
                 self._suspect()
-            raise self._meant(error, is_once) from error
-        except asyncio.CancelledError:  # as at the deadline of the call
+            raise self._error_for(error, is_once) from error
+        except asyncio.CancelledError:  # for example at the deadline of the call
             self._suspect()
             raise
         except ValidationError as error:
@@ -243,11 +248,11 @@ class Link:
         raise PermanentError(f"the answer of {self._name} is no result of a tool")
 
     def _suspect(self) -> None:
-        """Look at once whether the server answers at all."""
+        """Ask for a listing at once: it shows whether the server still answers."""
         self._is_suspected = True
         self._wake.set()
 
-    def _meant(self, error: MCPError, is_once: bool) -> Exception:
+    def _error_for(self, error: MCPError, is_once: bool) -> Exception:
         if error.code == REQUEST_TIMEOUT:
             return TimeoutError(f"{self._name} did not answer in time")
         if error.code == NOT_SENT:
@@ -264,9 +269,9 @@ class Link:
 
 
 def reason_of(error: BaseException) -> str:
-    """The sentence of a failure that tells most; the SDK wraps it in groups."""
-    found = list(leaves(error))
-    best = next((each for each in found if isinstance(each, SparError)), found[0])
+    """Return the most useful message of a failure: the SDK wraps errors in groups, and ours say most."""
+    errors = list(leaves(error))
+    best = next((error_of_ours for error_of_ours in errors if isinstance(error_of_ours, SparError)), errors[0])
     return (str(best) or type(best).__name__)[:500]
 
 

@@ -1,6 +1,6 @@
-"""The parts that both transports of MCP share: a bound, our errors, and a server's messages beside the protocol.
+"""Shared parts of both transports of MCP: a bound, our error codes, and a record of a server's other output.
 
-Nothing here needs the MCP library.
+This module does not import the MCP library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from spar.data.text import disarmed
 MOST_MESSAGE = 4 << 20
 """Bytes of one message of a server."""
 
-# JSON-RPC error codes of ours, which stand for what became of a request; no server uses them.
+# Our own JSON-RPC error codes for a request: not sent, sent with an unknown outcome, answer too large. No server uses
+# them.
 NOT_SENT, UNSURE, TOO_LARGE = -32790, -32791, -32792
 
 _KEPT, _LONGEST, _FEW = 20, 300, 5
@@ -25,49 +26,50 @@ _ERROR = re.compile(
 
 
 class ServerDiagnostics:
-    """The last lines of standard error, what was no message, and how many messages were too long."""
+    """The last lines of standard error (`lines`), and counts: lines of standard output that are no messages (`strays`),
+    messages that were too long (`dropped`)."""
 
-    __slots__ = ("_own", "_stray", "dropped", "lines", "strays")
+    __slots__ = ("_last_stray", "_own_lines", "dropped", "lines", "strays")
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=_KEPT)
-        self._own = 0  # how many of them the program that runs now has said
+        self._own_lines = 0  # how many of these lines come from the program that runs now
         self.strays = self.dropped = 0
-        self._stray = b""
+        self._last_stray = b""
 
     def begin(self) -> None:
-        """Another program begins: what the last one said explains nothing any more."""
-        self._own = 0
+        """Mark the start of another program: the lines before it do not explain its end."""
+        self._own_lines = 0
 
     def hear(self, line: bytes) -> None:
-        """A line of standard error."""
+        """Record a line of standard error."""
         if text := _shown(line):
             self.lines.append(text)
-            self._own = min(self._own + 1, _KEPT)
+            self._own_lines = min(self._own_lines + 1, _KEPT)
 
     def found_stray(self, line: bytes) -> None:
-        """A line of standard output that is no message."""
+        """Record a line of standard output that is no message."""
         self.strays += 1
-        self._stray = line[: 4 * _LONGEST]
+        self._last_stray = line[: 4 * _LONGEST]
 
     def last(self) -> str:
-        """Its last words that tell why, to end a sentence with: the first that names an error, else the last few.
+        """Return the end of a sentence with the likely reason: the first line that names an error, else the last lines.
 
-        The last line of a program that failed is rarely its reason: stacks and versions come after it.
+        The last line of a failed program is rarely the reason: stacks and versions come after it.
         """
-        own = list(self.lines)[-self._own :] if self._own else []
-        if not own:
+        lines = list(self.lines)[-self._own_lines :] if self._own_lines else []
+        if not lines:
             return ""
-        named = next((line for line in own if _ERROR.match(line)), None) or next(
-            (line for line in own if "error" in line.lower()), None
+        named = next((line for line in lines if _ERROR.match(line)), None) or next(
+            (line for line in lines if "error" in line.lower()), None
         )
         if named is not None:
             return f"; it said: {named}"
-        return f"; it said last: {' | '.join(own[-_FEW:])}"
+        return f"; it said last: {' | '.join(lines[-_FEW:])}"
 
     def stray(self) -> str:
-        """Such a line, to end a sentence with."""
-        return f", such as: {_shown(self._stray)}" if self._stray else ""
+        """Return the end of a sentence with the last line that is no message."""
+        return f", such as: {_shown(self._last_stray)}" if self._last_stray else ""
 
 
 def _shown(line: bytes) -> str:

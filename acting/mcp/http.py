@@ -1,9 +1,9 @@
-"""MCP over streamable HTTP to one host, whose addresses are judged before each connection.
+"""MCP over streamable HTTP to one host; each address is checked before a connection to it.
 
-The SDK speaks the protocol and follows redirects only within the origin; beneath it stands our transport. It resolves
-the name, judges every address (`addresses`) and connects to exactly a judged one, while the Host header and the TLS
-name stay. No proxy of the environment is used, nothing is unpacked, and a body is bounded. What goes wrong with one
-request is answered as that request's error: an exception here would end the requests beside it as well.
+The SDK speaks the protocol and follows redirects only within the origin; below it is our transport. It resolves the
+name, checks every address (`spar.net.addresses`) and connects to a checked address, while the Host header and the TLS
+name stay. It uses no proxy of the environment, decompresses nothing and limits the size of a body. A failure of one
+request becomes the answer to that request: an exception here would end the other requests too.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from spar.net.addresses import Guard
 from spar.net.resolve import CONNECT, permitted
 from spar.threads import Threads
 
-_UNSURE_STATUS = (502, 504)  # a gateway that does not know what became of the request
+_UNSURE_STATUS = (502, 504)  # from a gateway that does not know whether the server got the request
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends requests to addresses that `guard` permits, and to no others."""
+    """HTTP transport that sends requests only to addresses that `guard` permits."""
 
     def __init__(self, guard: Guard, threads: Threads) -> None:
         self._guard, self._threads = guard, threads
         self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer; a failure is an answer too, with a JSON-RPC error that says whether the request was sent."""
-        if header := TRACEPARENT.get():  # the SDK sends a message in the context of who wrote it
+        """Return the answer; a failure becomes an answer with a JSON-RPC error that says whether anything was sent."""
+        if header := TRACEPARENT.get():  # the SDK sends a message in the context of the task that wrote it
             request.headers["traceparent"] = header
         host, port = request.url.raw_host.decode("ascii"), request.url.port
         port = (443 if request.url.scheme == "https" else 80) if port is None else port
@@ -49,7 +49,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         for address in addresses:
             try:
                 return await self._bounded(request, await self._inner.handle_async_request(_pinned(request, address)))
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:  # nothing was sent yet: the next one may do
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:  # nothing was sent yet: try the next address
                 failure = error
             except httpx2.TransportError as error:
                 return _failed(UNSURE, f"{host!r} broke off: {error or type(error).__name__}")
@@ -102,10 +102,10 @@ def _failed(code: int, message: str) -> httpx2.Response:
 async def stream(
     url: str, headers: Mapping[str, str], guard: Guard, threads: Threads, timeout: float
 ) -> AsyncIterator[Any]:
-    """A transport for `mcp.Client`; `timeout` bounds the silence of an answer, in seconds."""
-    judged = await threads.run(GuardedTransport, guard, threads)  # it reads the certificates that are trusted
+    """Open a transport for `mcp.Client`. `timeout` is the seconds for which an answer may send nothing."""
+    transport = await threads.run(GuardedTransport, guard, threads)  # in a thread: it reads the trusted certificates
     client = httpx2.AsyncClient(
-        transport=judged,
+        transport=transport,
         trust_env=False,
         headers={"user-agent": "spar", **headers, "accept-encoding": "identity"},
         timeout=httpx2.Timeout(timeout, connect=CONNECT),

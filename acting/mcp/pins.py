@@ -1,11 +1,11 @@
-"""Stores the tools of an MCP server as they were accepted, so that none changes unnoticed.
+"""Pins: the accepted definitions of an MCP server's tools, stored so that no tool changes unnoticed.
 
-A server may describe a harmless tool until it is trusted and another one afterwards. So each tool's name, description,
-schemas and annotations are kept at first use, with the sha256 over their encoded JSON (the pin). From then on a tool
-that differs, or that was not there, is off until a person accepts it. What waits for that is in the same file, so it
-can be accepted while the service runs or does not. Deleting the file accepts what the server offers next.
+A server may describe a harmless tool until people trust it, and a harmful one later. So each tool's name, description,
+schemas and annotations are stored at first use, with the sha256 over their encoded JSON (the pin). After that, a tool
+that differs, or that is new, is off until a person accepts it. The tools that wait for that are in the same file, so
+a person can accept them whether the service runs or not. Deleting the file accepts the next listing of the server.
 
-Everything here blocks: it is called in a thread. Source: "tool poisoning" and "rug pull", OWASP MCP Top 10, 2025.
+All functions here block: call them in a thread. Source: "tool poisoning" and "rug pull", OWASP MCP Top 10, 2025.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from spar.errors import PermanentError
 
 Definition = Mapping[str, Any]
-"""A tool as its server describes it: the values of `FIELDS`."""
+"""A tool as its server describes it: a value for each field in `FIELDS`."""
 
 FIELDS = {
     "name": "name",
@@ -32,7 +32,7 @@ FIELDS = {
     "outputSchema": "output",
     "annotations": "annotations",
 }
-"""The fields that are pinned, and how a sentence calls them."""
+"""The pinned fields, and their names in sentences."""
 _MOST_NAMED = 5
 
 
@@ -41,84 +41,84 @@ class PinsError(PermanentError):
 
 
 def encoded(value: Any) -> str:
-    """JSON with sorted keys and no spaces, in ASCII: the same text for the same value.
+    """Return JSON with sorted keys and no spaces, in ASCII: the same text for the same value.
 
-    Files of pins hold hashes of this text, so it cannot become the canonical JSON of approvals.
+    Files of pins hold hashes of this text, so its form must stay. (Approvals have a canonical JSON of their own.)
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def pin(definition: Definition) -> str:
-    """The sha256 that stands for a definition."""
+    """Return the sha256 of a definition."""
     text = encoded({field: definition.get(field) for field in FIELDS})
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def difference(old: Definition, new: Definition) -> str:
     """Return the changes between two definitions, as the middle of a sentence."""
-    told = []
+    changes = []
     for field, word in FIELDS.items():
         was, now = old.get(field), new.get(field)
         if encoded(was) == encoded(now):
             continue
-        told.append(_in_schema(was, now) if field == "inputSchema" else f"its {word} changed")
-    return ", ".join(told) or "nothing changed"
+        changes.append(_schema_change(was, now) if field == "inputSchema" else f"its {word} changed")
+    return ", ".join(changes) or "nothing changed"
 
 
-def _in_schema(was: Any, now: Any) -> str:
+def _schema_change(was: Any, now: Any) -> str:
     before, after = _properties(was), _properties(now)
     added = [name for name in after if name not in before]
     removed = [name for name in before if name not in after]
     changed = [name for name in before if name in after and encoded(before[name]) != encoded(after[name])]
     parts = (("added", added), ("removed", removed), ("changed", changed))
-    told = [f"{word} {_listed(names)}" for word, names in parts if names]
-    return f"its parameters changed ({'; '.join(told)})" if told else "its parameters changed"
+    changes = [f"{word} {_join_names(names)}" for word, names in parts if names]
+    return f"its parameters changed ({'; '.join(changes)})" if changes else "its parameters changed"
 
 
 def _properties(schema: Any) -> Mapping[str, Any]:
-    found = schema.get("properties") if isinstance(schema, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return properties if isinstance(properties, Mapping) else {}
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     shown = ", ".join(f"{name[:60]!r}" for name in names[:_MOST_NAMED])
     return shown + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
 
 
 class Pins:
-    """The file of one server. Raises: PinsError from every method when it cannot be read or written."""
+    """The file of one server's pins. All methods raise PinsError when the file cannot be read or written."""
 
     def __init__(self, state: str, server: str) -> None:
         self.path = Path(state) / "mcp" / f"{server}.json"
         self._server = server
 
     def accepted(self) -> dict[str, Definition]:
-        """The definitions that may be used, by name."""
+        """Return the accepted definitions, by name."""
         return {name: row["definition"] for name, row in self._read()["accepted"].items()}
 
-    def judge(self, found: Mapping[str, Definition]) -> dict[str, str]:
-        """Why each tool that must not be used must not, by name; the first tools of all are accepted as they are."""
+    def judge(self, definitions: Mapping[str, Definition]) -> dict[str, str]:
+        """Return the tools that must not be used, with the reasons, by name. The first listing of all is accepted."""
         with self._change() as rows:
             accepted = rows["accepted"]
             if not accepted:
-                accepted.update({name: _row(definition) for name, definition in found.items()})
+                accepted.update({name: _row(definition) for name, definition in definitions.items()})
             off = {}
-            for name, definition in found.items():
+            for name, definition in definitions.items():
                 if name not in accepted:
                     off[name] = f"it is new: it was not there when the tools of {self._server!r} were accepted"
                 elif accepted[name]["pin"] != pin(definition):
                     off[name] = (
                         f"it changed after it was accepted: {difference(accepted[name]['definition'], definition)}"
                     )
-            rows["waiting"] = {name: {**_row(found[name]), "why": why} for name, why in off.items()}
+            rows["waiting"] = {name: {**_row(definitions[name]), "why": why} for name, why in off.items()}
         return off
 
     def waiting(self) -> dict[str, str]:
-        """Return the tools that wait to be accepted: name → why."""
+        """Return the tools that wait to be accepted, with the reasons, by name."""
         return {name: str(row.get("why", "")) for name, row in self._read()["waiting"].items()}
 
     def accept(self, names: Collection[str] = ()) -> dict[str, str]:
-        """Accept what waits, or only these names; returns what was accepted and why it had waited.
+        """Accept all tools that wait, or only those in `names`. Return them with the reasons why they waited.
 
         Raises: LookupError for a name that does not wait.
         """
@@ -128,21 +128,21 @@ class Pins:
                 if name not in waiting:
                     known = ", ".join(sorted(waiting)) or "none"
                     raise LookupError(f"no tool {name!r} of {self._server!r} waits to be accepted; waiting: {known}")
-            taken = {name: waiting.pop(name) for name in list(waiting) if not names or name in names}
-            rows["accepted"].update({name: _row(row["definition"]) for name, row in taken.items()})
-        return {name: str(row.get("why", "")) for name, row in taken.items()}
+            rows_to_accept = {name: waiting.pop(name) for name in list(waiting) if not names or name in names}
+            rows["accepted"].update({name: _row(row["definition"]) for name, row in rows_to_accept.items()})
+        return {name: str(row.get("why", "")) for name, row in rows_to_accept.items()}
 
     def stamp(self) -> tuple[int, int]:
-        """Changes whenever the file does."""
+        """Return a value that changes whenever the file does."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return 0, 0
-        return found.st_mtime_ns, found.st_ino
+        return status.st_mtime_ns, status.st_ino
 
     @contextmanager
     def _change(self) -> Iterator[dict[str, dict[str, Any]]]:
-        """The rows, to be changed in place; written when they were, one process at a time."""
+        """Yield the rows to be changed in place, and write them after a change; one process at a time."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with open(self.path.parent / ".lock", "ab") as lock:  # noqa: PTH123
@@ -188,5 +188,5 @@ class Pins:
 
 
 def _row(definition: Definition) -> dict[str, Any]:
-    kept = {field: definition.get(field) for field in FIELDS}
-    return {"pin": pin(kept), "definition": kept}
+    fields = {field: definition.get(field) for field in FIELDS}
+    return {"pin": pin(fields), "definition": fields}

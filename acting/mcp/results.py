@@ -1,8 +1,8 @@
-"""Converts an MCP server's answer to a call into a value that a plan can use. Pure.
+"""Conversion of an MCP server's answer to a call into a value that a plan can use. Pure.
 
-Structured content is taken where there is some; else the texts, joined. Where there are pictures, sound or other blobs,
-it is the list of all parts, as a Python tool would return them: a reference gives the whole, people and models are
-shown the names of the media (`spar.data.media`).
+The value is the structured content where there is some, else the joined texts. An answer with pictures, sound or other
+blobs becomes the list of all its parts, as a Python tool would return them: a reference gives their data, while people
+and models see the names of the media (`spar.data.media`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def value_of(result: CallToolResult, limit: int) -> Any:
 
 
 def _part(block: Any) -> Any:
-    """Return a block as text, or, of a picture, a sound or another blob, as an object that holds its data."""
+    """Return a block as text; a picture, a sound or another blob as an object that holds its data."""
     kind = getattr(block, "type", "")
     if kind in ("image", "audio") and isinstance(getattr(block, "data", None), str):
         return {"type": kind, "mimeType": block.mime_type or "", "data": block.data}
@@ -46,9 +46,9 @@ def _part(block: Any) -> Any:
 
 
 def error_of(result: CallToolResult) -> str:
-    """Return the tool's own words about its failure."""
-    said = disarmed("\n".join(_texts(result.content))).strip()
-    return plain(said, _LONGEST_ERROR) or "it does not say why"
+    """Return the tool's own message about its failure."""
+    message = disarmed("\n".join(_texts(result.content))).strip()
+    return plain(message, _LONGEST_ERROR) or "it does not say why"
 
 
 def _texts(blocks: Sequence[Any]) -> Iterable[str]:
@@ -59,12 +59,14 @@ def _texts(blocks: Sequence[Any]) -> Iterable[str]:
         elif kind == "resource" and hasattr(block.resource, "text"):
             yield block.resource.text
         elif kind == "resource":
-            yield _named("resource", block.resource.mime_type, block.resource.blob)
+            yield _media_name("resource", block.resource.mime_type, block.resource.blob)
         elif kind == "resource_link":
             yield f"[link to {disarmed(str(block.uri))[:500]}]"
         else:
-            yield _named(kind or "something unknown", getattr(block, "mime_type", None), getattr(block, "data", ""))
+            yield _media_name(
+                kind or "something unknown", getattr(block, "mime_type", None), getattr(block, "data", "")
+            )
 
 
-def _named(kind: str, mime: str | None, encoded: str) -> str:
+def _media_name(kind: str, mime: str | None, encoded: str) -> str:
     return Medium(kind, mime or "", encoded if isinstance(encoded, str) else "").name

@@ -1,9 +1,9 @@
-"""`mcp`: the tools of one MCP server, over the standard streams of a program or over streamable HTTP.
+"""Source of tools `mcp`: the tools of one MCP server, a program with standard streams or a URL.
 
-A source of tools rather than one: what it offers may change while the service runs. It never stops anybody: opening
-returns in bounded time whether the server is there or not, the connection is kept up in the background, and a call
-while there is none fails at once. Tools are pinned as they were when they were accepted (`pins`); what the server
-says of itself decides nothing (`tools`). The library is loaded, in a thread, when a server is first opened.
+Its tools may change while the service runs. The server never holds up the service: opening returns in bounded time,
+with or without a connection; the connection is kept up in the background; and a call without a connection fails at
+once. A tool that differs from its accepted definition is off (`pins`), and the server's own annotations change no
+terms (`tools`). The MCP library is loaded in a thread when a server is first opened.
 """
 
 from __future__ import annotations
@@ -45,31 +45,30 @@ if TYPE_CHECKING:
     from acting.mcp.connection import Link
 
 CLOSE_WITHIN = 3.0
-"""Seconds for taking leave of the server, before the connection is simply cut."""
-_LOOK = 2.0  # seconds between two looks at the file of pins
+"""Seconds for a clean end of the connection, before its tasks are cancelled."""
+_LOOK = 2.0  # seconds between two checks of the file of pins
 _MOST_PARAMS = 1 << 20
 
 
 class McpServer:
-    """The tools of one server, named `server__tool`; `name` is the server's.
+    """The tools of one server, named `server__tool`; `name` is the name of the server.
 
     Args:
         command: the program and its arguments (no shell), found on PATH outside of the workspace, run in it.
-        url: instead of a command: where it listens. Naming it permits that host and port, also in the own network.
+        url: instead of a command: the address of the server. It permits that host and port, in the local network too.
         headers: sent with each request to that host.
-        env: variables for the program: `NAME` passes ours on, `NAME=value` sets one; PATH and HOME (the workspace) are
-            always there.
-        allow: the only tools to offer, by the server's names; all of them when empty.
-        effects, approval: per tool, `*` for all others; `once` and `auto` where nothing is said.
-        safe: tools that text from outside may fill without a person looking (`*`: all).
+        env: variables for the program: `NAME` passes on the service's own, `NAME=value` sets one; PATH and HOME (the
+            workspace) are always set.
+        allow: the only tools to offer, by the server's names; all tools when empty.
+        effects, approval: per tool, `*` for all others; by default `once` and `auto`.
+        safe: tools whose parameters may hold text from outside without a person's approval (`*`: all).
         timeout: seconds for a call; start_timeout: for connecting, of which opening waits for `wait` at most;
-            refresh: between two looks at an idle server.
-        sandbox: the least level at which the program may run, as for `shell`; "auto" is whatever there is. In a sandbox
-            it reads the workspace, the system's programs and what is `readable` (paths that start in the
-            configuration's folder), and has no network unless `network`; most servers need one of
-            the two. 0 asks for none.
-        parallel: calls at once; max_output: bytes of a result; a call that returns more
-            fails.
+            refresh: between two listings of an idle server.
+        sandbox: the least level at which the program may run, as for `shell`; "auto" takes the best that is available,
+            0 asks for none. In a sandbox the program reads the workspace, the system's programs and the paths in
+            `readable` (relative to the configuration's folder), and has no network unless `network` is true; most
+            servers need one of the two.
+        parallel: calls at once; max_output: bytes of a result; a call that returns more fails.
 
     Raises: ConfigError for values that make no sense, and when the MCP library is not installed.
     """
@@ -122,7 +121,7 @@ class McpServer:
         self._stamp = (0, 0)
         self._offer = OfferedTools()
         self._left_out = 0
-        self._told: set[tuple[str, str]] = set()
+        self._published: set[tuple[str, str]] = set()
 
     @property
     def name(self) -> str:
@@ -134,7 +133,7 @@ class McpServer:
         self._pins = Pins(self._home.state, self._name)
 
     def attach(self, host: Host) -> None:
-        """Take the agent's clock, and tell its events."""
+        """Use the agent's clock, and publish events by the agent."""
         self._use(host.clock)
         self._publish, self._traceparent = host.events.publish, host.traceparent
 
@@ -145,17 +144,17 @@ class McpServer:
     # -- open and closed
 
     async def __aenter__(self) -> McpServer:
-        """Begin to connect, and wait a little for it. Raises nothing because of the server."""
+        """Begin to connect, and wait at most `wait` seconds. A server that does not answer is no error here."""
         try:
-            made = await self._threads.run(import_module, "acting.mcp.connection")
+            connection = await self._threads.run(import_module, "acting.mcp.connection")
         except ImportError as error:
             raise ConfigError(
                 f"the MCP library cannot be loaded: {error}; install it with: pip install 'spar-agent[mcp]'"
             ) from error
         await self._threads.run(self._place.prepare)
         self._turns, self._judging = asyncio.Semaphore(self._parallel), asyncio.Lock()
-        await self._judge()  # what was accepted is known before the server is there
-        self._link = made.Link(
+        await self._judge()  # offers the accepted tools before there is a connection
+        self._link = connection.Link(
             self.name, self._connect, self._listed, self._tell_lost, self._start_timeout, self._refresh
         )
         self._tasks = [
@@ -175,7 +174,7 @@ class McpServer:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Take leave of the server; nothing of its program is left."""
+        """Close the connection and end the program with all its processes."""
         link, tasks = self._link, self._tasks
         self._link, self._tasks = None, []
         if link is None:
@@ -197,54 +196,54 @@ class McpServer:
     # -- what it offers
 
     def tools(self) -> Sequence[RemoteTool]:
-        """Return the tools that it offers now; without a connection those that were known last."""
+        """Return the tools that the server offers now; without a connection, those of the last listing."""
         return self._offer.tools
 
     def absence(self, name: str) -> str:
-        """Why a tool of this server is not offered; "" for another's, and while the server is there."""
+        """Return why a tool of this server is not offered; "" for other tools, and while there is a connection."""
         link = self._link
         if link is None or link.state == "connected" or not name.startswith(f"{self.name}__"):
             return ""
         return f"MCP server {self.name!r} is {link.state}{f': {link.error}' if link.error else ''}"
 
-    async def _listed(self, found: Mapping[str, Definition], left_out: int) -> None:
+    async def _listed(self, definitions: Mapping[str, Definition], left_out: int) -> None:
         self._left_out = left_out
-        await self._judge(found)
+        await self._judge(definitions)
 
     async def _judge(self, listing: Mapping[str, Definition] | None = None) -> None:
-        """Judge a listing (None: the last one, or what was accepted) by the pins and offer what comes of it."""
+        """Compare a listing with the pins and offer its tools. None: the last listing, or the accepted tools."""
         async with self._judging:
             listing = self._listing if listing is None else listing
-            found = listing or {}
-            stamp = self._pins.stamp()  # what is changed from now on is seen by the next look
+            definitions = listing or {}
+            stamp = self._pins.stamp()  # taken first, so that the next check sees every change after this
             off: dict[str, str] = {}
             can_accept = True
             try:
                 if listing is None:
-                    found = await self._threads.run(self._pins.accepted)
-                elif found:
-                    off = await self._threads.run(self._pins.judge, found)
+                    definitions = await self._threads.run(self._pins.accepted)
+                elif definitions:
+                    off = await self._threads.run(self._pins.judge, definitions)
             except SparError as error:
-                off, can_accept = dict.fromkeys(found, str(error)), False
+                off, can_accept = dict.fromkeys(definitions, str(error)), False
             self._stamp, self._listing = stamp, listing
-            made = offer(self.name, found, off, self._policy, self._send, can_accept=can_accept)
+            offered = offer(self.name, definitions, off, self._policy, self._send, can_accept=can_accept)
             before = {tool.key: tool for tool in self._offer.tools}
-            tools = tuple(before.get(tool.key, tool) for tool in made.tools)
+            tools = tuple(before.get(tool.key, tool) for tool in offered.tools)
             has_changed = tools != self._offer.tools
-            self._offer = OfferedTools(tools, made.refused if listing is not None else {})
+            self._offer = OfferedTools(tools, offered.refused if listing is not None else {})
         self._tell_tools()
         if has_changed and self.on_change is not None:
             self.on_change()
 
     async def _watch_pins(self) -> None:
-        """Notice what is accepted while we run."""
+        """Notice tools that a person accepts while the service runs."""
         while True:
             await asyncio.sleep(_LOOK)
             if self._pins.stamp() != self._stamp:
                 await self._judge()
 
     def _tell_tools(self) -> None:
-        """Publish each reason against a tool once."""
+        """Publish each reason why a tool cannot be used, once."""
         reasons = {tool.remote: tool.off for tool in self._offer.tools if tool.off}
         reasons |= {name: f"tool {name!r} of server {self.name!r} cannot be used: {why}"
                     for name, why in self._offer.refused.items()}  # fmt: skip
@@ -253,9 +252,9 @@ class McpServer:
                 f"{self._left_out} tools of server {self.name!r} are left out: at most {MOST_TOOLS}, with names of "
                 f"{MOST_NAME} characters and definitions of {MOST_DEFINITION} bytes, are taken"
             )
-        for reason in sorted(set(reasons.items()) - self._told):
+        for reason in sorted(set(reasons.items()) - self._published):
             self._publish(ContractViolation(part=self.name, message=reason[1]))
-        self._told = set(reasons.items())
+        self._published = set(reasons.items())
 
     def _tell_lost(self, why: str) -> None:
         message = f"MCP server {self.name!r} cannot be used: {why}; it is tried again"
@@ -263,12 +262,15 @@ class McpServer:
         self._publish(ErrorOccurred(cycle_id="", phase="act", error=fault, policy="reconnect"))
 
     def accept(self, names: Sequence[str] = ()) -> dict[str, str]:
-        """Accept the tools that wait for it, or only these (by the server's names); what was accepted, and why it had
-        waited. A service that runs notices. Raises: LookupError, PinsError."""
+        """Accept all tools that wait, or only those in `names` (the server's names).
+
+        A running service notices. Returns: the accepted tools with the reasons why they waited. Raises: LookupError for
+        a name that does not wait; PinsError.
+        """
         return self._pins.accept(names)
 
     def waiting(self) -> dict[str, str]:
-        """The tools that wait to be accepted, and why. Raises: PinsError."""
+        """Return the tools that wait to be accepted, with the reasons. Raises: PinsError."""
         return self._pins.waiting()
 
     # -- calls
@@ -287,7 +289,7 @@ class McpServer:
             raise PermanentError(f"tool {tool.remote!r} of MCP server {self.name!r} failed: {error_of(result)}")
         return value_of(result, self._max_output)
 
-    # -- what can be told
+    # -- the state for people
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state for people; safe from any thread."""

@@ -1,9 +1,9 @@
-"""MCP over the standard input and output of a program, which runs in the launcher.
+"""MCP over the standard input and output of a program, which the launcher starts.
 
-The SDK has a transport of its own for this; ours differs in what may go wrong. The program gets only the environment
-that is named, and nothing of it is left when we close. A line is bounded: of a longer one only its request is told.
-What is no message is counted and dropped, and too much of it in a row ends the connection; so does a program that
-reads nothing or asks without end. Standard error is read, and its last lines are kept.
+The SDK has its own transport for this; ours handles more failures. The program gets only the named environment
+variables, and closing ends all its processes. A line has a maximum length: for a longer one, only the request that it
+answers fails. Output that is no message is counted and dropped; too much of it in a row ends the connection. A program
+that reads nothing, or sends requests without end, loses the connection too. The last lines of its standard error stay.
 """
 
 from __future__ import annotations
@@ -27,53 +27,53 @@ from spar.errors import TransientError
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 MOST_GARBAGE = 1 << 20
-"""Bytes in a row that are no message, after which the program is no MCP server."""
+"""Most bytes in a row that are no message; with more, the program counts as no MCP server."""
 MOST_ASKED = 64
-"""Requests of the server that may be unanswered at once."""
+"""Most requests of the server that wait for an answer at once."""
 WRITE_WITHIN = 30.0
 """Seconds that the program may take to read one message."""
 GRACE = 1.0
 """Seconds between the end of its input and the end of the program."""
 _CHUNK = 64 * 1024
 _QUEUE = 64
-_AT_ONCE = 500  # stray lines between two turns of the event loop
+_AT_ONCE = 500  # lines that are no messages, after which other tasks get a turn
 _ENDS = 300  # bytes kept of both ends of a line that is too long
 _ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,')
 _ID_LAST = re.compile(rb'[,{]\s*"id"\s*:\s*(\d{1,15})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
 
 class Lines:
-    """Cuts a stream of bytes into lines; of one that is longer than `limit` bytes only both ends are kept."""
+    """Splitter of a stream of bytes into lines; keeps only both ends of a line of more than `limit` bytes."""
 
-    __slots__ = ("_cut", "_limit", "_rest")
+    __slots__ = ("_cut", "_limit", "_unfinished")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._rest = bytearray()
+        self._unfinished = bytearray()
         self._cut = b""
 
     def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The lines that end in this chunk: `(line, b"")`, or the beginning and the end of one that was too long."""
+        """Yield each line that ends in this chunk: `(line, b"")`, or the first and the last bytes of a too long one."""
         *whole, rest = chunk.split(b"\n")
         for part in whole:
             self._add(part)
-            yield (self._cut, bytes(self._rest[-_ENDS:])) if self._cut else (bytes(self._rest), b"")
-            self._rest.clear()
+            yield (self._cut, bytes(self._unfinished[-_ENDS:])) if self._cut else (bytes(self._unfinished), b"")
+            self._unfinished.clear()
             self._cut = b""
         self._add(rest)
 
     def _add(self, part: bytes) -> None:
-        self._rest += part
-        if len(self._rest) > self._limit and not self._cut:
-            self._cut = bytes(self._rest[:_ENDS])
+        self._unfinished += part
+        if len(self._unfinished) > self._limit and not self._cut:
+            self._cut = bytes(self._unfinished[:_ENDS])
         if self._cut:
-            del self._rest[:-_ENDS]
+            del self._unfinished[:-_ENDS]
 
 
 def request_of(head: bytes, tail: bytes) -> int | None:
-    """Which request a message answers of which only both ends are known."""
-    found = _ID_FIRST.match(head) or _ID_LAST.search(tail)
-    return int(found.group(1)) if found else None
+    """Return the id of the request that a message answers, by both ends of the message; None if they do not show it."""
+    match = _ID_FIRST.match(head) or _ID_LAST.search(tail)
+    return int(match.group(1)) if match else None
 
 
 class _Pipes:
@@ -87,17 +87,20 @@ class _Pipes:
         self.asked = self.garbage = 0
 
     async def watch(self) -> None:
-        """Wait for the program's end. Raises: TransientError that says how it ended; like `Process.status`."""
+        """Wait for the program's end. Raises: TransientError with the signal or the exit code."""
         await self.process.wait()
         self.ended.set()
         with anyio.move_on_after(0.5):
-            await self.drained.wait()  # what it said last is still on its way
+            await self.drained.wait()  # the last output may still be in the pipe
         code, signal = self.process.status or (None, None)
         how = f"by signal {signal}" if signal is not None else f"with exit code {code}"
         raise TransientError(f"the program ended {how}{self.words.last()}")
 
     async def read(self) -> None:
-        """Pass on each message. Raises: TransientError when what comes is no conversation."""
+        """Pass on each message.
+
+        Raises: TransientError for too many other lines or requests, and at the end of output.
+        """
         lines = Lines(MOST_MESSAGE)
         async for chunk in _chunks(self.process.stdout):
             for number, (head, tail) in enumerate(lines.feed(chunk)):
@@ -134,25 +137,25 @@ class _Pipes:
 
     async def write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
         """Send each message. Raises: TransientError when the program does not read it in time."""
-        async for each in outgoing:
-            message = each.message
+        async for item in outgoing:
+            message = item.message
             self.asked -= not isinstance(message, JSONRPCRequest) and getattr(message, "id", None) is not None
-            rest = memoryview(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            unsent = memoryview(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             try:
                 with anyio.fail_after(WRITE_WITHIN):
-                    while rest and self.process.stdin is not None:
+                    while unsent and self.process.stdin is not None:
                         await anyio.wait_writable(self.process.stdin)
                         try:
-                            rest = rest[os.write(self.process.stdin, rest[:_CHUNK]) :]
+                            unsent = unsent[os.write(self.process.stdin, unsent[:_CHUNK]) :]
                         except BlockingIOError:
                             pass
             except TimeoutError:
                 raise TransientError(f"the program did not read its input for {WRITE_WITHIN:g} s") from None
             except OSError:
-                return  # it reads no more; how it ended says more than this
+                return  # the program reads no more; `watch` reports how it ended
 
     async def listen(self) -> None:
-        """Keep the last lines of its standard error."""
+        """Record the lines of its standard error."""
         lines = Lines(_CHUNK)
         async for chunk in _chunks(self.process.stderr):
             for head, tail in lines.feed(chunk):
@@ -160,7 +163,7 @@ class _Pipes:
 
 
 async def _chunks(pipe: int | None) -> AsyncIterator[bytes]:
-    """Yield the bytes that come through a pipe, slowly enough: a flood must leave the loop time for other work."""
+    """Yield the bytes that come through a pipe, with pauses: a flood must leave the event loop time for other work."""
     while pipe is not None:
         await anyio.wait_readable(pipe)
         try:
@@ -178,13 +181,14 @@ async def _chunks(pipe: int | None) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def pipes(program: Program, words: ServerDiagnostics) -> AsyncIterator[Streams]:
-    """A transport for `mcp.Client`: starts the program; on leaving, nothing of it is left.
+    """Start the program and yield a transport for `mcp.Client`; on leaving, end the program with all its processes.
 
-    Raises, in a group: TransientError when the connection breaks; PermanentError when it cannot be started.
+    Raises, in a group: TransientError when the connection breaks; PermanentError when the program cannot be started.
     """
     async with launch(program, with_stdin=True) as process:
         read_in, read_out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        # Messages wait here while the program is slow, so that a caller that gives up is not held by its farewell.
+        # Messages wait here while the program is slow, so that a caller that gives up need not wait to send its
+        # cancellation.
         write_in, write_out = anyio.create_memory_object_stream[SessionMessage](_QUEUE)
         shared = _Pipes(process, words, read_in)
         writing = anyio.CancelScope()
