@@ -1,6 +1,6 @@
-"""Reads the files of a program's call, and whether a standing grant would permit everything.
+"""Facts about a program's command: the files that it names, and whether a standing grant would permit everything.
 
-Pure reading; `tools/shell` tells it to whoever asks a person (see `approvals/fingerprint`).
+This module only reads. `tools/shell` uses it for questions to people (see `approvals/fingerprint`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 _LARGEST = 256 << 20  # bytes of an operand that are hashed; about a quarter of a second
 
-# The options by which a program that is harmless otherwise runs others; each also as the beginning of `--option=value`.
+# The options by which an otherwise harmless program runs other programs, also in the form `--option=value`.
 _LEADING_OUT = {
     "git": (
         *("-c", "--config-env", "--exec-path", "--git-dir", "--work-tree", "-C", "--template", "--upload-pack", "-u"),
@@ -27,41 +27,42 @@ _LEADING_OUT = {
 
 
 def file_digest(path: str) -> str:
-    """SHA-256 of a file's content, hexadecimal. Raises: OSError."""
-    with open(path, "rb") as file:  # noqa: PTH123 - the descriptor that is read is the one that was opened
+    """Return the SHA-256 of a file's content in hexadecimal. Raises: OSError."""
+    with open(path, "rb") as file:  # noqa: PTH123
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def operands(words: Sequence[str], workspace: str) -> dict[str, str]:
-    """Each argument that names a regular file of the workspace, also as `--option=file`, with the file's SHA-256.
+    """Return each argument that names a regular file in the workspace (also `--option=file`), with the file's SHA-256.
 
-    Of a file too large to be hashed it is its size, inode and times, which whoever may write it can forge.
+    For a file too large to be hashed: its size, inode and times, which a process that may write the file can forge.
     """
-    found = {}
+    digests = {}
     for word in words:
         for name in {word, word.partition("=")[2] if word.startswith("-") else word}:
             path = Path(os.path.realpath(os.path.join(workspace, name)))  # noqa: PTH118
             try:
                 about = path.stat() if name and path.is_relative_to(workspace) else None
             except OSError:
-                continue  # there is no such file, and once there is one, the call stands for something else
+                continue  # there is no such file; when there is one later, the fingerprint of the call differs
             if about is None or not stat.S_ISREG(about.st_mode):
                 continue
             try:
                 if about.st_size <= _LARGEST:
-                    found[word] = file_digest(str(path))
+                    digests[word] = file_digest(str(path))
                 else:
-                    found[word] = f"large: {about.st_size} bytes, inode {about.st_ino}, changed {about.st_ctime_ns}"
+                    digests[word] = f"large: {about.st_size} bytes, inode {about.st_ino}, changed {about.st_ctime_ns}"
             except OSError as error:
-                found[word] = f"unreadable: {error.strerror}"
-    return found
+                digests[word] = f"unreadable: {error.strerror}"
+    return digests
 
 
 def why_not_standing(path: str, words: Sequence[str], workspace: str, allowed: Collection[str]) -> str:
-    """Return why a call must be approved each time; "" when it need not.
+    """Return why a call must be approved each time; "" when a standing grant is possible.
 
-    Args: path: the program's real file; allowed: the names of the programs that need not. Most programs run others, or
-        what their arguments say, so that one permission would permit everything; no list of those is ever whole.
+    Args: path: the program's real file; allowed: the names of the programs that may have a standing grant. Most
+        programs run others, or commands in their arguments, so that one permission would permit everything; no list of
+        such programs can be complete, so this is a list of the others.
     """
     if Path(path).is_relative_to(workspace):
         return f"{words[0]!r} lies in the workspace, where its content may change"
@@ -76,7 +77,7 @@ def why_not_standing(path: str, words: Sequence[str], workspace: str, allowed: C
 
 
 def _is_given(option: str, word: str) -> bool:
-    """Return whether a word is this option: a long one also with a value or cut short, a short one with a value."""
+    """Return whether a word is this option; a long one also abbreviated or with a value, a short one with a value."""
     if option.startswith("--"):
         name = word.partition("=")[0]
         return len(name) > 2 and option.startswith(name)

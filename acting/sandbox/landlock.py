@@ -1,9 +1,9 @@
 """Constants of Landlock: the rights of its rules and which of them this kernel knows.
 
-Landlock is the kernel's way for a process to give up rights to files (since 5.13), TCP (6.7), other processes' signals
-and abstract sockets (6.12), without being root. Here is only what is asked and written down; `kernel` does it.
-It acts on paths, not on inodes: a second name (hard link) of a file that lies in the workspace is in the workspace.
-It does not judge changes of mode, owner, times and attributes: alone, it would let a program open a home to everybody.
+With Landlock a process gives up rights to files (since Linux 5.13), TCP (6.7), other processes' signals and abstract
+sockets (6.12), without being root. This module only computes; `kernel` applies the rules. Landlock acts on paths, not
+on inodes: a hard link in the workspace to a file elsewhere counts as a file in the workspace. It does not control
+changes of mode, owner, times and attributes: alone, it would let a program make a home folder readable for everybody.
 
 Source: Documentation/userspace-api/landlock.rst, linux/landlock.h.
 """
@@ -22,12 +22,12 @@ _SCOPES = 0b11  # abstract unix sockets, signals; since version 6
 
 def version() -> int:
     """Return Landlock's version here; 0 when the kernel or a container's filter does not offer it."""
-    found = int(ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1))
-    return max(0, found)
+    answer = int(ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1))
+    return max(0, answer)
 
 
 def handled(version: int) -> int:
-    """Every right to files that this version can refuse."""
+    """Return all rights to files that this version can refuse."""
     rights = 0b1_1111_1111_1111
     for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEVICE)):
         rights |= right if version >= since else 0
@@ -35,11 +35,11 @@ def handled(version: int) -> int:
 
 
 def writing(version: int) -> int:
-    """The rights in a folder that may be written; `handled` but for making devices and talking to them."""
+    """Return the rights in a writable folder: those of `handled` without making devices and sending them commands."""
     return handled(version) & (WRITE | _REFER | _TRUNCATE)
 
 
 def ruleset(version: int) -> bytes:
-    """`struct landlock_ruleset_attr` that handles all that this version knows but TCP: that is the namespaces' work."""
+    """Return a `struct landlock_ruleset_attr` with all that this version knows but TCP, which namespaces control."""
     fields = (handled(version), 0, _SCOPES)[: 3 if version >= 6 else 2 if version >= 4 else 1]
     return struct.pack(f"={len(fields)}Q", *fields)

@@ -1,9 +1,9 @@
-"""Write the filter of system calls that programs in a sandbox get: a short list of what none has any business with.
+"""Compiler of the filter of system calls for programs in a sandbox: a short list of calls that are denied.
 
-An allow list breaks programs with each new version of the C library; this is a deny list of what leads out of a
-namespace, reaches into other processes, or opens large parts of the kernel. It is written as classic BPF by hand,
-because the supervisor that installs it starts without site-packages and libseccomp is not on every machine. What is
-denied fails with an error that programs know, nothing is killed. Machines other than x86-64 and arm64 get no filter.
+An allow list breaks programs with each new version of the C library. This is a deny list: calls that lead out of a
+namespace, reach into other processes, or open large parts of the kernel. The filter is classic BPF, written by hand,
+because the supervisor that installs it starts without site-packages and libseccomp is not on every machine. A denied
+call fails with an error that programs know; nothing is killed. Machines other than x86-64 and arm64 get no filter.
 
 Source: linux/seccomp.h, linux/filter.h; Docker's default profile for what ordinary programs can do without.
 """
@@ -72,7 +72,7 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
     "fanotify_init": (300, 262),
     "vhangup": (153, 58),
 }
-# Programs have another way when these are missing, and take "not implemented" as the word for it.
+# Programs use another call when these fail with "not implemented".
 _MISSING: dict[str, tuple[int, int]] = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
@@ -83,11 +83,11 @@ _CLONE, _SOCKET, _IOCTL = (56, 220), (41, 198), (16, 29)
 
 
 def deny_list(machine: str) -> bytes | None:
-    """The filter as the kernel wants it, an array of `struct sock_filter`; None for a machine that is not known.
+    """Return the filter as an array of `struct sock_filter`; None for an unknown machine.
 
-    Internet sockets may be made: the program is alone in its network, or shall have ours. Sockets of other families,
-    above all unix ones, may not: `connect` cannot be judged by its address, and a network namespace does not shut in
-    vsock. `socketpair` stays.
+    Internet sockets are allowed: the program has a network namespace, or a grant of the network. Sockets of other
+    families, above all unix ones, are denied: a filter cannot see the address of `connect`, and a network namespace
+    does not cover vsock. `socketpair` is allowed.
     """
     if machine not in _MACHINES:
         return None
@@ -95,18 +95,18 @@ def deny_list(machine: str) -> bytes | None:
     lines = [
         (_LOAD, 0, 0, _MACHINE),
         (_EQUAL, 1, 0, audit),
-        _fails(errno.EPERM),
+        _fail(errno.EPERM),
         (_LOAD, 0, 0, _NUMBER),
     ]
     if machine == "x86_64":
-        lines += [(_AT_LEAST, 0, 1, _FOREIGN_NUMBERS), _fails(errno.ENOSYS)]
+        lines += [(_AT_LEAST, 0, 1, _FOREIGN_NUMBERS), _fail(errno.ENOSYS)]
     for calls, error in ((_DENIED, errno.EPERM), (_MISSING, errno.ENOSYS)):
         for numbers in calls.values():
             if (number := numbers[column]) is not None:
-                lines += [(_EQUAL, 0, 1, number), _fails(error)]
+                lines += [(_EQUAL, 0, 1, number), _fail(error)]
     for number, block in (
-        (_CLONE[column], [(_LOAD, 0, 0, _FIRST), (_ANY_OF, 0, 1, _NAMESPACES), _fails(errno.EPERM)]),
-        (_SOCKET[column], [(_LOAD, 0, 0, _FIRST), *_only((_INET, _INET6, _NETLINK)), _fails(errno.EACCES)]),
+        (_CLONE[column], [(_LOAD, 0, 0, _FIRST), (_ANY_OF, 0, 1, _NAMESPACES), _fail(errno.EPERM)]),
+        (_SOCKET[column], [(_LOAD, 0, 0, _FIRST), *_only((_INET, _INET6, _NETLINK)), _fail(errno.EACCES)]),
         (_IOCTL[column], [(_LOAD, 0, 0, _SECOND), *_none_of(_TYPE_FOR_A_TERMINAL)]),
     ):
         lines += [(_EQUAL, 0, len(block) + 1, number), *block, (_RETURN, 0, 0, _ALLOW)]
@@ -117,7 +117,7 @@ def deny_list(machine: str) -> bytes | None:
 _Line = tuple[int, int, int, int]
 
 
-def _fails(error: int) -> _Line:
+def _fail(error: int) -> _Line:
     return (_RETURN, 0, 0, _FAIL | error)
 
 
@@ -126,4 +126,4 @@ def _only(values: tuple[int, ...]) -> list[_Line]:
 
 
 def _none_of(values: tuple[int, ...]) -> list[_Line]:
-    return [line for value in values for line in ((_EQUAL, 0, 1, value), _fails(errno.EPERM))]
+    return [line for value in values for line in ((_EQUAL, 0, 1, value), _fail(errno.EPERM))]

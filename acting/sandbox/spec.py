@@ -1,9 +1,9 @@
-"""Describes what a program in a sandbox may touch, and writes it down for those who carry it out.
+"""Description of a sandbox: what a program may touch, and the orders for the kernel module and for bubblewrap.
 
-A `SandboxSpec` is a value: a level and its grants. At level 1 the kernel's own means confine the program, in the words
-of an order for `kernel`; at level 2 bubblewrap does, in the words of its command line. Both get the same: the workspace
-to write, the system's programs and libraries and a few files of `/etc` to read, an empty `/tmp`, processes and network
-of their own, and the filter of system calls. Nothing here starts, opens or changes anything.
+A `SandboxSpec` is a value: a level and its grants. At level 1 the kernel confines the program, by an order for
+`kernel`; at level 2 bubblewrap does, by its command line. Both give the same: the workspace to write; the system's
+programs and libraries and a few files of `/etc` to read; an empty `/tmp`; own processes and network; and the filter of
+system calls. This module starts, opens and changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from acting.sandbox import landlock
 from acting.sandbox.seccomp import deny_list
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
-"""Where programs and libraries live; whole folders, to read and to execute."""
+"""The folders of programs and libraries, to read and to execute."""
 FILES = (
     *(f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "locale.alias")),
     *(f"/etc/{name}" for name in ("passwd", "group", "nsswitch.conf", "localtime", "timezone", "os-release")),
@@ -30,18 +30,18 @@ FILES = (
     *(f"/etc/{name}" for name in ("pki/ca-trust/extracted", "mime.types", "magic", "terminfo", "fonts")),
     "/sys/devices/system/cpu",
 )
-"""What programs look up there; no `shadow`, no keys, no folder of a service's settings."""
+"""The files that programs look up; no `shadow`, no keys, no settings of services."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 EMPTY = ("/tmp", "/var/tmp", "/dev/shm")
-"""What is there for everybody to write, and so is empty in a sandbox."""
+"""The folders that everybody may write, and that are empty in a sandbox."""
 _TMP_BYTES = 256 << 20
 
 
 class SandboxSpec(Struct, frozen=True):
-    """The level at which a program runs, 1 or 2, and what it is granted beyond what every program is.
+    """The level at which a program runs, 1 or 2, and its grants.
 
-    It may write in `workspace` and read what is `readable`; without `network` it is alone. `bwrap` is the file of
-    bubblewrap, for level 2. `sandbox.Offer.spec` makes them.
+    The program may write in `workspace` and read the paths in `readable`; without `network` it has no network. `bwrap`
+    is the file of bubblewrap, for level 2. `detect.SandboxCapability.spec` makes these values.
     """
 
     level: int
@@ -51,7 +51,8 @@ class SandboxSpec(Struct, frozen=True):
     bwrap: str = ""
 
     def reads(self, program: str) -> tuple[str, ...]:
-        """Return the paths to read beside the system: the grants, the program's own file, its Python if it is ours."""
+        """Return the paths to read beside the system: the grants, the program's file, and the service's Python if it is
+        used."""
         named, real = Path(program), os.path.realpath(program)
         ours = {
             prefix for prefix in (sys.prefix, sys.base_prefix) if Path(real).is_relative_to(os.path.realpath(prefix))
@@ -68,7 +69,7 @@ class SandboxSpec(Struct, frozen=True):
 
 
 def confinement(spec: SandboxSpec, program: str, *, processes: int) -> dict[str, Any] | None:
-    """The order for `kernel`; None when this machine has no Landlock or no filter for its system calls."""
+    """Return the order for `kernel`; None when this machine has no Landlock, or there is no filter for it."""
     version, reads, filter_ = landlock.version(), spec.reads(program), call_filter()
     if not version or filter_ is None:
         return None
@@ -79,13 +80,21 @@ def confinement(spec: SandboxSpec, program: str, *, processes: int) -> dict[str,
         **dict.fromkeys(_DEVICES, landlock.READ_FILE | landlock.WRITE),
         **dict.fromkeys((spec.workspace, *folders), landlock.READ | landlock.writing(version)),
     }
-    seen = {path for path in (*reads, spec.workspace) if any(Path(path).is_relative_to(each) for each in folders)}
-    hidden = [path for path in seen if not any(Path(path).is_relative_to(each) for each in seen - {path})]
+    inside_empty = {
+        path
+        for path in (*reads, spec.workspace)
+        if any(Path(path).is_relative_to(folder_above) for folder_above in folders)
+    }
+    topmost = [
+        path
+        for path in inside_empty
+        if not any(Path(path).is_relative_to(folder_above) for folder_above in inside_empty - {path})
+    ]
     return {
         "network": spec.network,
         "processes": processes,
         "empty": [os.fsencode(path) for path in folders],
-        "keep": [os.fsencode(path) for path in sorted(hidden) if os.access(path, os.F_OK)],
+        "keep": [os.fsencode(path) for path in sorted(topmost) if os.access(path, os.F_OK)],
         "writable": os.fsencode(spec.workspace),
         "tmp_bytes": _TMP_BYTES,
         "ruleset": landlock.ruleset(version),
@@ -95,15 +104,17 @@ def confinement(spec: SandboxSpec, program: str, *, processes: int) -> dict[str,
 
 
 def call_filter() -> bytes | None:
-    """The filter of system calls for this machine."""
+    """Return the filter of system calls for this machine."""
     return deny_list(platform.machine())
 
 
 def bwrap_words(
     spec: SandboxSpec, program: str, *, cwd: str, env: Mapping[str, str], filter_at: int | None, report_at: int
 ) -> list[str]:
-    """Return the arguments of bubblewrap before the program: its view of the file system, new everything else, and the
-    numbers of the descriptors where its filter stands and its report goes.
+    """Return the arguments of bubblewrap before the program.
+
+    They give its view of the file system, new namespaces of all kinds, and the descriptors of the filter and the
+    report.
     """
     words = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]
     words += ["--share-net"] if spec.network else []
@@ -122,6 +133,7 @@ def bwrap_words(
         words += ["--size", str(_TMP_BYTES), "--tmpfs", path]
     for path, kind in sorted([*((path, "--ro-bind-try") for path in spec.reads(program)), (spec.workspace, "--bind")]):
         words += [kind, path, path]
-    # Root owns the kernel's settings in `/proc/sys` also without a capability, and bubblewrap leaves them writable.
+    # Root may write the kernel's settings in `/proc/sys` even without capabilities, and bubblewrap leaves them
+    # writable.
     words += ["--remount-ro", "/proc", "--remount-ro", "/", "--chdir", cwd, "--json-status-fd", str(report_at)]
     return [*words, *(("--seccomp", str(filter_at)) if filter_at is not None else ())]
