@@ -1,14 +1,14 @@
-"""Finds out which sandbox this machine really gives, by trying to break out of it, and gives out such sandboxes.
+"""Detection of the sandboxes that work on this machine, by trying to break out of each of them.
 
-    capability = offered(which("bwrap"))            # a tenth of a second, once in the life of the process
+    capability = offered(which("bwrap"))            # a tenth of a second, once per process
     spec = capability.spec(workspace, least=1)      # PermanentError below level 1
     await run(Program(path, argv, workspace, env, sandbox=spec), timeout=10)
 
-Level 0 is what `launcher` gives every program: it bounds what a program uses, and hides nothing from it. Level 1 is
-the kernel's own means, all of them: namespaces, read-only mounts, Landlock, a filter of system calls. Level 2 is
-bubblewrap: a root file system in which nothing else is there. A level counts only after every hostile probe failed in
-it and ordinary work succeeded; what a kernel's version or a container's settings promise is not asked. Whoever asks
-for more than there is gets an error, never something weaker.
+Level 0 is the treatment of every program by `launcher`: it limits resources and hides nothing. Level 1 uses the kernel:
+namespaces, read-only mounts, Landlock, a filter of system calls. Level 2 uses bubblewrap: a root file system that holds
+only what the program may see. A level counts only after every hostile probe failed in it and ordinary work succeeded;
+versions of the kernel and settings of a container are not consulted. A request for more than the machine offers is an
+error; it never gets a weaker sandbox.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ from acting.sandbox.spec import EMPTY, SandboxSpec
 from spar.errors import PermanentError, SparError
 from spar.file_lock import holder
 
-_PATIENCE = 10.0
+_PATIENCE = 10.0  # seconds for the probes at one level
 
 
 class Finding(Struct, frozen=True):
-    """The result of the probes at one level: what was `refused`, what came `through`, why it is not `usable`."""
+    """The result of the probes at one level: the probes that were `refused`, those that came `through`, and the
+    `trouble` that kept the level from working at all ("" for none)."""
 
     level: int
     refused: tuple[str, ...]
@@ -58,7 +59,7 @@ class Finding(Struct, frozen=True):
 
 
 class SandboxCapability(Struct, frozen=True):
-    """The strongest `level` that passed, and what was found on the way, the strongest first."""
+    """The strongest `level` that passed, and the findings at all levels, the strongest first."""
 
     level: int
     findings: tuple[Finding, ...]
@@ -74,56 +75,56 @@ class SandboxCapability(Struct, frozen=True):
         network: bool = False,
         level: int | None = None,
     ) -> SandboxSpec | None:
-        """A spec of the strongest level, or of `level`; None is level 0.
+        """Return a spec of the strongest level, or of `level`; None for level 0.
 
-        Raises: PermanentError when that is below `least`, or `level` is not offered.
+        Raises: PermanentError when that level is below `least`, or the machine does not offer it.
         """
         wanted = self.level if level is None else level
-        found = next((each for each in self.findings if each.level == wanted and each.counts), None)
-        if wanted < least or wanted > self.level or (wanted and found is None):
+        passed = next((finding for finding in self.findings if finding.level == wanted and finding.counts), None)
+        if wanted < least or wanted > self.level or (wanted and passed is None):
             raise PermanentError(
                 f"sandbox level {max(wanted, least)} is asked for, this machine offers level {self.level}: {self.why}"
             )
-        if found is None:
+        if passed is None:
             return None
         return SandboxSpec(wanted, workspace, tuple(readable), network, self.bwrap)
 
     @property
     def why(self) -> str:
-        """Why there is not more, or nothing to say."""
-        told = [
-            f"level {each.level}: {each.trouble or 'not refused: ' + ', '.join(each.through)}"
-            for each in self.findings
-            if not each.counts
+        """Return why the machine offers no higher level."""
+        failures = [
+            f"level {finding.level}: {finding.trouble or 'not refused: ' + ', '.join(finding.through)}"
+            for finding in self.findings
+            if not finding.counts
         ]
-        return "; ".join((*self.missing, *told)) or "there is no more"
+        return "; ".join((*self.missing, *failures)) or "there is no more"
 
     def snapshot(self) -> dict[str, Any]:
-        """For people and status pages."""
-        passed = next((each for each in self.findings if each.level == self.level and each.counts), None)
+        """Return the state for people and status pages."""
+        passed = next((finding for finding in self.findings if finding.level == self.level and finding.counts), None)
         return {
             "level": self.level,
             "refused": len(passed.refused) if passed else 0,
             "probes": len(probes.HOSTILE),
             "landlock": landlock.version(),
             "why": self.why,
-            "seconds": round(sum(each.seconds for each in self.findings), 3),
+            "seconds": round(sum(finding.seconds for finding in self.findings), 3),
         }
 
 
 @functools.cache
 def offered(bwrap: str | None = None, folder: str = "") -> SandboxCapability:
-    """Try out every level, in this thread; the answer is kept for as long as the process lives.
+    """Try every level, in this thread, and remember the result for the life of the process.
 
-    `bwrap` is the file of bubblewrap, if there is one that no tool can have put there; `folder` one that we may write
-    in for a moment, best not in `/tmp`, which a sandbox hides anyway. Not for the event loop.
+    This blocks: do not call it in the event loop. Args: bwrap: the file of bubblewrap, if there is one that no tool can
+    have put there; folder: a folder to write in for a moment, best not in `/tmp`, which a sandbox hides anyway.
     """
     missing = () if bwrap else ("level 2: bubblewrap (bwrap) is not on PATH",)
     candidates = [SandboxSpec(2, "", bwrap=bwrap)] if bwrap else []
     candidates.append(SandboxSpec(1, ""))
     findings = [examine(spec, folder) for spec in candidates]
     capability = SandboxCapability(
-        max((each.level for each in findings if each.counts), default=0), tuple(findings), missing, bwrap or ""
+        max((finding.level for finding in findings if finding.counts), default=0), tuple(findings), missing, bwrap or ""
     )
     logger = logging.getLogger("spar.sandbox")
     if capability.level:
@@ -136,16 +137,18 @@ def offered(bwrap: str | None = None, folder: str = "") -> SandboxCapability:
 
 
 def examine(spec: SandboxSpec | None, folder: str = "") -> Finding:
-    """Run the probes in a spec like this one (its grants are not used; None is level 0), in this thread.
+    """Run the probes in a sandbox of this level, in this thread. The grants of the spec are not used; None is level 0.
 
-    What they try to reach lies in `folder` or the home; in `/tmp` only when neither can be written.
+    The files that they try to reach lie in `folder` or the home folder; in `/tmp` only when neither can be written.
     """
     began = time.perf_counter()
     level = spec.level if spec else 0
     through: set[str] = set()
     try:
-        with tempfile.TemporaryDirectory(prefix=".spar-", dir=_ground(folder), ignore_cleanup_errors=True) as name:
-            through, trouble = _attack(spec, Path(name).resolve())
+        with tempfile.TemporaryDirectory(
+            prefix=".spar-", dir=_writable_folder(folder), ignore_cleanup_errors=True
+        ) as name:
+            through, trouble = _run_probes(spec, Path(name).resolve())
     except (OSError, SparError) as error:
         trouble = str(error)
     refused = () if trouble else tuple(probe for probe in probes.HOSTILE if probe not in through)
@@ -153,22 +156,22 @@ def examine(spec: SandboxSpec | None, folder: str = "") -> Finding:
     return Finding(level, refused, came, trouble, time.perf_counter() - began)
 
 
-def _ground(folder: str) -> str | None:
+def _writable_folder(folder: str) -> str | None:
     for place in filter(None, (folder, os.path.expanduser("~"))):  # noqa: PTH111 - never raises
-        is_hidden = any(Path(place).resolve().is_relative_to(each) for each in EMPTY)
+        is_hidden = any(Path(place).resolve().is_relative_to(hidden) for hidden in EMPTY)
         if not is_hidden and os.access(place, os.W_OK | os.X_OK):
             return place
     return None
 
 
-def _attack(spec: SandboxSpec | None, folder: Path) -> tuple[set[str], str]:
-    """Which probes came through, and what went wrong otherwise."""
+def _run_probes(spec: SandboxSpec | None, folder: Path) -> tuple[set[str], str]:
+    """Run the probes. Return those that came through, and why ordinary work failed ("" when it succeeded)."""
     workspace, outside, canary = folder / "workspace", folder / "outside", f"canary-{secrets.token_hex(16)}"
     workspace.mkdir()
     outside.mkdir()
     (outside / "secret").write_text(f"file-{canary}")
     (outside / "secret").chmod(0o600)
-    with _victims(outside, canary) as (victim, ports, sockets):
+    with _targets(outside, canary) as (victim, ports, sockets):
         script = Path(probes.__file__).read_text(encoding="utf-8")
         argv = (
             sys.executable,
@@ -182,33 +185,35 @@ def _attack(spec: SandboxSpec | None, folder: Path) -> tuple[set[str], str]:
             *map(str, ports),
             canary,
         )
-        own = None if spec is None else replace(spec, workspace=str(workspace), readable=(sys.prefix, sys.base_prefix))
-        program = Program(sys.executable, argv, str(workspace), {"PATH": "/usr/bin:/bin"}, sandbox=own)
-        with ThreadPoolExecutor(1) as pool:  # a thread in which surely no event loop runs yet
+        sandbox = (
+            None if spec is None else replace(spec, workspace=str(workspace), readable=(sys.prefix, sys.base_prefix))
+        )
+        program = Program(sys.executable, argv, str(workspace), {"PATH": "/usr/bin:/bin"}, sandbox=sandbox)
+        with ThreadPoolExecutor(1) as pool:  # a new thread, because an event loop may run in this one
             finished = pool.submit(asyncio.run, run(program, timeout=_PATIENCE)).result()
-        said = finished.stdout.decode("utf-8", "replace")
+        output = finished.stdout.decode("utf-8", "replace")
         signs = (
-            f"file-{canary}" in said,
+            f"file-{canary}" in output,
             (outside / "written").exists(),
             (outside / "linked").exists(),
             (outside / "secret").stat().st_mode & 0o777 != 0o600,
-            f"CANARY=env-{canary}" in said,
+            f"CANARY=env-{canary}" in output,
             victim.poll() is not None,
-            *map(_has_news, sockets),
-            holder(workspace / "lock") is not None,  # a process that was left behind holds it,
+            *map(_was_contacted, sockets),
+            holder(workspace / "lock") is not None,  # held by a process that was left behind
         )
     through = {probe for probe, sign in zip(probes.HOSTILE, signs, strict=True) if sign}
-    if probes.BENIGN in said:
+    if probes.BENIGN in output:
         return through, ""
-    heard = finished.stderr.decode("utf-8", "replace").strip().splitlines()
-    return through, f"ordinary work failed: {heard[-1][:200] if heard else 'without a word'}"
+    errors = finished.stderr.decode("utf-8", "replace").strip().splitlines()
+    return through, f"ordinary work failed: {errors[-1][:200] if errors else 'without a word'}"
 
 
 @contextlib.contextmanager
-def _victims(
+def _targets(
     outside: Path, canary: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], tuple[int, int], list[socket.socket]]]:
-    """A process with a secret in its environment, and everything that can be connected to."""
+    """Start the targets of the probes: a process with a secret in its environment, and listening sockets."""
     with contextlib.ExitStack() as stack:
         kinds = (
             (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
@@ -236,7 +241,7 @@ def _victims(
         yield victim, (sockets[0].getsockname()[1], sockets[1].getsockname()[1]), sockets
 
 
-def _has_news(listener: socket.socket) -> bool:
+def _was_contacted(listener: socket.socket) -> bool:
     try:
         if listener.type == socket.SOCK_DGRAM:
             return bool(listener.recv(1))

@@ -1,16 +1,16 @@
-"""Starts programs and sees to it that nothing of them is left: the only place of the acting phase that starts any.
+"""Launcher of programs: starts them and ends their whole process tree. Only this module of the acting phase does so.
 
-`kill(); wait()` is no end: a grandchild that holds the pipe keeps the reader waiting, and one that called
-`setsid` is in nobody's process group. So between us and the program stands a small supervisor (`supervisor`), an
-interpreter without site-packages. It ends the whole tree when the program ends, when we ask, when it has grown too
-large, and when we die. Should a program kill its own supervisor, what is left is found by a mark in its environment;
-only a program that also removes the mark gets away, and only one that runs outside of a sandbox can do either.
+`kill(); wait()` is not enough: a grandchild that holds the pipe keeps the reader waiting, and one that called `setsid`
+has left the process group. So a small supervisor process (`supervisor`), an interpreter without site-packages, stands
+between the service and the program. It ends the whole tree when the program ends, when the service asks, when the tree
+grows too large, and when the service dies. If a program kills its own supervisor, a mark in the environment shows the
+processes that are left. Only a program that also removes the mark escapes, and in a sandbox it can do neither.
 
-Every program gets: a session of its own, `no_new_privs`, umask 077, no core dump, bounded files, default signals,
-no descriptor but 0-2, and only the environment that is named. That is level 0; with a `sandbox` (see `process/detect`,
-which makes one) it runs at level 1 or 2. On an idle machine `true` takes 14 ms at level 0, 24 at level 1, 27 at level
-2, and 3 without a supervisor. There are no shell strings here and no allow list (that is the tool's). A process lives
-in real time, so its deadlines are the event loop's.
+Every program gets: a session of its own, `no_new_privs`, umask 077, no core dump, limits of files, default signals,
+only the descriptors 0 to 2, and only the named environment variables. That is level 0; with a `sandbox` (made by
+`process/detect`) the program runs at level 1 or 2. On an idle machine `true` takes 14 ms at level 0, 24 at level 1, 27
+at level 2, and 3 without a supervisor. There are no shell strings here, and the list of allowed programs is the tool's.
+A process runs in real time, so its deadlines are those of the event loop.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from spar.ids import new_id
 from spar.threads import Threads
 
 KILL_GRACE = 2.0
-"""Seconds that killing a process tree may take before it is done the hard way, and before it is given up."""
+"""Seconds for the supervisor to kill its tree; then `sweep` does it, and after as many more the launcher gives up."""
 _PIPE_BYTES = 256 * 1024
 _MOST_LEFT = 4 << 20
-# The supervisor's package without its `__init__`: only so are its modules compiled once instead of at each launch.
+# Imports the supervisor from its package without running `__init__`: so Python compiles it once, not at each launch.
 _SUPERVISOR = (
     "import sys, types; package = types.ModuleType('acting'); package.__path__ = [sys.argv[1]];"
     "sys.modules['acting'] = package; from acting.process.supervisor import supervise; supervise()"
@@ -54,9 +54,10 @@ _NOT_NOW = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBS
 
 
 class Finished(Struct, frozen=True):
-    """The end of a program: `exit` or `signal` is set, or neither when it could not be told.
+    """The end of a program: `exit` or `signal` is set, or neither when the supervisor did not report it.
 
-    `stdout` and `stderr` are the kept beginning and end; `omitted` counts the bytes left out of both.
+    `stdout` and `stderr` hold the beginning and the end; `omitted` counts the bytes left out of both. `duration` is in
+    seconds.
     """
 
     exit: int | None
@@ -69,23 +70,23 @@ class Finished(Struct, frozen=True):
 
 
 class Process:
-    """A running program: raw, non-blocking descriptors of its pipes, how it ends, and its end on demand."""
+    """A running program: raw, non-blocking descriptors of its pipes, its status, and a way to end it."""
 
-    __slots__ = ("_control", "_is_over", "_lines", "_mark", "_popen", "_rest", "stderr", "stdin", "stdout")
+    __slots__ = ("_control", "_is_over", "_lines", "_mark", "_popen", "_unfinished", "stderr", "stdin", "stdout")
 
     def __init__(self, popen: subprocess.Popen[bytes], control: socket.socket, mark: str) -> None:
         self._popen, self._control, self._mark = popen, control, mark
         self._lines: list[tuple[str, ...]] = []
-        self._rest = b""
+        self._unfinished = b""
         self._is_over = False
         control.setblocking(False)
-        self.stdin, self.stdout, self.stderr = map(_prepared, (popen.stdin, popen.stdout, popen.stderr))
+        self.stdin, self.stdout, self.stderr = map(_prepare_pipe, (popen.stdin, popen.stdout, popen.stderr))
 
     @property
     def status(self) -> tuple[int | None, int | None] | None:
-        """`(exit, signal)` of the program, one of them None; None while it runs.
+        """Return `(exit, signal)` of the program, one of them None; None while it runs.
 
-        Raises: PermanentError when it could not be started, TransientError when that may pass.
+        Raises: PermanentError when it could not be started, TransientError when a later start may succeed.
         """
         for word, *rest in self._lines:
             if word == "error":
@@ -95,15 +96,18 @@ class Process:
         return None
 
     async def wait(self) -> None:
-        """Wait until the program itself has ended; return without a status when its supervisor was killed.
+        """Wait until the program itself has ended. There is no status when its supervisor was killed.
 
         Raises: like `status`.
         """
-        while self.status is None and await self._hear():
+        while self.status is None and await self._read_reports():
             pass
 
     async def end(self) -> bool:
-        """Kill the whole tree and wait until it is gone, 3 × `KILL_GRACE` at most; False when something was left."""
+        """Kill the whole tree and wait until it is gone, at most 3 × `KILL_GRACE`.
+
+        Return False if a process is left.
+        """
         is_clean = False
         with anyio.CancelScope(shield=True):
             try:
@@ -112,7 +116,7 @@ class Process:
             except OSError:
                 pass
             with anyio.move_on_after(KILL_GRACE):
-                while await self._hear():
+                while await self._read_reports():
                     pass
             is_clean = ("done",) in self._lines
             if not is_clean:
@@ -122,43 +126,43 @@ class Process:
                     await anyio.sleep(0.001)
         return is_clean and self._popen.returncode is not None
 
-    async def _hear(self) -> bool:
-        """Take in what the supervisor says; False once it has nothing more to say."""
+    async def _read_reports(self) -> bool:
+        """Read the supervisor's next lines. Return False at the end of its reports."""
         if self._is_over:
             return False
         await anyio.wait_readable(self._control)
         try:
-            heard = self._control.recv(4096)
+            chunk = self._control.recv(4096)
         except BlockingIOError:
             return True
         except OSError:
-            heard = b""
-        self._is_over = not heard
-        *lines, self._rest = (self._rest + heard).split(b"\n")
+            chunk = b""
+        self._is_over = not chunk
+        *lines, self._unfinished = (self._unfinished + chunk).split(b"\n")
         self._lines += [tuple(line.decode("ascii").split(" ")) for line in lines]
         return not self._is_over
 
     def close_stdin(self) -> None:
-        """Tell the program that there is no more input."""
+        """Close the program's standard input."""
         self.stdin = None
         _close(self._popen.stdin)
 
     def close(self) -> None:
-        """Give back every descriptor. Call `end` before."""
+        """Close every descriptor. Call `end` first."""
         self._control.close()
         _close(self._popen.stdin, self._popen.stdout, self._popen.stderr)
-        if self._popen.returncode is None:  # it sits in the kernel; somebody has to collect it when it comes out
+        if self._popen.returncode is None:  # stuck in a system call: a thread reaps it when the call returns
             threading.Thread(target=self._popen.wait, name="spar-reaper", daemon=True).start()
 
 
-def _prepared(pipe: IO[bytes] | None) -> int | None:
+def _prepare_pipe(pipe: IO[bytes] | None) -> int | None:
     if pipe is None:
         return None
     os.set_blocking(pipe.fileno(), False)
     try:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     except OSError:
-        pass  # the user has used up his share of pipe memory; smaller pipes are only slower
+        pass  # this user's limit of pipe memory is reached; smaller pipes are only slower
     return pipe.fileno()
 
 
@@ -192,7 +196,7 @@ def _start_error(number: int, step: str) -> Exception:
 
 @asynccontextmanager
 async def launch(program: Program, *, with_stdin: bool = False) -> AsyncIterator[Process]:
-    """Start a program; on leaving, its whole process tree is dead and reaped, also after a cancellation.
+    """Start a program. On leaving, its whole process tree is dead and reaped, also after a cancellation.
 
     Raises: PermanentError or TransientError (also from `Process.wait`) when it cannot be started.
     """
@@ -208,17 +212,26 @@ async def launch(program: Program, *, with_stdin: bool = False) -> AsyncIterator
             if approved is not None:
                 lent.callback(approved.close)
                 await Threads("program", SystemClock()).run(approved.open)
-            told, descriptors = order(program, mark, lent, approved)
-            passed = (theirs.fileno(), *descriptors, lent_file(marshal.dumps(told), lent))
+            instructions, descriptors = order(program, mark, lent, approved)
+            passed_descriptors = (theirs.fileno(), *descriptors, lent_file(marshal.dumps(instructions), lent))
             popen = subprocess.Popen(  # noqa: ASYNC220 - about a millisecond, as in asyncio's own
-                [sys.executable, "-I", "-S", "-c", _SUPERVISOR, _OWN_FOLDER, str(passed[0]), str(passed[-1])],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    "-c",
+                    _SUPERVISOR,
+                    _OWN_FOLDER,
+                    str(passed_descriptors[0]),
+                    str(passed_descriptors[-1]),
+                ],
                 stdin=subprocess.PIPE if with_stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 env={MARK: mark},
                 cwd="/",
-                pass_fds=passed,
+                pass_fds=passed_descriptors,
                 start_new_session=True,
             )
         except BaseException as error:
@@ -238,7 +251,7 @@ async def launch(program: Program, *, with_stdin: bool = False) -> AsyncIterator
 
 
 class Capture:
-    """Keeps the beginning and the end of a stream in at most about `limit` bytes and counts what lies between."""
+    """The beginning and the end of a stream, in about `limit` bytes, and the count of the bytes between."""
 
     __slots__ = ("_head", "_keep", "_tail", "total")
 
@@ -260,7 +273,7 @@ class Capture:
         return max(0, self.total - 2 * self._keep)
 
     def read(self) -> bytes:
-        """Return the bytes that were kept, with a line that says how many bytes are missing where they are."""
+        """Return the stored bytes, with a line in place of the missing ones that says how many they are."""
         if not self.omitted:
             return bytes(self._head + self._tail)
         return bytes(self._head) + f"\n… {self.omitted} bytes left out …\n".encode() + bytes(self._tail[-self._keep :])
@@ -269,9 +282,9 @@ class Capture:
 async def run(
     program: Program, *, stdin: bytes | None = None, timeout: float, max_output: int = 256 * 1024
 ) -> Finished:
-    """Run a program to its end, or to `timeout` seconds; keeps at most `max_output` bytes of each stream.
+    """Run a program to its end, for at most `timeout` seconds, and keep at most `max_output` bytes of each stream.
 
-    Raises: PermanentError or TransientError when it cannot be started. A failing program is no exception here.
+    Raises: PermanentError or TransientError when it cannot be started. A program that fails raises nothing.
     """
     began = anyio.current_time()
     out, err = Capture(max_output), Capture(max_output)
@@ -290,12 +303,12 @@ async def run(
             await process.end()
             pipes.cancel_scope.cancel()
         if failure is not None:
-            said = err.read().decode("utf-8", "replace").strip().splitlines()  # bubblewrap's: the program never began
-            raise type(failure)(f"{failure} ({said[-1][:200]})") if said else failure
+            errors = err.read().decode("utf-8", "replace").strip().splitlines()  # bubblewrap's: no program ran
+            raise type(failure)(f"{failure} ({errors[-1][:200]})") if errors else failure
         for pipe, capture in ((process.stdout, out), (process.stderr, err)):
             most = capture.total + _MOST_LEFT
             while capture.total < most and (chunk := _take(pipe)):
-                capture.add(chunk)  # what was still in the pipe; its end is not waited for, a survivor may hold it
+                capture.add(chunk)  # the bytes left in the pipe; not to its end, which a surviving process may delay
         ended = process.status or (None, None)
     duration = anyio.current_time() - began
     return Finished(*ended, out.read(), err.read(), out.omitted + err.omitted, duration, limit.cancelled_caught)
@@ -310,11 +323,11 @@ async def _collect(pipe: int | None, capture: Capture) -> None:
         if chunk is not None:
             capture.add(chunk)
         if capture.omitted:
-            await anyio.sleep(0.001)  # a flood is read at an easy pace: the loop has other work
+            await anyio.sleep(0.001)  # a flood is read with pauses, to leave the event loop time for other work
 
 
 def _take(pipe: int | None) -> bytes | None:
-    """Return the bytes that a pipe holds; `b""` at its end, None when it holds nothing just now."""
+    """Return the bytes in a pipe; `b""` at its end, None when it is empty now."""
     try:
         return b"" if pipe is None else os.read(pipe, _PIPE_BYTES)
     except BlockingIOError:
@@ -324,14 +337,14 @@ def _take(pipe: int | None) -> bytes | None:
 
 
 async def _feed(process: Process, content: bytes) -> None:
-    rest = memoryview(content)
+    unsent = memoryview(content)
     try:
-        while rest and process.stdin is not None:
+        while unsent and process.stdin is not None:
             await anyio.wait_writable(process.stdin)
             try:
-                rest = rest[os.write(process.stdin, rest[:65536]) :]
+                unsent = unsent[os.write(process.stdin, unsent[:65536]) :]
             except BlockingIOError:
                 pass
     except OSError:
-        pass  # it does not want to read any more, which is its right
+        pass  # the program closed its input
     process.close_stdin()

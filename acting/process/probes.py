@@ -1,9 +1,9 @@
-"""Probes of a sandbox: eleven things that a program in it must not be able to do, and that it can work.
+"""Probes of a sandbox: eleven actions that must fail in it (`HOSTILE`), and ordinary work that must succeed.
 
-`main` runs inside: its text is handed to an interpreter there, so it imports nothing of ours. It claims nothing but
-`benign`; whether a probe came through is seen from outside, by its effect (see `detect`).
+`main` runs inside the sandbox: an interpreter there gets the text of this module, so it imports nothing of this
+project. It reports only the ordinary work; `detect` sees from outside, by the effects, which probes came through.
 
-Each of them comes through where nothing is in its way, but for the last, which the supervisor sees to.
+Without a sandbox every probe comes through but the last: the supervisor always ends processes that are left behind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 
-TYPE_CHECKING = False  # what is imported here is paid for by each examination
+TYPE_CHECKING = False  # an import of `typing` would slow down each examination
 if TYPE_CHECKING:
     from typing import Any
 
@@ -34,7 +34,7 @@ BENIGN = "benign-works"
 
 
 class Refused:
-    """Suppresses what a probe raises that does not come through."""
+    """Context manager that suppresses the exception of a probe that was refused."""
 
     def __enter__(self) -> None: ...
 
@@ -43,8 +43,10 @@ class Refused:
 
 
 def main(here: str, there: str, victim: str, tcp: str, udp: str, abstract: str) -> None:
-    """Try everything in the workspace `here`; the last word on standard output is `BENIGN` when ordinary work is
-    possible. Args: there: a folder outside."""
+    """Run all probes in the workspace `here`; write `BENIGN` at the end if ordinary work succeeded.
+
+    Args: there: a folder outside of the workspace; victim: a process id; tcp, udp: ports; abstract: a socket's name.
+    """
     refused = Refused()
     with refused:
         sys.stdout.write(_read(f"{there}/secret"))
@@ -68,7 +70,7 @@ def main(here: str, there: str, victim: str, tcp: str, udp: str, abstract: str) 
         with refused, socket.socket(socket.AF_UNIX) as client:
             client.connect(address)
     with refused:
-        if os.fork() == 0:  # it holds the lock of a file for as long as it lives
+        if os.fork() == 0:  # the child locks a file for as long as it lives
             import fcntl
 
             os.setsid()
@@ -85,7 +87,7 @@ def main(here: str, there: str, victim: str, tcp: str, udp: str, abstract: str) 
     _write(f"{here}/file", "text")
     _write(f"/tmp/probe-{os.getpid()}", "x")
     _write("/dev/null", "x")
-    if _said_by("cat", f"{here}/file") == b"text":
+    if _output_of("cat", f"{here}/file") == b"text":
         print(BENIGN)  # noqa: T201
 
 
@@ -99,8 +101,8 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def _said_by(*words: str) -> bytes:
-    """Return what a program writes first, once it has ended."""
+def _output_of(*words: str) -> bytes:
+    """Run a program to its end and return the first bytes of its output."""
     ours, its = os.pipe()
     pid = os.posix_spawnp(words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, its, 1)])
     os.close(its)

@@ -1,6 +1,6 @@
-"""A program to be started, and that written down for the supervisor: limits, sandbox, and the very file that is meant.
+"""The description of a program to start, and the order for its supervisor: limits, sandbox, and the approved file.
 
-What the supervisor must know goes through files in memory, not over its command line, which everybody may read.
+The order goes to the supervisor through files in memory, not on its command line, which every user can read.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _MOST_HASHES = 256  # files whose hash is remembered
 def environment(
     names: Iterable[str], *, workspace: str | None = None, source: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The named variables of `source` (ours by default) that are set, and a `PATH` in any case.
+    """Return the named variables that are set in `source` (by default the service's own), and always a `PATH`.
 
-    The `PATH` loses relative entries. With a `workspace` that is `HOME`, and the `PATH` loses what lies in it, because
-    a tool could have put a program there.
+    The `PATH` loses relative entries. A `workspace` becomes `HOME`, and the `PATH` loses its folders, because a tool
+    could have put a program there.
     """
-    found = os.environ if source is None else source
-    chosen = {name: found[name] for name in names if name in found}
-    parts = [part for part in found.get("PATH", "").split(":") if part.startswith("/")]
+    variables = os.environ if source is None else source
+    chosen = {name: variables[name] for name in names if name in variables}
+    parts = [part for part in variables.get("PATH", "").split(":") if part.startswith("/")]
     if workspace is not None:
         chosen["HOME"] = workspace
         parts = [part for part in parts if not Path(part).is_relative_to(workspace)]
@@ -50,33 +50,33 @@ def environment(
 
 
 def find_program(name: str, env: Mapping[str, str]) -> str | None:
-    """The file that a program's name means on the environment's `PATH`, or None."""
+    """Return the file of a program by its name and the environment's `PATH`, or None."""
     return which(name, path=env.get("PATH", _PLAIN_PATH))
 
 
 def refuse_own_folders(home: Home, workspace: str, readable: Sequence[str]) -> None:
-    """Refuse to give the files that the service lives by to its tools. Raises: ConfigError."""
+    """Refuse grants that let tools reach the service's own files. Raises: ConfigError."""
     own = {"state": home.state, "configuration": home.config, "Python": sys.prefix}
     for what, folder in own.items():
         if Path(folder).resolve().is_relative_to(workspace):
             raise ConfigError(f"the workspace {workspace!r} must not hold the service's {what} {folder!r}")
-    for given in readable:
+    for path in readable:
         for what in ("state", "configuration"):
             mine = Path(own[what]).resolve()
-            if mine.is_relative_to(given) or (what == "state" and Path(given).is_relative_to(mine)):
+            if mine.is_relative_to(path) or (what == "state" and Path(path).is_relative_to(mine)):
                 raise ConfigError(
-                    f"readable {given!r} and the service's {what} {own[what]!r} must not lie in one another",
+                    f"readable {path!r} and the service's {what} {own[what]!r} must not lie in one another",
                     path=("readable",),
                 )
 
 
 class Program(Struct, frozen=True):
-    """A program to start: `path` is the file, `argv` what it is told, its own name first.
+    """A program to start: `path` is the file, `argv` its arguments with its own name first.
 
     It may open `files` files at once, write files of at most `file_bytes` bytes, and consist of about `processes`
     processes; each of them may use `cpu` seconds of processor time and `memory` bytes of address space (0: no limit).
-    `sandbox` confines it. With a `digest`, the SHA-256 in hexadecimal of the file, that very content is executed: a
-    script and what lies in the workspace as a sealed copy, another file by the descriptor through which it was read.
+    `sandbox` confines it. With a `digest`, the SHA-256 of the file in hexadecimal, exactly that content is executed: a
+    script or a file in the workspace from a sealed copy, another file by the descriptor through which it was read.
     """
 
     path: str
@@ -94,10 +94,10 @@ class Program(Struct, frozen=True):
 
 @functools.cache
 def hide_memory() -> None:
-    """Keep other processes of the same user out of ours: `/proc/PID/environ`, `mem` and `fd`, `ptrace`, core dumps.
+    """Hide this process's memory from other processes of the same user: `/proc/PID/environ`, `mem`, `fd`, `ptrace`.
 
-    Root with all its capabilities gets in all the same. The price: our own `/proc/self/environ` is closed to us too,
-    and a debugger or profiler of the same user cannot attach.
+    Core dumps are off too. Root with all its capabilities can still read it. The price: this process cannot read its
+    own `/proc/self/environ`, and a debugger or profiler of the same user cannot attach.
     """
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
@@ -105,13 +105,13 @@ def hide_memory() -> None:
 def order(
     program: Program, mark: str, lent: ExitStack, approved: ApprovedFile | None = None
 ) -> tuple[dict[str, Any], list[int]]:
-    """Return the order for the supervisor, and the descriptors that it must be given, which `lent` closes.
+    """Return the order for the supervisor, and the descriptors that it must inherit; `lent` closes them.
 
-    Raises: OSError or ValueError when the program cannot be started like this.
+    Raises: OSError or ValueError when the program cannot be started in this way.
     """
     granted = (program.sandbox.workspace, *program.sandbox.readable) if program.sandbox else ()
     for word in (program.path, program.cwd, *program.argv, *program.env, *program.env.values(), *granted):
-        if "\0" in word:  # bubblewrap would read on behind it
+        if "\0" in word:  # bubblewrap would take the text after it as another argument
             raise ValueError("embedded null byte")
     spec, descriptors, path = program.sandbox, [], program.path
     argv, env = list(program.argv), {**program.env, MARK: mark}
@@ -119,33 +119,34 @@ def order(
     limits += [(resource.RLIMIT_FSIZE, program.file_bytes)]
     limits += [(resource.RLIMIT_CPU, program.cpu)] if program.cpu else []
     limits += [(resource.RLIMIT_AS, program.memory)] if program.memory else []
-    # In users of its own the limit counts the program's processes alone, elsewhere all of the user; never root's.
+    # In a user namespace the limit counts only the program's processes, elsewhere all of the user's; it never binds
+    # root.
     others = 0 if spec is not None and spec.level == 1 else tasks()
     limits += [(resource.RLIMIT_NPROC, others + program.processes)]
-    told: dict[str, Any] = {"cwd": os.fsencode(program.cwd), "processes": program.processes}
-    told |= {"sandbox": None, "report": None, "is_namespace": spec is not None}
+    instructions: dict[str, Any] = {"cwd": os.fsencode(program.cwd), "processes": program.processes}
+    instructions |= {"sandbox": None, "report": None, "is_namespace": spec is not None}
     if approved is not None:
         descriptors.append(approved.descriptor)
         path = f"/proc/self/fd/{descriptors[0]}"
     if spec is not None and spec.level == 1:
-        told["sandbox"] = confinement(spec, program.path, processes=program.processes)
-        if told["sandbox"] is None:
+        instructions["sandbox"] = confinement(spec, program.path, processes=program.processes)
+        if instructions["sandbox"] is None:
             raise ValueError("this machine has no Landlock or no filter of system calls")
     elif spec is not None:
         filter_, report = call_filter(), lent_file(b"", lent)
         filter_at = None if filter_ is None else lent_file(filter_, lent)
         words = bwrap_words(spec, program.path, cwd=program.cwd, env=env, filter_at=filter_at, report_at=report)
         words_at = lent_file(b"".join(os.fsencode(word) + b"\0" for word in words), lent)
-        descriptors += [each for each in (report, filter_at, words_at) if each is not None]
+        descriptors += [descriptor for descriptor in (report, filter_at, words_at) if descriptor is not None]
         argv = ["bwrap", "--args", str(words_at), "--", path, *argv[1:]]
-        path, env, told["report"] = spec.bwrap, {}, report
-    told |= {"path": os.fsencode(path), "argv": [os.fsencode(word) for word in argv], "limits": limits}
-    told["env"] = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
-    return told, descriptors
+        path, env, instructions["report"] = spec.bwrap, {}, report
+    instructions |= {"path": os.fsencode(path), "argv": [os.fsencode(word) for word in argv], "limits": limits}
+    instructions["env"] = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+    return instructions, descriptors
 
 
 def lent_file(content: bytes, lent: ExitStack) -> int:
-    """A file in memory that holds `content`, to be read from its beginning."""
+    """Return the descriptor of a file in memory that holds `content`, positioned at its beginning; `lent` closes it."""
     descriptor = os.memfd_create("spar")
     lent.callback(os.close, descriptor)
     view = memoryview(content)
@@ -156,11 +157,11 @@ def lent_file(content: bytes, lent: ExitStack) -> int:
 
 
 class ApprovedFile:
-    """The file of a program that was approved, found to have the digest: `descriptor` is open until `close`.
+    """The file of an approved program, checked against its digest: `descriptor` is open until `close`.
 
-    `open` blocks as long as the file takes to be read. The hash of a file outside of the workspace is remembered as
-    long as path, size, times, inode and device of it stay the same; a script and what lies in the workspace, where
-    programs of the agent may write, is read each time, and executed as a sealed copy of what was read.
+    `open` blocks while it reads the file. The hash of a file outside of the workspace is remembered while its path,
+    size, times, inode and device stay the same. A script, or a file in the workspace, where the agent's programs may
+    write, is read each time, and executed from a sealed copy.
     """
 
     _hashes: ClassVar[BoundedDict[tuple[str | int, ...], str]] = BoundedDict(_MOST_HASHES)
@@ -168,26 +169,29 @@ class ApprovedFile:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._own = threading.Lock()
+        self._open_lock = threading.Lock()
         self._lent = ExitStack()
         self._is_closed = False
         self.descriptor = -1
 
     def open(self) -> None:
-        """Open and hash the file. For a thread. Raises: OSError; PermanentError when it is not the one approved."""
+        """Open and hash the file; this blocks.
+
+        Raises: OSError; PermanentError when its content is not the approved one.
+        """
         with ExitStack() as lent:
-            descriptor = self._opened(lent)
-            with self._own:
+            descriptor = self._open_checked(lent)
+            with self._open_lock:
                 if not self._is_closed:
                     self.descriptor, self._lent = descriptor, lent.pop_all()
 
     def close(self) -> None:
-        """Close it, also while a thread still opens it. Idempotent."""
-        with self._own:
+        """Close the file, also while a thread still opens it. Idempotent."""
+        with self._open_lock:
             self._is_closed = True
             self._lent.close()
 
-    def _opened(self, lent: ExitStack) -> int:
+    def _open_checked(self, lent: ExitStack) -> int:
         program = self._program
         opened = os.open(program.path, os.O_RDONLY | os.O_CLOEXEC)
         lent.callback(os.close, opened)
@@ -196,27 +200,27 @@ class ApprovedFile:
         with open(opened, "rb", closefd=False) as file:
             is_copied = is_ours or os.pread(opened, 2, 0) == b"#!"
             content = file.read() if is_copied else b""
-            found = hashlib.sha256(content).hexdigest() if is_copied else self._hash(opened, file)
-        if found != program.digest:
+            digest = hashlib.sha256(content).hexdigest() if is_copied else self._hash(opened, file)
+        if digest != program.digest:
             raise PermanentError(
                 f"{program.path!r} is not the file any more that was approved: its content has changed"
             )
-        return _sealed(content, lent) if is_copied else opened
+        return _sealed_copy(content, lent) if is_copied else opened
 
     def _hash(self, opened: int, file: Any) -> str:
         about = os.fstat(opened)
         key = (self._program.path, about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino, about.st_dev)
         with self._lock:
-            found = self._hashes.get(key)
-        if found is None:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = self._hashes.get(key)
+        if digest is None:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
             with self._lock:
-                self._hashes[key] = found
-        return found
+                self._hashes[key] = digest
+        return digest
 
 
-def _sealed(content: bytes, lent: ExitStack) -> int:
-    for flags in (os.MFD_ALLOW_SEALING | 0x10, os.MFD_ALLOW_SEALING):  # MFD_EXEC is asked for since Linux 6.3
+def _sealed_copy(content: bytes, lent: ExitStack) -> int:
+    for flags in (os.MFD_ALLOW_SEALING | 0x10, os.MFD_ALLOW_SEALING):  # MFD_EXEC is known since Linux 6.3
         try:
             copy = os.memfd_create("spar-program", flags)
             break
