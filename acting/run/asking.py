@@ -1,6 +1,6 @@
-"""Asks about calls that may not simply run, each in a task of its own.
+"""Authorization of calls that may have to wait for an answer, each in a task of its own.
 
-What they may do is `authorize`'s to say; here it is said to the batch, unless the batch was stopped meanwhile.
+`authorize` decides; this module passes the decision to the batch, unless the batch was stopped meanwhile.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from spar.types import CallResult
 
 
 class Asking(Struct, eq=False):
-    """Asks about the calls of one batch.
+    """Authorizer of the calls of one batch.
 
-    Args: ended_well: says whether the call with an id has; go: called with one that may run; end: with one that may
-        not and its result; broke: with an error that is no fault of a call.
+    Args: ended_well: returns whether the call with an id has ended well; go: called with a call that may run; end:
+        called with a call that may not run and its result; broke: called with an error that is not the fault of a call.
     """
 
     _runtime: Runtime
@@ -39,13 +39,13 @@ class Asking(Struct, eq=False):
     _broke: Callable[[BaseException], None]
 
     async def ask(self, step: Step) -> None:
-        """Find out whether a call may run, and let it or end it."""
+        """Find out whether a call may run, and start it or end it."""
         try:
-            against = await self._against(step)
-            if against is None:
+            refusal = await self._refusal(step)
+            if refusal is None:
                 self._go(step)
             else:
-                self._end(step, against)
+                self._end(step, refusal)
         except asyncio.CancelledError:
             if step.result is None and not step.attempt and not self._stopping.is_cut_off:
                 self._end(step, self._stopping.held_back(step) or step.cut(self._runtime))
@@ -54,20 +54,20 @@ class Asking(Struct, eq=False):
             self._broke(error)
             raise
 
-    async def _against(self, step: Step) -> CallResult | None:
-        """Return the result of a call that may not run; None: it may."""
+    async def _refusal(self, step: Step) -> CallResult | None:
+        """Return the result of a call that may not run; None if it may."""
         runtime, stopping = self._runtime, self._stopping
-        against, ends_run = await authorize(
+        refusal, ends_run = await authorize(
             runtime, self._board, step, self._confirm, self._scope, self._ended_well, partial(stopping.may_ask, step)
         )
         step.asking = None
-        if against is not None:
+        if refusal is not None:
             if ends_run:
-                stopping.fault = stopping.fault or against.fault
+                stopping.fault = stopping.fault or refusal.fault
                 stopping.stop("a hook ended the run before this call had started")
-            return against
-        against = stopping.held_back(step)
-        if against is None and step.approval_id and step.entry.detaches(step.call):
+            return refusal
+        refusal = stopping.held_back(step)
+        if refusal is None and step.approval_id and step.entry.detaches(step.call):
             step.allowed = step.approval_id
-            against = await redeem(runtime, step) or stopping.held_back(step)
-        return against
+            refusal = await redeem(runtime, step) or stopping.held_back(step)
+        return refusal

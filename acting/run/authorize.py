@@ -1,9 +1,10 @@
-"""Before a ready call runs: what the policy, hooks and people say to it.
+"""Authorization of ready calls by hooks, policy and people.
 
-In this order: hooks may deny, rewrite or ask; the policy (or, without one, the tool's own terms) decides; who is
-asked is the program's own `confirm` where there is one, else the queue, else nobody, which is a denial. An approval of
-the queue is used, and what would run is bound anew, by `redeem` at the last moment before the start. A plan may have
-people asked about a call that nothing else asks about (`_ask`), and never the other way round.
+The order: hooks may deny or rewrite a call, or demand that people are asked. Then the policy decides (without a policy
+the tool's own terms). If people must be asked, the embedding program's `confirm` is asked where there is one, else the
+queue of approvals; without both the call is denied. `redeem` uses an approval of the queue at the last moment before
+the start, and checks that the call is still the approved one. A plan may demand that people are asked about a call
+(`_ask`); it can never prevent that they are asked.
 """
 
 from __future__ import annotations
@@ -31,23 +32,25 @@ from spar.types import ASKED, Call, CallResult, Fault, Trust, replace
 
 
 def is_authorized(runtime: Runtime, step: Step, scope: Scope) -> bool:
-    """Return whether a call may run with nobody asked, found out without waiting: most may."""
+    """Return whether a call may run without asking anybody. This never waits, and most calls may."""
     hooks, approvals, spending = runtime.hooks, runtime.approvals, runtime.spending
     if (hooks is not None and "before_call" in hooks.used) or ASKED in step.call.meta:
         return False
-    is_let = step.entry.terms.approval == "auto" if approvals is None else _is_let(runtime, approvals, step, scope)
-    return is_let and (spending is None or not spending.budgets.limits_calls or spending.admits(step, scope))
+    is_allowed = (
+        step.entry.terms.approval == "auto" if approvals is None else _is_allowed(runtime, approvals, step, scope)
+    )
+    return is_allowed and (spending is None or not spending.budgets.limits_calls or spending.admits(step, scope))
 
 
-def _is_let(runtime: Runtime, approvals: ApprovalService, step: Step, scope: Scope) -> bool:
-    """Return whether the policy lets it run without anybody being asked."""
+def _is_allowed(runtime: Runtime, approvals: ApprovalService, step: Step, scope: Scope) -> bool:
+    """Return whether the policy lets a call run without asking anybody."""
     if approvals.parked.known and approvals.parked.of(step.call) is not None:
         return False
     taint, entry, trust = approvals.taint, step.entry, scope.trust
     if trust == "untrusted" or taint.runs or entry.terms.brings_untrusted or "_trust" in step.call.meta:
         trust = taint.judge(step.call, entry, trust_in(step.call, trust), scope)
     if entry.is_let and not approvals.policy.rules and (trust == "trusted" or entry.terms.safe_with_untrusted):
-        return True  # as the policy would decide, whatever the parameters are
+        return True  # the policy decides so for all parameters
     return _ruling(runtime, step, trust, scope).decision == "auto"
 
 
@@ -60,36 +63,37 @@ async def authorize(
     is_done: Callable[[str], bool],
     may_ask: Callable[[], bool],
 ) -> tuple[CallResult | None, bool]:
-    """Return the result of a call that may not run (None: it may), and whether a hook ends the run.
+    """Return the result of a call that may not run (None if it may), and whether a hook ends the run.
 
-    `may_ask` is called before people are asked; if they need not be any more, nothing is said against it.
+    Args: confirm: asks the embedding program; is_done: returns whether the call with an id has ended well; may_ask:
+        called before people are asked; if it returns False, nobody is asked and the caller ends the call.
     """
     resumed = runtime.approvals.parked.of(step.call) if runtime.approvals is not None else None
     trust = judge_trust(runtime, step, scope.trust if resumed is None else resumed.trust, scope)
     if resumed is not None:
         step.approval_id = resumed.approval
         if resumed.is_unclear and step.entry.effect_of(step.params) == "once":
-            return _unclear(step, "it was on its way when the process ended"), False
+            return _in_doubt(step, "it was on its way when the process ended"), False
     is_asked, why = ASKED in step.call.meta, safe_line(step.call.meta.get(ASKED, ""))
     if runtime.asks("before_call"):
         shown = step.shown()
         outcome = await runtime.consult("before_call", shown, scope)
         if outcome.denied:
-            return _denied(step, outcome.reason or "a hook denied it"), outcome.stop_run
+            return _deny(step, outcome.reason or "a hook denied it"), outcome.stop_run
         is_asked, why = is_asked or outcome.needs_approval, outcome.reason or why
         if outcome.value is not shown:
             if not isinstance(outcome.value, Call):
-                return _denied(step, f"a hook put a {type(outcome.value).__name__} in the call's place"), False
+                return _deny(step, f"a hook put a {type(outcome.value).__name__} in the call's place"), False
             proposed = step.call
             if wrong := step.swap(runtime.catalog, board, outcome.value, is_done):
                 return CallResult(step.call, "failed", fault=wrong), False
-            step.corrected(proposed, "rewrite", "hook", outcome.reason)
+            step.note_correction(proposed, "rewrite", "hook", outcome.reason)
             trust = judge_trust(runtime, step, trust, scope)
     ruling = _ruling(runtime, step, trust, scope)
     if ruling.decision == "deny":
-        return _denied(step, ruling.why), False
+        return _deny(step, ruling.why), False
     if resumed is not None and resumed.approval:
-        return await _resumed(runtime, step, trust, scope, resumed), False
+        return await _resume(runtime, step, trust, scope, resumed), False
     spent = runtime.spending.against(step, scope) if runtime.spending is not None else ""
     if not spent and not is_asked and ruling.decision == "auto":
         return None, False
@@ -97,29 +101,29 @@ async def authorize(
     if spent and confirm is None and runtime.approvals is None:
         return refused(step.call, spent), False
     if runtime.guard.is_refused(scope.run_id, step.call.tool, step.params):
-        return _denied(step, "it was denied in this run before, twice, and that is final: do not retry"), False
+        return _deny(step, "it was denied in this run before, twice, and that is final: do not retry"), False
     if not may_ask():
         return None, False
     if confirm is None and runtime.approvals is not None:
-        return await _asked(runtime, step, trust, scope, why, is_spent=bool(spent)), False
-    return await _confirmed(runtime, board, step, confirm, trust, scope, is_done, why), False
+        return await _ask_people(runtime, step, trust, scope, why, is_spent=bool(spent)), False
+    return await _ask_program(runtime, board, step, confirm, trust, scope, is_done, why), False
 
 
 async def redeem(runtime: Runtime, step: Step) -> CallResult | None:
-    """Use the approval that let a call pass, right before it starts; return what stands against it."""
+    """Use the approval of a call right before it starts; return the call's result if the approval cannot be used."""
     assert runtime.approvals is not None
     approval_id, step.approval_id, queue = step.approval_id, "", runtime.approvals.queue
     use = await queue.use(approval_id, queue.fingerprinter.of(step.call, step.entry, step.params))
     if not use.kind:
         step.binds = use.binds
         return None
-    return _denied(step, use.why, "expired" if use.kind == "expired" else "denied", use.kind)
+    return _deny(step, use.why, "expired" if use.kind == "expired" else "denied", use.kind)
 
 
-# -- who is asked
+# -- asking
 
 
-async def _confirmed(
+async def _ask_program(
     runtime: Runtime,
     board: Board,
     step: Step,
@@ -129,7 +133,7 @@ async def _confirmed(
     is_done: Callable[[str], bool],
     why: str,
 ) -> CallResult | None:
-    """Ask the program's own approver; return the result of a call that may not run."""
+    """Ask the embedding program's approver; return the result of a call that may not run, None if it may."""
     runtime.tell_of(ApprovalRequested, step.call, scope)
     try:
         verdict = await ask(runtime, confirm, step.shown())
@@ -138,12 +142,12 @@ async def _confirmed(
         raise
     if verdict is None:
         runtime.tell_of(ApprovalExpired, step.call, scope)
-        return _denied(step, f"nobody answered within {runtime.approval_timeout:g} s", "expired")
+        return _deny(step, f"nobody answered within {runtime.approval_timeout:g} s", "expired")
     runtime.tell_of(ApprovalResolved, step.call, scope, decision=verdict.decision, reason=verdict.reason or why)
     if verdict.decision == "approve":
         return None
     if verdict.decision == "deny":
-        return _denied(step, verdict.reason or "it was not approved")
+        return _deny(step, verdict.reason or "it was not approved")
     try:
         new = verdict.call if verdict.decision == "replace" else replace(step.call, params=verdict.params or {})
     except TypeError as error:
@@ -152,24 +156,27 @@ async def _confirmed(
     proposed = step.call
     if wrong := step.swap(runtime.catalog, board, new, is_done):
         return CallResult(step.call, "failed", fault=wrong)
-    step.corrected(proposed, verdict.decision, "confirm", verdict.reason)
+    step.note_correction(proposed, verdict.decision, "confirm", verdict.reason)
     ruling = _ruling(runtime, step, trust, scope)
-    return _denied(step, ruling.why) if ruling.decision == "deny" else None
+    return _deny(step, ruling.why) if ruling.decision == "deny" else None
 
 
-async def _asked(runtime: Runtime, step: Step, trust: Trust, scope: Scope, why: str, *,
+async def _ask_people(runtime: Runtime, step: Step, trust: Trust, scope: Scope, why: str, *,
                  is_spent: bool) -> CallResult | None:  # fmt: skip
-    """Ask people through the queue, as long as the call may wait for them. No grant speaks for a spent budget."""
+    """Ask people through the queue, for as long as the call may wait. A grant does not count when a budget is spent.
+
+    Return the result of a call that may not run (now: it is then parked), None if it may.
+    """
     assert runtime.approvals is not None
     queue = runtime.approvals.queue
     bound_call = queue.fingerprinter.of(step.call, step.entry, step.params)
     try:
-        if not is_spent and (found := await queue.granted(bound_call, scope.session)):
-            grant, step.binds = found
-            said = (
+        if not is_spent and (grant_and_binds := await queue.granted(bound_call, scope.session)):
+            grant, step.binds = grant_and_binds
+            reason = (
                 f"grant {grant.id} by {grant.granted_by} until {grant.expires_at:%Y-%m-%d %H:%M} UTC, use {grant.uses}"
             )
-            runtime.tell_of(ApprovalResolved, step.call, scope, decision="approve", reason=said)
+            runtime.tell_of(ApprovalResolved, step.call, scope, decision="approve", reason=reason)
             return None
         row, is_own = await queue.ask(
             bound_call, why=why, trust=trust, session=scope.session, cycle_id=scope.cycle_id, run_id=scope.run_id
@@ -181,25 +188,28 @@ async def _asked(runtime: Runtime, step: Step, trust: Trust, scope: Scope, why: 
         row = await queue.answer(row.id, 0.0 if row.is_parked and not is_own else runtime.approvals.hold)
     except (SparError, LookupError, ValueError, TypeError) as error:
         message = f"it could not be asked about: {error}"
-        return refused(step.call, f"{why}, and {message}") if is_spent else _denied(step, message)
-    return _answered(runtime, step, trust, scope, row)
+        return refused(step.call, f"{why}, and {message}") if is_spent else _deny(step, message)
+    return _apply_answer(runtime, step, trust, scope, row)
 
 
-async def _resumed(runtime: Runtime, step: Step, trust: Trust, scope: Scope, resumed: Resumed) -> CallResult | None:
-    """Apply the decision that people made since an earlier cycle went on without this call."""
+async def _resume(runtime: Runtime, step: Step, trust: Trust, scope: Scope, resumed: Resumed) -> CallResult | None:
+    """Apply the decision of people about a call that an earlier cycle parked."""
     assert runtime.approvals is not None
     row = runtime.approvals.queue.known(resumed.approval)
     if row is None:
-        return _denied(step, f"its approval {resumed.approval!r} is gone")
+        return _deny(step, f"its approval {resumed.approval!r} is gone")
     step.approval_id = row.id
     if row.status == "used":
         step.approval_id = ""
-        return _unclear(step, f"approval {row.id!r} was used before")
-    return _answered(runtime, step, trust, scope, row)
+        return _in_doubt(step, f"approval {row.id!r} was used before")
+    return _apply_answer(runtime, step, trust, scope, row)
 
 
-def _answered(runtime: Runtime, step: Step, trust: Trust, scope: Scope, row: Approval) -> CallResult | None:
-    """Return what an approval means for its call now; its id is kept where something may still come of it."""
+def _apply_answer(runtime: Runtime, step: Step, trust: Trust, scope: Scope, row: Approval) -> CallResult | None:
+    """Return the result of a call by the state of its approval; None if it may run.
+
+    The step keeps the approval's id while the call may still run by it.
+    """
     if row.status == "pending" and runtime.clock.now() < row.expires_at:
         return parked(step.call, f"it waits for approval {row.id!r}")
     if row.status == "approved":
@@ -207,18 +217,18 @@ def _answered(runtime: Runtime, step: Step, trust: Trust, scope: Scope, row: App
         if wrong is not None:
             return CallResult(step.call, "failed", fault=wrong)
         ruling = _ruling(runtime, step, trust, scope)
-        return _denied(step, ruling.why) if ruling.decision == "deny" else None
+        return _deny(step, ruling.why) if ruling.decision == "deny" else None
     step.approval_id = ""
     if row.status in ("pending", "expired"):
-        return _denied(step, f"nobody answered approval {row.id!r} in time", "expired")
+        return _deny(step, f"nobody answered approval {row.id!r} in time", "expired")
     if row.status == "used":
-        return _denied(step, f"approval {row.id!r} let the same call run already, and is used once")
+        return _deny(step, f"approval {row.id!r} let the same call run already, and is used once")
     by = f" by {row.decided_by}" if row.decided_by else ""
-    return _denied(step, row.reason or f"it was not approved{by}")
+    return _deny(step, row.reason or f"it was not approved{by}")
 
 
 def _adopt(runtime: Runtime, step: Step, row: Approval) -> Fault | None:
-    """Put the call that people made of it in its place, under its id; what is wrong with it now, if anything."""
+    """Replace a call by the one that people made of it, under the old id. Return the fault if it cannot run now."""
     assert runtime.approvals is not None
     assert row.original is not None
     call = row.call
@@ -237,11 +247,11 @@ def _adopt(runtime: Runtime, step: Step, row: Approval) -> Fault | None:
     step.entry, step.arguments, step.params = bound_call.entry, arguments, copied(call.params)
     step.target = None if call.output_path is None else parse_write(call.output_path)
     is_edit = replace(row.original, params=call.params) == call
-    step.corrected(old, "edit" if is_edit else "replace", row.decided_by, row.reason)
+    step.note_correction(old, "edit" if is_edit else "replace", row.decided_by, row.reason)
     return objection_to(step.call, step.entry, step.target)
 
 
-# -- what is said
+# -- rulings and results
 
 
 def _ruling(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Ruling:
@@ -255,15 +265,15 @@ def _ruling(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Ruling:
 
 
 def judge_trust(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Trust:
-    """Return the trust in a call, given that of its plan and what it reads; note what it writes."""
+    """Return the trust in a call by the trust in its plan and in the values that it reads; record what it writes."""
     trust = trust_in(step.call, trust)
     return trust if runtime.approvals is None else runtime.approvals.taint.judge(step.call, step.entry, trust, scope)
 
 
-def _unclear(step: Step, why: str) -> CallResult:
+def _in_doubt(step: Step, why: str) -> CallResult:
     message = f"{why} and nobody knows what became of the call: find out"
     return CallResult(step.call, "in_doubt", fault=fault("in_doubt", message, step.call.tool))
 
 
-def _denied(step: Step, message: str, reason: str = "denied", kind: str = "denied") -> CallResult:
+def _deny(step: Step, message: str, reason: str = "denied", kind: str = "denied") -> CallResult:
     return CallResult(step.call, "denied", reason, fault=fault(kind, message, step.call.tool))

@@ -1,4 +1,7 @@
-"""Calls that nobody waits for: they go on when their run has ended, counted, supervised and drained on close."""
+"""Detached calls: they run on after their batch has ended.
+
+They are counted, and closing the executor waits for them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from spar.types import CallResult, Message, replace, without_service_keys
 
 
 def detach(runtime: Runtime, attempt: Attempt, step: Step, writer: CallJournalWriter | None) -> CallResult:
-    """Start it and say so; a failed result when too many are on their way already."""
+    """Start a detached call and return its result "detached"; a failed result when too many of them run already."""
     if len(runtime.detached) >= runtime.limits.max_detached:
         message = f"{len(runtime.detached)} detached calls are still running: {runtime.limits.max_detached} are allowed"
         return CallResult(attempt.call, "failed", fault=fault("resources", message, attempt.call.tool))

@@ -1,8 +1,8 @@
-"""One batch of calls: they arrive, start the moment nothing blocks them, end, and free others.
+"""One batch of calls: each arrives, starts when nothing blocks it, ends, and frees the calls that waited for it.
 
-It wakes on exactly two things, a call arrived and a call ended, and touches only what that may unblock. The graph
-decides what is ready, the turns when, workers carry it out, the board holds the data; this file only brings them
-together and owes one result for each call, whatever happens. What ends a batch early is in `stopping`.
+The batch acts on two events only, the arrival and the end of a call, and then looks only at the calls that this event
+may free. The graph decides which calls are ready, `turns` when they start; workers carry them out, the board holds the
+data. This module joins these parts, and gives every call exactly one result. `stopping` ends a batch early.
 
 The steps of a call: decode and prepare (`arrive`), authorize (`_start`), journal, attempt and normalize (a worker),
 apply and record (`_record`).
@@ -40,14 +40,18 @@ from spar.protocols import CALLED_FOR
 from spar.threads import OTHERS_TURN
 from spar.types import ASKED, SERVICE_KEYS, Action, ActionResult, Call, CallResult
 
-READ_LIMIT = 64  # calls read in a row from a list, before others get their turn
-GIVEN_UP_LIMIT = 64  # calls given up in a row at the end of a run, before others get their turn
+READ_LIMIT = 64  # calls read in a row from a list, before other tasks get their turn
+GIVEN_UP_LIMIT = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
 
 _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
 
 
 class Batch:
-    """One batch of calls. `read` the calls, then `settle`, then `result`; `abort` instead when cancelled."""
+    """One batch of calls. Use it in this order: `begin`, `read`, `settle`, `result`; on cancellation `abort`, `result`.
+
+    Args: confirm: asks the embedding program; replay: the results of an interrupted batch with the same calls; earlier:
+        returns whether a call of an earlier batch ended well, None for an unknown id.
+    """
 
     def __init__(self, runtime: Runtime, board: Board, confirm: Confirm | None, scope: Scope,
                  replay: Replay | None = None,
@@ -64,16 +68,16 @@ class Batch:
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
         runtime.wall.look()
-        self._workers = WorkerPool(runtime, scope, self._writer, self._attempt, self._complete,
+        self._workers = WorkerPool(runtime, scope, self._writer, self._begin_attempt, self._complete,
                                    lambda step: self.stopping.held_back(step), self._break_down)  # fmt: skip
         self.stopping = stopping = Stopping(runtime, self._workers, self.steps, self._parking,
                                             self._record, self._complete, self._drain)  # fmt: skip
         self._turns = Turns(runtime, self._order, stopping, self._start_late)
         self._asking = Asking(runtime, board, confirm, scope, stopping, self._graph.ended_well,
-                              self._let, self._complete, self._break_down)  # fmt: skip
-        #: Whether nobody but a tool's own terms is asked whether a call may run.
+                              self._go_and_drain, self._complete, self._break_down)  # fmt: skip
+        #: Whether only a tool's own terms decide whether a call may run.
         self._is_unasked = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
-        self._is_live = False  # whether the calls come from a stream, which may itself wait for what they bring
+        self._is_live = False  # whether the calls come from a stream, which may itself wait for their results
         self._is_closed = False
         self._breakdown: BaseException | None = None
         self._done: asyncio.Future[None] | None = None
@@ -81,14 +85,14 @@ class Batch:
     # -- arrival
 
     def begin(self, action: Action, *, is_streamed: bool) -> None:
-        """Write down what is going to be done; of a stream its calls as they come."""
+        """Write the action to the journal; the calls of a stream are written when they arrive."""
         if self._writer is not None:
             self._writer.begin(action, is_streamed=is_streamed)
 
     async def read(self, calls: Any) -> None:
-        """Take in every item of a list or stream; what a stream raises becomes the batch's `fault`."""
+        """Take every item of a list or stream. An error of the stream becomes the fault of the batch."""
         if self._replay is not None and not self._replay.is_on_board:
-            self._read_again(calls, self._replay)
+            self._read_replayed(calls, self._replay)
             return
         try:
             if hasattr(calls, "__aiter__"):
@@ -110,7 +114,7 @@ class Batch:
             self.stopping.stop("the plan broke off before this call had started")
 
     def arrive(self, item: Any) -> None:
-        """Take in one call."""
+        """Take one call: decode and prepare it, add it to the graph, and start the calls that are ready."""
         if type(item) is Call and item.is_sound() and SERVICE_KEYS.issuperset(item.meta):
             call, wrong = item, ""
         else:
@@ -140,10 +144,10 @@ class Batch:
         if replay is None or replay.is_on_board:
             self._drain()
 
-    def _read_again(self, calls: Iterable[Any], replay: Replay) -> None:
-        """Take in the calls of a batch that was cut off; those whose end is known end so again, and none starts first.
+    def _read_replayed(self, calls: Iterable[Any], replay: Replay) -> None:
+        """Take the calls of an interrupted batch. Those with a known result end with it before any other call starts.
 
-        These ends are in the journal already.
+        The journal holds these results already.
         """
         for item in calls:
             self.arrive(item)
@@ -156,13 +160,13 @@ class Batch:
     # -- starting
 
     def _drain(self) -> None:
-        """Act on what the graph says until it says nothing more, or others are to have their turn."""
+        """Start the calls that may start and end those that never can, until none is left or others get their turn."""
         graph, given_up = self._graph, 0
         step: Step
         while not self.stopping.is_cut_off:
             while graph.doomed or graph.ready or self._order.due:
                 if self._order.due:
-                    for step in self._order.taken():
+                    for step in self._order.take_due():
                         if step.result is None:
                             self._go(step)
                 while graph.doomed:
@@ -189,7 +193,7 @@ class Batch:
                 self._pass_over(step, stuck[2])
 
     def _pass_over(self, step: Step, sentence: str) -> None:
-        """End a step that the graph has given up."""
+        """End a call that can never start. `sentence` says why."""
         if step.result is None:
             result = step.given_up(sentence)
             if result is None:
@@ -198,7 +202,7 @@ class Batch:
                 self._record(step, result)
 
     def _start(self, step: Step) -> None:
-        """Set a ready step going."""
+        """Authorize a ready call at once where that needs no waiting, else in a task of its own."""
         if self.stopping.why:
             self.stopping.skip(step, self.stopping.why)
         elif step.is_reading and (why := step.take_values(self._board)):
@@ -217,7 +221,7 @@ class Batch:
                 self._workers.spawn(self._asking.ask(step), step.call.tool)
 
     def _go(self, step: Step) -> None:
-        """Carry out a call that may run: detached, or by a worker once it is its turn and it has its permits."""
+        """Carry out an authorized call: detached, or by a worker when its turn has come and it has its permits."""
         entry = step.entry
         if (step.lines != () or self._order.waiting) and not self._turns.has_come(step):
             step.is_started = False
@@ -225,24 +229,24 @@ class Batch:
         if (entry.terms.detach or "_detach" in step.call.meta) and entry.detaches(step.call):
             step.is_started = True
             self._workers.busy -= 1
-            self._record(step, detach(self._runtime, self._attempt(step), step, self._writer))
+            self._record(step, detach(self._runtime, self._begin_attempt(step), step, self._writer))
             return
         step.is_started = False  # while it waits for a permit it can still be skipped
         if entry.is_free or self._turns.admit(step):
             self._workers.offer(step)
 
-    def _let(self, step: Step) -> None:
-        """Go on with a call that was asked about and may run."""
+    def _go_and_drain(self, step: Step) -> None:
+        """Go on with a call that was authorized in a task of its own."""
         self._go(step)
         self._drain()
 
     def _start_late(self, step: Step) -> None:
-        """Go on with a call that has been given the permits it waited for."""
+        """Go on with a call that has got the permits that it waited for."""
         self._workers.offer(step)
-        if self._order.due:  # not now: whoever has given way may be in the middle of its end
+        if self._order.due:  # later: the call that gave the permit back may still be ending
             asyncio.get_running_loop().call_soon(self._drain)
 
-    def _attempt(self, step: Step) -> Attempt:
+    def _begin_attempt(self, step: Step) -> Attempt:
         collector, call = self._collector, step.call
         collector.moment = step.began = collector.moment + 1
         collector.at_work += 1
@@ -253,7 +257,7 @@ class Batch:
     # -- ending
 
     def _complete(self, step: Step, result: CallResult) -> None:
-        """An admitted step has ended: finish it and start what it frees."""
+        """Record the result of an admitted call and start the calls that it frees."""
         if step.result is None:
             self._workers.busy -= 1
             self._record(step, result)
@@ -262,7 +266,7 @@ class Batch:
                 self._drain()
 
     def _record(self, step: Step, result: CallResult) -> None:
-        """Keep the result, write what it brought, tell it and free what waits for it."""
+        """Record a result: write its value, publish its event, and free the calls that wait for it."""
         if step.passed:
             self._turns.release(step)
         if step.lines != ():
@@ -285,7 +289,7 @@ class Batch:
             self._collector.at_work -= 1
         self._graph.end(step, status == "ok", chosen)
         kind = _END_EVENTS.get(status, CallFailed)
-        if self._runtime.wanted[kind] and result.reason != "detached":  # at the end: who hears it may steer
+        if self._runtime.wanted[kind] and result.reason != "detached":  # last, because a listener may stop the batch
             run_id = self._runtime.run_of(result.call, self.scope)
             self._runtime.publish(kind(call=result.call, cycle_id=self.scope.cycle_id, run_id=run_id, result=result))
         if armed:
@@ -294,7 +298,7 @@ class Batch:
     # -- the end of the run
 
     async def settle(self) -> None:
-        """No further calls come: return when each has its result."""
+        """Return when each call has its result; no further calls arrive."""
         self._is_closed = True
         self._drain()
         if self._breakdown is None and (self._workers.busy or None in [step.result for step in self.steps]):
@@ -305,18 +309,18 @@ class Batch:
         await self._leave_behind()
 
     async def _leave_behind(self) -> None:
-        """Leave the calls that wait for people to a later cycle."""
+        """Park the calls that wait for people: a later cycle goes on with them."""
         if self._runtime.approvals is not None:
             await self._runtime.approvals.leave_behind(
-                self.scope, self._parking, self._board, self._graph.ended_well, self.steps, self._tell_parked
+                self.scope, self._parking, self._board, self._graph.ended_well, self.steps, self._write_parked
             )
 
-    def _tell_parked(self) -> None:
+    def _write_parked(self) -> None:
         if self._writer is not None:
             self._writer.parked(self._parking.steps)
 
     async def abort(self) -> None:
-        """Cancel everything, and leave the calls that wait for people to a later cycle all the same."""
+        """Cancel all calls; those that wait for people are parked for a later cycle."""
         try:
             await self.stopping.abort()
         finally:
@@ -331,12 +335,12 @@ class Batch:
             self._done.set_result(None)
 
     def close(self) -> None:
-        """Let go of what refers back to it, so that it goes when nobody holds it: all calls have ended."""
+        """Drop the parts that refer back to the batch, so that its memory is free at once: all calls have ended."""
         del self._workers, self.stopping, self._turns, self._asking
         self._graph.close()
 
     def result(self, action: Action, began: float) -> ActionResult:
-        """Return the result of the whole batch."""
+        """Return the result of the whole batch; `began` is the monotonic time of its start."""
         why, is_cut_off = self.stopping.fault, self.stopping.is_cut_off
         duration = self._runtime.clock.monotonic() - began
         return self._collector.outcome(action, self.steps, why, interrupted=is_cut_off, duration=duration)

@@ -1,7 +1,7 @@
-"""Asks whether a call may run, and takes only a clear yes for one.
+"""Question to the embedding program whether a call may run; only a clear yes counts as one.
 
-Nobody to ask, an answer that is none, an approver that raises or is late: each is a denial. The asking has a task
-of its own, so an approver that ignores cancellation can neither stall the run nor approve afterwards.
+No approver, an invalid answer, an approver that raises or is late: each is a denial. The approver runs in a task of its
+own, so one that ignores cancellation can neither hold up the batch nor approve later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Confirm = Callable[[Call], Any]
 
 
 async def ask(runtime: Runtime, confirm: Confirm | None, call: Call) -> Verdict | None:
-    """The answer; None when there was none within `approval_timeout` seconds of asking."""
+    """Return the approver's answer; None when there was none within `approval_timeout` seconds."""
     if confirm is None:
         return Verdict.deny(f"tool {call.tool!r} needs approval and nobody is there to ask")
     loop = asyncio.get_running_loop()
@@ -56,8 +56,8 @@ async def ask(runtime: Runtime, confirm: Confirm | None, call: Call) -> Verdict 
 
 
 async def _answer(runtime: Runtime, confirm: Confirm, call: Call) -> Any:
-    found = confirm(call) if is_async(confirm) else await runtime.approver.run(confirm, call)
-    return await found if inspect.isawaitable(found) else found
+    answer = confirm(call) if is_async(confirm) else await runtime.approver.run(confirm, call)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _verdict(answer: Any) -> Verdict:

@@ -1,8 +1,8 @@
-"""Writes the facts of one batch to the journal, so that the next process can go on with it.
+"""Writer of one batch's facts to the journal, so that the next process can go on with the batch.
 
-A call that must not be repeated unknowingly starts only once it is on disk that it does; all that are ready at a time
-wait for one flush. How a call ended is told at once and waited for by nobody: should it get lost, the call is in doubt
-or made again, as its effect allows.
+A call with an effect starts only when the entry about its start is on disk; all calls that are ready at a time share
+one flush. The entry about its end is written at once, and nothing waits for the disk: if it is lost in a crash, the
+call is in doubt or is made again, as its effect allows.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from spar.failpoints import crashpoint
 from spar.records.journal import CallJournal
 from spar.types import Action, Call, CallResult
 
-#: Statuses and reasons of ends that are told also of calls that had not started: they are not to come about twice.
+#: Statuses and reasons of ends that are written for calls that had not started too: they must not happen twice.
 _ALWAYS = ("denied", "in_doubt", "steered")
 
 
 class CallJournalWriter:
-    """The facts of one batch on their way to the journal."""
+    """Writer of the facts of one batch."""
 
     __slots__ = ("_journal", "_scope", "_work", "is_streamed")
 
     def __init__(self, journal: CallJournal, scope: Scope) -> None:
         self._journal, self._scope, self._work = journal, scope, scope.cycle_id or scope.key
-        self.is_streamed = False  # whether calls arrive that the action did not hold when it began
+        self.is_streamed = False  # whether calls arrive that the action did not contain when it began
 
     def begin(self, action: Action, *, is_streamed: bool) -> None:
         self.is_streamed = is_streamed
@@ -38,15 +38,15 @@ class CallJournalWriter:
         self._journal.planned(self._work, call)
 
     def start(self, step: Step) -> bool:
-        """Write that a call starts; return whether that must be on disk before it does."""
+        """Write that a call starts; return whether the entry must be on disk before the call starts."""
         effect = step.entry.effect_of(step.params)
         values = step.params if step.is_reading else None
         self._journal.started(self._work, step.call.id, 1, effect, step.allowed or "auto", values)
-        step.is_told = True
+        step.is_start_written = True
         return effect != "read"
 
     async def safe(self) -> str:
-        """Wait until the starts that were written are on disk; return why these calls cannot start, "" if they can."""
+        """Wait until the written starts are on disk. Return why these calls cannot start, "" if they can."""
         crashpoint("act.intent_txn_open")
         try:
             await self._journal.safe()
@@ -56,15 +56,15 @@ class CallJournalWriter:
         return ""
 
     def detached(self, attempt: Attempt) -> None:
-        """Write that a detached call goes on when its batch has ended."""
+        """Write that a detached call runs on after its batch has ended."""
         work = Action((attempt.call,), id=self._scope.key, trust=self._scope.trust)
         self._journal.detached(self._work, work, attempt.effect, self._scope.session)
 
     def ended(self, step: Step, result: CallResult) -> None:
-        """Write how a call ended, before its value is used. Parked ones are written once they are kept."""
+        """Write how a call ended, before its value is used. `parked` writes the parked ones, after they are stored."""
         if result.reason in ("detached", "parked"):
             return
-        if step.is_told or result.status in _ALWAYS or result.reason in _ALWAYS:
+        if step.is_start_written or result.status in _ALWAYS or result.reason in _ALWAYS:
             self._journal.ended(self._work, result)
 
     def attached(self, result: CallResult) -> None:
@@ -73,7 +73,7 @@ class CallJournalWriter:
         self._journal.attached(self._work, result.call.id)
 
     def parked(self, steps: Iterable[Step]) -> None:
-        """Write the ends of parked calls, kept or not: this batch does nothing more for them."""
+        """Write the ends of parked calls: this batch does nothing more for them."""
         for step in steps:
             if step.result is not None:
                 self._journal.ended(self._work, step.result)

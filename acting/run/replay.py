@@ -1,8 +1,8 @@
-"""Results that calls had before their batch was cut off: those calls end so again, and do not run again.
+"""Replay of an interrupted batch: calls that had a result get it again, and do not run again.
 
-Where the messages of the cut batch are known, its values stand on the board: each call takes its result over as it
-arrives. Where only results are known, as from a journal, all calls arrive first and then end in the order of these
-results; what they wrote is written again.
+Where the messages of the interrupted batch are known, its values are on the board already: each call gets its result
+when it arrives. Where only results are known, as from a journal, all calls arrive first; then they end in the order of
+these results, and their values are written to the board again.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from spar.types import ActionResult, CallResult, replace
 
 
 class Replay(Struct, eq=False):
-    """The results, by id, of calls that are not to run again; `messages` are what the cut batch has said already."""
+    """The results, by id, of calls that must not run again; `messages` are those of the interrupted batch."""
 
     results: dict[str, CallResult]
     messages: Sequence[dict[str, Any]] = ()
-    is_on_board: bool = False  # whether the values of these calls stand on the board
-    _steps: dict[str, Step] = field(default_factory=dict)  # those of the calls that have arrived, by id
+    is_on_board: bool = False  # whether the values of these calls are on the board
+    _steps: dict[str, Step] = field(default_factory=dict)  # the steps of those calls that have arrived, by id
 
     @classmethod
     def of(cls, cut: ActionResult) -> Replay | None:
-        """Return the results of a batch that was cut and the messages that hold its values; None if there are none."""
+        """Return the replay of an interrupted batch by its result; None if no call of it has ended."""
         results = _by_id(filter(_is_final, cut.results))
         if not cut.messages:
             return cls(results) if results else None
-        messages = [each for each in cut.messages if each.get("kind") != "error"]
+        messages = [message for message in cut.messages if message.get("kind") != "error"]
         return cls(results, messages, is_on_board=True)
 
     @classmethod
     def known(cls, results: Iterable[CallResult]) -> Replay:
-        """Return the results that a journal knows of."""
+        """Return the replay of results from a journal."""
         return cls(_by_id(results))
 
     def note(self, step: Step) -> None:
-        """Take note of a call that has arrived and may be one of these."""
+        """Remember the step of an arrived call if its result is known."""
         if step.id in self.results:
             self._steps[step.id] = step
 
     def take_over(self, step: Step, runtime: Runtime, graph: Graph, scope: Scope) -> bool:
-        """Give a call that arrives the result it had, if its value is on the board; return whether it has one now."""
+        """Give an arriving call its known result, if the values are on the board; return whether it has one now."""
         ended = self.results.get(step.id) if self.is_on_board else None
         if ended is None:
             return False
@@ -60,7 +60,7 @@ class Replay(Struct, eq=False):
         return True
 
     def endings(self, runtime: Runtime, collector: ResultCollector, scope: Scope) -> Iterator[tuple[Step, CallResult]]:
-        """Yield the calls that are to end again, each with its result, in the order of the results."""
+        """Yield the calls with known results, each with its result, in the order of the results."""
         for id, result in self.results.items():
             if (step := self._steps.get(id)) is not None and step.result is None:
                 collector.moment += 1
@@ -70,9 +70,9 @@ class Replay(Struct, eq=False):
 
 
 def _by_id(results: Iterable[CallResult]) -> dict[str, CallResult]:
-    return {each.call.id: each for each in results}
+    return {result.call.id: result for result in results}
 
 
 def _is_final(result: CallResult) -> bool:
-    """Return whether a call of a batch that was cut is not to be done again: it ended, or may have had its effect."""
+    """Return whether a call of an interrupted batch must not run again: it ended, or may have had its effect."""
     return result.status not in ("cancelled", "skipped")

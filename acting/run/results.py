@@ -1,6 +1,6 @@
-"""Collects from ended calls: data on the board, messages of the batch, errors, and the result of it all.
+"""Collector of the results of a batch: writes values to the board, and builds messages, errors and the whole result.
 
-While the batch runs only notes are taken; the messages are written from them at its end.
+While the batch runs, each value is only noted; the messages are built from the notes at its end.
 """
 
 from __future__ import annotations
@@ -33,38 +33,39 @@ from spar.types import (
 
 _RESULT: Path = ("result",)
 
-#: What a call brought: the call, where it was written (None: as its result), how, the value, and when.
+#: The value of a call: its step, the paths written (None: only as its result), the output method, the value, the time.
 Note = tuple[Step, Sequence[Path] | None, str, Any, datetime]
 
 _HARMLESS = frozenset({"branch", "handled", "steered"})
-_GROWING = frozenset({"push", "concat"})  # adding to an array takes nothing away from the other one
-#: Last words of a path that say that it is for what went wrong.
+_GROWING = frozenset({"push", "concat"})  # two calls that add to an array do not overwrite each other
+#: Last names of a path that is meant for errors.
 _ERRORS = frozenset({"error", "failed", "failure"})
 
 
 class ResultCollector:
-    """The data of one batch. Moments are a count that orders beginnings and writes."""
+    """Collector of one batch. A *moment* is a count that orders the beginnings of calls and their writes."""
 
     def __init__(self, runtime: Runtime, board: Board, graph: Graph, session: str,
                  earlier: Sequence[dict[str, Any]] = ()) -> None:  # fmt: skip
         self._session = session
         self._runtime, self._board, self._graph = runtime, board, graph
-        self._earlier = earlier  # messages of the same calls in a batch that was cut
+        self._earlier = earlier  # messages of the same calls in an interrupted batch
         self._notes: list[Note] = []
         self._writes = WriteLog()
-        self.moment = 0  # counts the calls that have begun and, while others are at work, their writes
-        self.at_work = 0  # calls that have begun and not ended: only those can write without having seen a write
+        self.moment = 0  # count of the calls that have begun and, while several run, of their writes
+        self.at_work = 0  # calls that have begun and not ended: only they can overwrite a value that they never read
 
     def apply(self, step: Step, result: CallResult) -> tuple[CallResult, int | None]:
-        """Put what a call returned on the board and wake its readers.
+        """Write the value of a call to the board and free its readers.
 
-        Returns: the result as it then is, and which alternative of its output path was written.
+        Returns: the result (failed if the value cannot be written), and the index of the alternative of its output path
+        that was written.
         """
         value, target, call = result.output, step.target, step.call
         if type(value) is Message:
             return self._append(step, value, result)
         if target is None:
-            if step.entry.activity:  # a latent call without a path is a thought: it stays with the call
+            if step.entry.activity:  # a latent call without a path is only a thought: its value stays in the call
                 self._note(step, None, "set", value)
                 data = {"call": call.id, "tool": call.tool, "output": value}
                 self._board.patch("result", data)
@@ -79,8 +80,10 @@ class ResultCollector:
         return result, 0
 
     def handled(self, step: Step, result: CallResult) -> tuple[CallResult, int | None]:
-        """Write a call's error to the branch that is there for it, if there is one: the last alternative of
-        several, when its tool says so or the path does."""
+        """Write a call's error to the last of several alternatives of its output path, if that one is for errors.
+
+        It is when the tool's terms say so (`on_error`), or when its path ends with a name such as "error".
+        """
         target = step.target
         if target is None or len(target.alternatives) < 2 or result.fault is None:
             return result, None
@@ -94,16 +97,16 @@ class ResultCollector:
         return replace(result, reason="handled"), len(target.alternatives) - 1
 
     def _write(self, step: Step, paths: Sequence[Path], value: Any, method: str) -> None:
-        """Raises: ValueError when it cannot be written; nothing is changed then."""
+        """Write a value to the board. Raises: ValueError when it cannot be written; nothing has changed then."""
         call, board, graph = step.call, self._board, self._graph
-        kept = copied(value)
+        own_copy = copied(value)
         written: Sequence[Any]
         if len(paths) == 1:
-            written = (board.write(paths[0], kept, method, call.instance),)
+            written = (board.write(paths[0], own_copy, method, call.instance),)
         else:
-            written = board.spread(paths, kept, method, call.instance)
+            written = board.spread(paths, own_copy, method, call.instance)
         self._note(step, paths, method, value)
-        for path, found in zip(paths, written, strict=True):
+        for path, new_value in zip(paths, written, strict=True):
             if self.at_work > 1 or self._writes.last > step.began:
                 self.moment += 1
                 rival = self._writes.note(
@@ -112,10 +115,10 @@ class ResultCollector:
                 if rival is not None:
                     self._runtime.tell(WriteConflict, path=render(path), calls=(rival, call.id))
             if graph.requirements.is_watched:
-                graph.written(path, found, call.instance)
+                graph.written(path, new_value, call.instance)
 
     def _append(self, step: Step, message: Message, result: CallResult) -> tuple[CallResult, int | None]:
-        """A message that a tool returned goes in as it is, whatever path the call named."""
+        """Put a message that a tool returned on the board as it is, whatever path the call named."""
         call = step.call
         chosen, stray = _chosen(step.target, message)
         if stray:
@@ -140,52 +143,52 @@ class ResultCollector:
         interrupted: bool,
         duration: float,
     ) -> ActionResult:
-        """Return the result of the action; errors of detached calls that ended since the last outcome come first.
+        """Return the result of the action; the errors of detached calls that have ended since come first.
 
-        Args: steps: its calls; what people and hooks made of them is told as messages of their own.
+        Args: steps: its calls; changes of them by people and hooks become messages of kind "correction".
         """
         results = tuple([step.result for step in steps if step.result is not None])
-        corrections = [each for step in steps if step.corrections for each in step.final_corrections()]
-        # A batch that was cut off hands nothing over: nobody may read what it says.
+        corrections = [correction for step in steps if step.corrections for correction in step.final_corrections()]
+        # An interrupted batch takes no late messages: perhaps nobody reads its result.
         is_late = not interrupted and self._session in self._runtime.late.sessions
         late_errors, late = self._runtime.late.take(self._session) if is_late else ([], [])
-        odd = [each for each in results if each.status != "ok"]
-        errors = (*late_errors, *[self._error(each) for each in odd if _is_told(each)])
-        told_apart = [*[message_of("correction", each) for each in corrections],
-                      *[message_of("error", error) for error in errors]]  # fmt: skip
+        not_ok = [result for result in results if result.status != "ok"]
+        errors = (*late_errors, *[self._error(result) for result in not_ok if _is_shown_error(result)])
+        other_messages = [*[message_of("correction", correction) for correction in corrections],
+                          *[message_of("error", error) for error in errors]]  # fmt: skip
         return ActionResult(
-            replace(action, calls=tuple([each.call for each in results])),
-            "interrupted" if interrupted else _status(odd, len(results), why),
+            replace(action, calls=tuple([result.call for result in results])),
+            "interrupted" if interrupted else _status(not_ok, len(results), why),
             results,
             self._board.state,
-            (*self._earlier, *self._messages(), *late, *told_apart),
+            (*self._earlier, *self._messages(), *late, *other_messages),
             errors,
             why,
             duration,
         )
 
     def _messages(self) -> list[dict[str, Any]]:
-        """Return the values of the calls as messages, with what is hidden from models."""
-        found: list[dict[str, Any]] = []
+        """Return the values of the calls as messages, with the fields that models do not see (`_call`, `_date`)."""
+        messages: list[dict[str, Any]] = []
         last, date = None, ""
         for step, paths, method, value, at in self._notes:
             call = step.call
             if at is not last:
                 last, date = at, at.isoformat()
             if paths is not None:
-                told = write_messages(paths, value, call.instance)
+                written = write_messages(paths, value, call.instance)
             elif type(value) is Message:
-                told = [message_of(value.kind, value.data, value.instance)]
+                written = [message_of(value.kind, value.data, value.instance)]
             else:
                 id = call.id if call.id.isascii() else text(call.id)
-                told = [message_of("result", {"call": id, "tool": call.tool, "output": value})]
+                written = [message_of("result", {"call": id, "tool": call.tool, "output": value})]
             wire = wire_of(call, is_small=step.is_small)
-            for message in told:
+            for message in written:
                 message["_call"], message["_date"] = wire, date
                 if method:
                     message["_outputMethod"] = method
-                found.append(message)
-        return found
+                messages.append(message)
+        return messages
 
     def _error(self, result: CallResult) -> dict[str, Any]:
         why = result.fault or Fault("error", result.status)
@@ -196,22 +199,23 @@ class ResultCollector:
 
 
 async def reviewed(runtime: Runtime, scope: Scope, result: CallResult) -> CallResult:
-    """The result after the hooks have seen it; only `result_persist` may change it."""
+    """Show a result to the hooks and return it; only the hook point `result_persist` may change it."""
     if runtime.asks("after_call"):
         await runtime.consult("after_call", result, scope)
     if runtime.asks("result_persist"):
-        found = (await runtime.consult("result_persist", result, scope)).value
-        if isinstance(found, CallResult) and found is not result:
+        changed = (await runtime.consult("result_persist", result, scope)).value
+        if isinstance(changed, CallResult) and changed is not result:
             limit, tool = runtime.limits.largest_result, result.call.tool
             try:
-                return replace(found, call=result.call, output=fit(found.output, limit))
+                return replace(changed, call=result.call, output=fit(changed.output, limit))
             except (ValueTooLargeError, NotJsonError) as error:
-                return replace(result, status="failed", output=None, fault=unfit(error, found.output, tool, limit))
+                return replace(result, status="failed", output=None, fault=unfit(error, changed.output, tool, limit))
     return result
 
 
 def _chosen(target: Expression | None, message: Message) -> tuple[int | None, str]:
-    """Which alternative of the output path a message holds, and what it holds or lacks against what was declared."""
+    """Return the index of the alternative of the output path that a message fills, and a sentence about its difference
+    from the declared paths ("" for none)."""
     if target is None:
         return None, ""
 
@@ -233,35 +237,38 @@ def _chosen(target: Expression | None, message: Message) -> tuple[int | None, st
 
 
 def _ends(kind: str, data: Any, declared: Sequence[Path]) -> Iterator[Path]:
-    """The places of a message that lead to no declared path and lie below none."""
+    """Yield the paths of values in a message that are neither on the way to a declared path nor below one."""
     stack: list[tuple[Path, Any]] = [((kind,), data)]
     while stack:
         path, value = stack.pop()
-        if any(path[: len(each)] == each for each in declared):
+        if any(path[: len(declared_path)] == declared_path for declared_path in declared):
             continue
-        if isinstance(value, dict) and any(each[: len(path)] == path for each in declared):
+        if isinstance(value, dict) and any(declared_path[: len(path)] == path for declared_path in declared):
             stack += [((*path, key), item) for key, item in value.items()]
         else:
             yield path
 
 
-def _is_told(result: CallResult) -> bool:
-    """Return whether what became of a call that did not end well is an error that the next request is told."""
+def _is_shown_error(result: CallResult) -> bool:
+    """Return whether the end of a call that did not end well is an error that the next request shows."""
     return result.reason in ("parked", "steered") if result.status == "skipped" else result.reason != "handled"
 
 
 def _status(odd: list[CallResult], count: int, why: Fault | None) -> ActionStatus:
     """Return the status of `count` calls, of which the `odd` ones did not end well.
 
-    A branch that was not taken, a throw that a branch handles and a call that was put off are nothing bad.
+    Branches that were not taken, errors that a branch handles and calls that were put off do not count as failures.
     """
-    if why is None and all(each.reason in _HARMLESS for each in odd):
+    if why is None and all(result.reason in _HARMLESS for result in odd):
         return "ok"
-    return "partial" if len(odd) < count or any(each.reason == "parked" for each in odd) else "failed"
+    return "partial" if len(odd) < count or any(result.reason == "parked" for result in odd) else "failed"
 
 
 class WriteLog(Struct, eq=False):
-    """The last write at and below each path, with the moment (a count) at which it was made; `last`: of them all."""
+    """The last write at and below each path, with its moment (a count).
+
+    `last` is the moment of the last write of all.
+    """
 
     last: int = -1
     _at: dict[Path, tuple[str, str, int]] = field(default_factory=dict)
@@ -270,12 +277,13 @@ class WriteLog(Struct, eq=False):
     def note(
         self, path: Path, id: str, method: str, *, began: int, now: int, instance: str | None = None
     ) -> str | None:
-        """Note a write by the call `id` that began at `began`; the id of a call whose write it never saw, or None.
+        """Record a write by the call `id`. Return the id of a call that wrote there after `began`, or None.
 
-        What is written for different instances, or for one and for all, stands in different places.
+        Such a write is a conflict: this call began before it and so never saw it. Writes for different instances, or
+        for one instance and for all, do not conflict.
         """
         if instance is not None:
-            path = (f"†{instance}", *path)  # no kind begins so
+            path = (f"†{instance}", *path)  # no kind begins with this sign
         rival = self._rival(path, method, began) if self.last > began else None
         entry = (id, method, now)
         self._at[path] = self._below[path] = entry

@@ -1,12 +1,13 @@
-"""The order in which calls of one run start that share a resource, or are to run one after another: that of the plan.
+"""The start order of a batch: calls that share a resource, or that must run one after another, start in plan order.
 
-A call takes its place in line at each of its names when it arrives, and waits there, holding nothing, until it is the
-first at all of them. At a resource it gives its place up when it starts: its slot keeps the next one from overlapping
-with it. In a sequence (a name that `is_sequence` says is one) it gives its place up when it has ended. A call whose
-names depend on values that are not there yet stands before all later calls that have names, since it may turn out to
-share one. Only the order is kept: a call that was skipped, failed or parked holds nobody up.
+There is a *line* for each name of a resource or a sequence. A call enters the lines of its names when it arrives, and
+waits until it is the first in all of them; it holds no permit meanwhile. It leaves the line of a resource when it
+starts: the resource's slot keeps the next call from overlapping with it. It leaves the line of a sequence (a name for
+which `is_sequence` is true) when it has ended. A call whose names depend on values that are not there yet is
+*nameless*: all later calls with names wait behind it, since it may share one of them. Only the order is kept: a call
+that was skipped, failed or parked holds up no other call.
 
-Pure: no clock, no tasks. Each line is a heap by arrival, what has left is dropped when it comes up.
+Pure: no clock, no tasks. Each line is a heap by arrival; a call that has left is dropped when it comes to the top.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 
-_SEQUENCE: Final = "\0"  # in no name of a resource
+_SEQUENCE: Final = "\0"  # a sign that no name of a resource contains
 
 
 def sequence(name: str = "") -> str:
-    """Return the name of a line in which calls run one after another; "" for that of a whole run."""
+    """Return the name of a line in which calls run one after another; with "" the line of the whole batch."""
     return _SEQUENCE + name
 
 
@@ -31,7 +32,7 @@ def is_sequence(name: str) -> bool:
 
 
 class Queued(Protocol):
-    """A call in the order of a run: its number `at` in the plan, and the names of the `lines` in which it stands."""
+    """A call in the order of a batch: its number `at` in the plan, and the names of the `lines` that it is in."""
 
     at: int
     lines: tuple[str, ...] | None
@@ -41,20 +42,20 @@ S = TypeVar("S", bound=Queued)
 
 
 class StartOrder(Struct, Generic[S], eq=False):
-    """The lines of one run. `waiting` are calls that are ready and wait for their turn, `due` are those of them that
-    may be the first now."""
+    """The lines of one batch. `waiting` are authorized calls that wait for their turn; `due` are those of them that may
+    be the first now."""
 
     waiting: set[S] = field(default_factory=set)
     due: list[S] = field(default_factory=list)
     _lines: dict[str, list[tuple[int, S]]] = field(default_factory=dict)
-    _nameless: list[tuple[int, S]] = field(default_factory=list)  # whose names are not known yet
-    _behind: list[tuple[int, S]] = field(default_factory=list)  # waiting for those
+    _nameless: list[tuple[int, S]] = field(default_factory=list)  # calls whose names are not known yet
+    _behind: list[tuple[int, S]] = field(default_factory=list)  # calls that wait for nameless ones
     _are_behind: set[S] = field(default_factory=set)
-    _next: list[tuple[int, int, S]] = field(default_factory=list)  # a heap of those that wait
+    _next: list[tuple[int, int, S]] = field(default_factory=list)  # a heap of the waiting calls
     _count: int = 0
 
     def enter(self, step: S, names: Iterable[str] | None) -> None:
-        """Let a call that has arrived take its places; None: its names are not known yet."""
+        """Put an arrived call into its lines; None as names if they are not known yet."""
         if names is None:
             step.lines = None
             heappush(self._nameless, (step.at, step))
@@ -62,12 +63,12 @@ class StartOrder(Struct, Generic[S], eq=False):
             self._line_up(step, names)
 
     def name(self, step: S, names: Iterable[str]) -> None:
-        """Take note of the names of a call that had none yet."""
+        """Put a nameless call into its lines, now that its names are known."""
         self._line_up(step, names)
-        self._look_behind()
+        self._free_those_behind()
 
     def is_first(self, step: S) -> bool:
-        """Return whether a call that is ready may start; if not, it waits until it is `due`."""
+        """Return whether an authorized call may start; if not, it waits until it is `due`."""
         if self._is_behind_nameless(step):
             if step not in self._are_behind:
                 self._are_behind.add(step)
@@ -82,41 +83,41 @@ class StartOrder(Struct, Generic[S], eq=False):
         return False
 
     def begin(self, step: S) -> None:
-        """Take note that a call starts: it leaves the lines of its resources."""
+        """Remove a call that starts from the lines of its resources."""
         self._leave(step, [name for name in step.lines or () if not is_sequence(name)])
 
     def end(self, step: S) -> None:
-        """Take note that a call has ended, or is not to start: it leaves all lines."""
+        """Remove a call that has ended, or that will not start, from all lines."""
         self.waiting.discard(step)
         if step.lines is None:
             step.lines = ()
-            self._look_behind()
+            self._free_those_behind()
         elif step.lines:
             self._leave(step, step.lines)
 
     @property
     def next(self) -> S:
-        """The first of the calls that wait, in the order of the plan."""
+        """Return the first of the waiting calls, in the order of the plan."""
         while self._next[0][2] not in self.waiting:
             heappop(self._next)
         return self._next[0][2]
 
-    def let(self, step: S) -> None:
-        """Let a call start before those that came before it: they wait for it, directly or through others."""
+    def let_pass(self, step: S) -> None:
+        """Let a call start before its turn: the calls before it wait for it, directly or through others."""
         self._leave(step, step.lines or ())
         self.due.append(step)
 
-    def taken(self) -> list[S]:
-        """Return the calls that are due and still wait, and forget that they are due."""
+    def take_due(self) -> list[S]:
+        """Remove and return the due calls that still wait."""
         due, self.due = self.due, []
         return [step for step in dict.fromkeys(due) if step in self.waiting]
 
     def ahead_of(self, step: S) -> list[S]:
         """Return the calls that this one waits for."""
-        found = [first for name in step.lines or () if (first := self._first(name)) is not None and first is not step]
+        firsts = [first for name in step.lines or () if (first := self._first(name)) is not None and first is not step]
         if self._is_behind_nameless(step):
-            found.append(self._nameless[0][1])
-        return found
+            firsts.append(self._nameless[0][1])
+        return firsts
 
     # -- inside
 
@@ -126,9 +127,9 @@ class StartOrder(Struct, Generic[S], eq=False):
             heappush(self._lines.setdefault(name, []), (step.at, step))
 
     def _leave(self, step: S, names: Iterable[str]) -> None:
-        gone = set(names)
-        step.lines = tuple([name for name in step.lines or () if name not in gone])
-        for name in gone:
+        left = set(names)
+        step.lines = tuple([name for name in step.lines or () if name not in left])
+        for name in left:
             first = self._first(name)
             if first is None:
                 del self._lines[name]
@@ -149,8 +150,8 @@ class StartOrder(Struct, Generic[S], eq=False):
             heappop(self._nameless)
         return bool(self._nameless) and self._nameless[0][0] < step.at and bool(step.lines)
 
-    def _look_behind(self) -> None:
-        """Let those look again that waited for a call whose names were not known."""
+    def _free_those_behind(self) -> None:
+        """Make the calls due that waited for a nameless call, where none is before them any more."""
         while self._behind and not self._is_behind_nameless(self._behind[0][1]):
             step = heappop(self._behind)[1]
             self._are_behind.discard(step)

@@ -1,8 +1,8 @@
-"""Stops a batch before its calls have run their course.
+"""Early end of a batch.
 
-A new message steers it, its plan broke off, or a hook ends the run: then calls that run finish, every other one is
-skipped, at once or the moment it would start, and what people were asked about it is void. When the batch is cancelled,
-calls that run are cancelled too.
+When a new message arrives for the agent (the batch is *steered*), when the stream of calls breaks off, or when a hook
+ends the run: running calls finish, every other call is skipped, at once or when it would start, and questions to people
+about it are void. When the batch is cancelled, running calls are cancelled too.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from spar.types import CallResult, Fault
 
 
 class Stopping(Struct, eq=False):
-    """Whether calls of one batch may still start: `why` says why not, empty as long as they may.
+    """Stopper of one batch: `why` says why no more calls may start; it is "" while they may.
 
-    Args: steps: the calls that have arrived; parking: those that wait for people; record: keeps the result of one that
-        has not started; complete: that of one that is admitted; drain: starts what may start now.
+    Args: steps: the calls that have arrived; parking: the calls that wait for people; record: records the result of a
+        call that has not started; complete: the result of a call that is admitted; drain: starts the calls that may
+        start now.
     """
 
     _runtime: Runtime
@@ -34,12 +35,12 @@ class Stopping(Struct, eq=False):
     _complete: Callable[[Step, CallResult], None]
     _drain: Callable[[], None]
     why: str = ""
-    reason: str = ""  # of what is skipped for it
-    fault: Fault | None = None  # of the batch as a whole, if that is why
-    is_cut_off: bool = False  # whether the batch is cancelled: nothing more comes of its calls
+    reason: str = ""  # the reason in the results of skipped calls
+    fault: Fault | None = None  # the fault of the batch as a whole, if one stopped it
+    is_cut_off: bool = False  # whether the batch is cancelled
 
     def steer(self, why: str) -> None:
-        """Skip the calls that have not started, also those still to arrive: somebody has said something new."""
+        """Skip the calls that have not started or not arrived yet, because a new message has arrived."""
         if not self.is_cut_off:
             self.stop(why, "steered")
             self._drain()
@@ -55,30 +56,30 @@ class Stopping(Struct, eq=False):
                 step.asking.cancel()
             elif not step.is_started:
                 if step.is_admitted:
-                    self._workers.busy -= 1  # it waited for its turn, a permit or a worker
+                    self._workers.busy -= 1  # the call waited for its turn, a permit or a worker
                 self.skip(step, why)
 
     def skip(self, step: Step, why: str) -> None:
-        """End a call that is not to start: as parked if it waits for one that is, else as skipped."""
+        """End a call that will not start: as parked if it waits for a parked call, else as skipped."""
         if step.result is None:
             self._record(step, self._parking.result(step) or self.held_back(step) or step.skipped(why))
 
     def may_ask(self, step: Step) -> bool:
-        """Return whether people are to be asked about a call now; its task is told when they are not any more."""
+        """Return whether people may be asked about a call now. The current task is cancelled if that changes."""
         step.asking = asyncio.current_task()
         return not self.why
 
     def held_back(self, step: Step) -> CallResult | None:
-        """Return the result of a call that is not to start any more; None if it may. What people were asked is void."""
+        """Return the result of a call that must not start any more, and withdraw its question; None if it may start."""
         if not self.why:
             return None
         approvals = self._runtime.approvals
         if approvals is not None and (approval_id := approvals.parked.own_approval(step)):
             self._workers.busy += 1
-            self._workers.spawn(self._take_back(approval_id), "take back")
+            self._workers.spawn(self._withdraw(approval_id), "take back")
         return step.skipped(self.why, self.reason)
 
-    async def _take_back(self, approval_id: str) -> None:
+    async def _withdraw(self, approval_id: str) -> None:
         assert self._runtime.approvals is not None
         try:
             await self._runtime.approvals.parked.refuse(approval_id, self.why)
@@ -87,7 +88,7 @@ class Stopping(Struct, eq=False):
             self._drain()
 
     async def abort(self) -> None:
-        """Cancel everything, wait a moment for it to end, leave behind what does not."""
+        """Cancel all calls, wait `grace` seconds for them to end, and leave behind those that do not."""
         self.is_cut_off = True
         self._parking.take_asking(self._steps, self._record)
         for step in self._steps:
@@ -104,7 +105,7 @@ class Stopping(Struct, eq=False):
             self.give_up()
 
     def give_up(self) -> None:
-        """Wait for nothing further: each call that has no result yet was cut off."""
+        """End each call without a result as cancelled, without waiting for it."""
         self.is_cut_off = True
         for step in self._steps:
             if step.result is None:

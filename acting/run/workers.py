@@ -1,7 +1,8 @@
-"""Pool of workers: tasks that take ready calls off one queue.
+"""Pool of workers: tasks that take calls which may start from one queue.
 
-While a tool makes a worker wait, others take over; so a call that never waits costs no task, and one that waits costs
-one. A worker that is stuck in a tool at its deadline is left behind, and another one goes on without it.
+While a tool makes one worker wait, other workers take over the queue. So a call that never waits costs no task, and a
+call that waits costs one. A worker that is stuck in a tool after the call's deadline is left behind, and another worker
+takes its place.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from spar.failpoints import armed, crashpoint
 from spar.threads import OTHERS_TURN
 from spar.types import CallResult
 
-INLINE_LIMIT = 32  # calls in a row in one worker, before others get their turn
-FAILED_CALL = 8  # calls that end well cost as much as one that fails: its stack, its fault, its line in the log
-LARGEST_START = 64  # workers started at once
+INLINE_LIMIT = 32  # calls in a row in one worker, before other tasks get their turn
+FAILED_CALL = 8  # a failed call counts as so many others: its stack, its fault and its line in the log take time
+LARGEST_START = 64  # most workers started at once
 
 
 class WorkerPool:
-    """The worker tasks of one batch. `attempt(step)` is asked when a call begins, `ended(step, result)` told when it
-    has ended, `broke(error)` when a worker breaks down over what is no fault of a tool. `held_back(step)` is asked
-    after each wait before a call begins: its result, if it is not to begin any more."""
+    """The worker tasks of one batch.
+
+    Args: attempt: called when a call begins, returns its attempt; ended: called with a call and its result; held_back:
+        called after each wait before a call begins, returns the result of a call that must not begin any more, else
+        None; broke: called with an error in a worker that is not the fault of a tool.
+    """
 
     def __init__(
         self,
@@ -45,28 +49,28 @@ class WorkerPool:
         self._runtime, self._scope, self._writer = runtime, scope, writer
         self._attempt, self._ended, self._held_back, self._broke = attempt, ended, held_back, broke
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.busy = 0  # calls of the batch that are admitted and without a result, and other work it waits for
-        self._is_kept = writer is not None or runtime.spending is not None  # whether it is told who begins
+        self.busy = 0  # admitted calls without a result, and other tasks that the batch waits for
+        self._has_records = writer is not None or runtime.spending is not None  # whether starts are recorded
         self._queue: deque[Step] = deque()
-        self._count = 0  # at work or about to be
-        self._free = 0  # of them that are going to look at the queue
-        self._ahead = 0  # told to start while they are in the queue
-        self._start_count = 1  # how many are started at once; doubles while calls turn out to wait
+        self._count = 0  # workers that run or are about to
+        self._free = 0  # workers of these that will look at the queue next
+        self._ahead = 0  # calls in the queue whose start is written to the journal already
+        self._start_count = 1  # workers to start at once; doubles while calls turn out to wait
 
     def offer(self, step: Step) -> None:
-        """A call may run, as soon as a worker is free for it."""
+        """Put a call that may start into the queue."""
         self._queue.append(step)
         if not self._free:
             self._start_workers()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Do other work of this batch in a task of its own."""
+        """Run other work of this batch in a task of its own."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     def _start_workers(self) -> None:
-        """Start workers, as many as the queue and the limit have room for."""
+        """Start workers, as many as the queue and the limits allow."""
         for _ in range(min(self._start_count, len(self._queue), self._runtime.limits.max_parallel - self._count)):
             self._free += 1
             self._count += 1
@@ -78,15 +82,15 @@ class WorkerPool:
         try:
             while self._queue:
                 step = self._queue.popleft()
-                if step.is_told:
+                if step.is_start_written:
                     self._ahead -= 1
                 if step.result is not None:
                     continue
                 step.is_started = True
                 if step.approval_id and not await self._may_begin(step):
                     continue
-                is_to_be_written = self._is_kept and not step.is_told and self._is_to_be_written(step)
-                if is_to_be_written and not await self._is_written(step):
+                must_wait = self._has_records and not step.is_start_written and self._record_start(step)
+                if must_wait and not await self._wait_until_written(step):
                     continue
                 attempt = self._attempt(step)
                 ended = begin(self._runtime, attempt)
@@ -113,11 +117,11 @@ class WorkerPool:
             self._count -= 1
             self._start_count = 1
         except asyncio.CancelledError:
-            # The run is cancelled, or the tool has cancelled its own task: then others go on.
+            # The batch is cancelled, or a tool has cancelled its own task: then other workers go on.
             self._count -= 1
             if step is not None and step.result is None:
                 self._ended(step, step.cut(self._runtime))
-            if not self._free and any(each.result is None for each in self._queue):
+            if not self._free and any(queued.result is None for queued in self._queue):
                 self._start_workers()
             raise
         except BaseException as error:
@@ -125,65 +129,70 @@ class WorkerPool:
             raise
 
     async def _may_begin(self, step: Step) -> bool:
-        """Use the approval that it has; it ends when that is not good any more."""
+        """Use the approval of a call; end the call if the approval is not valid any more.
+
+        Return whether it may begin.
+        """
         step.allowed = step.approval_id
         self._hand_over()
-        against = await redeem(self._runtime, step) or self._held_back(step)
+        refusal = await redeem(self._runtime, step) or self._held_back(step)
         self._free += 1
-        if against is not None:
-            self._ended(step, against)
-        return against is None
+        if refusal is not None:
+            self._ended(step, refusal)
+        return refusal is None
 
-    def _is_to_be_written(self, step: Step) -> bool:
-        """Take what it reserved and tell that it starts; return whether that must be on disk before it does."""
+    def _record_start(self, step: Step) -> bool:
+        """Use the call's reservation and write its start; return whether the entry must be on disk before it starts."""
         spending = self._runtime.spending
         if spending is not None and spending.budgets.limits_calls:
             spending.begin(step, self._scope)
         return self._writer is not None and self._writer.start(step)
 
-    async def _is_written(self, step: Step) -> bool:
-        """Wait until it is on disk that it starts; it ends when that cannot be.
+    async def _wait_until_written(self, step: Step) -> bool:
+        """Wait until the start of a call is on disk; end the call if that fails. Return whether it may begin.
 
-        As many of the next ones as may run at once start with it, so that one flush is for all of them.
+        The starts of the next calls in the queue are written with it, as many as may run at once, to share one flush.
         """
         assert self._writer is not None
         group: list[Step] = []
         while self._queue and self._count + self._ahead < self._runtime.limits.max_parallel:
-            each = self._queue[0]
-            if each.result is None:
-                if each.is_told or each.approval_id:
+            next_step = self._queue[0]
+            if next_step.result is None:
+                if next_step.is_start_written or next_step.approval_id:
                     break
                 self._ahead += 1
-                if not self._is_to_be_written(each):
+                if not self._record_start(next_step):
                     break
             group.append(self._queue.popleft())
         self._hand_over()
         try:
             why = await self._writer.safe()
         except BaseException:
-            for each in group:
-                self._ahead -= each.is_told
-                each.is_told = False  # nobody knows whether it is on disk
+            for next_step in group:
+                self._ahead -= next_step.is_start_written
+                next_step.is_start_written = False  # nothing is known of the entry on disk
             raise
         finally:
             self._queue.extendleft(reversed(group))
         self._free += 1
-        for each in (step, *group) if why else ():
-            if each.result is None:
-                self._ended(each, CallResult(each.call, "failed", fault=fault("io", why, each.call.tool)))
-        if step.result is None and (against := self._held_back(step)) is not None:
-            self._ended(step, against)
+        for next_step in (step, *group) if why else ():
+            if next_step.result is None:
+                self._ended(
+                    next_step, CallResult(next_step.call, "failed", fault=fault("io", why, next_step.call.tool))
+                )
+        if step.result is None and (refusal := self._held_back(step)) is not None:
+            self._ended(step, refusal)
         return step.result is None
 
     def _hand_over(self) -> None:
-        """Note that this worker is about to wait: let others look after the queue."""
+        """Let other workers look after the queue, because this one is about to wait."""
         self._free -= 1
         if self._queue and not self._free:
             self._start_count = min(2 * self._start_count, LARGEST_START)
             self._start_workers()
 
     def _leave(self, step: Step) -> None:
-        """Called by the deadline: the worker is stuck in its tool and the run goes on without it."""
+        """Leave behind a worker that is stuck in its tool after the deadline; the batch goes on without it."""
         attempt = step.attempt
         assert attempt is not None
         assert attempt.task is not None

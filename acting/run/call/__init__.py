@@ -1,10 +1,10 @@
-"""One call, from the planner's words to its result.
+"""One call, from an item of a plan to its result.
 
-The steps of a call are decode, prepare, authorize, journal, attempt, normalize, apply and record; those that are not
-here lie in the folder above: `authorize`, `journal`, `results` (apply) and `batch` (record).
+The steps of a call are decode, prepare, authorize, journal, attempt, normalize, apply and record. Those that are not
+here are in the folder above: `authorize`, `journal`, `results` (apply) and `batch` (record).
 
-prepare     decodes a planner's output as calls, merges its tool's prescriptions; pure
-call_state  the state of one call in a run; prepares its parameters
+prepare     decodes items of a plan as calls, and adds the values that the tool prescribes; pure
+call_state  the state of one call in its batch (`Step`); prepares its parameters
 attempt     attempts a call with a deadline, and again where its effect allows
-normalize   judges what a tool returns: fit to keep, as promised, as the call expects
+normalize   checks a tool's value: whether it can be stored, is as promised, and is as the call expects
 """

@@ -1,9 +1,10 @@
-"""Carries out one call: attempts with a deadline each, retried where its effect allows it.
+"""Attempts at one call, each with a deadline, repeated where the call's effect allows it.
 
-The first step of an attempt is made by hand (`begin`): most calls of a cheap tool end there, and cost no coroutine,
-no task and no timer. What waits goes on in `finish`. A call that is late is cancelled; one that ignores that for
-`grace` seconds is left behind: its result is given without it and whatever it still does is of no interest. What a
-tool returns is made fit to keep and held against what was promised of it. This file knows nothing of graphs.
+`begin` runs the tool's coroutine up to its first wait without a task: most calls of a cheap tool end there, and cost no
+task and no timer. A coroutine that waits goes on in `finish`. A late call is cancelled; one that ignores this for
+`grace` seconds is left behind: it gets its result without the tool, whose later outcome is ignored. The tool's value is
+made fit to be stored, and compared with what the tool promised and the call expects. This module knows nothing of
+graphs.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ from spar.events import CallProgressed, CallStarted
 from spar.types import Call, CallResult, CallStatus, Fault, Message
 
 BACKOFF = Backoff()
-_LARGEST_PROGRESS = 1 << 16  # bytes of what a tool tells of its progress, which is shown and computed from by nobody
+_LARGEST_PROGRESS = 1 << 16  # bytes of a progress report as JSON; it is only shown
 
 
 class Attempt(Struct):
-    """One call on its way: what is to be done, and how far it got."""
+    """One call that is carried out: the tool with its parameters, and the state of its current attempt."""
 
     call: Call
     entry: BoundTool
     params: dict[str, Any]
     scope: Scope
-    context: Context  # copied for each attempt: what a tool sets in it nobody else sees
-    messages: tuple[dict[str, Any], ...] = ()  # what its scopes let it see
-    binds: Mapping[str, Any] | None = None  # what bound it when it was let run
-    number: int = 0  # of the attempts that have begun
+    context: Context  # copied for each attempt: variables that a tool sets there stay its own
+    messages: tuple[dict[str, Any], ...] = ()  # the messages that its `_scopes` select for the tool
+    binds: Mapping[str, Any] | None = None  # the facts that an approval was bound to, for the tool to check
+    number: int = 0  # count of the attempts that have begun
     started_at: datetime | None = None
     began: float = 0.0
     is_in_flight: bool = False
@@ -58,18 +59,19 @@ class Attempt(Struct):
 
     @property
     def effect(self) -> str:
-        """Return the effect of this call, by its parameters if the tool can tell."""
+        """Return the effect of this call; the tool may derive it from the parameters."""
         return self.entry.effect_of(self.params)  # the values, where the call itself holds references
 
     def result(
         self, clock: Clock, status: CallStatus, value: Any = None, why: Fault | None = None, met: bool | None = None
     ) -> CallResult:
-        """The result of this call, which has come to this now."""
+        """Return the result of this call with this status, now."""
         duration = clock.monotonic() - self.began if self.number else 0.0
         return CallResult(self.call, status, "", value, why, self.number, self.started_at, duration, met)
 
     def returned(self, runtime: Runtime, value: Any) -> CallResult:
-        """The result when the tool has returned this: a value fit to keep, if it is what was promised and expected."""
+        """Return the result for a value that the tool returned: failed if it cannot be stored, or is not as promised
+        by the tool or expected by the call."""
         call, entry, clock, limit = self.call, self.entry, runtime.clock, runtime.limits.largest_result
         if value is not None:
             try:
@@ -83,13 +85,13 @@ class Attempt(Struct):
         return self.result(clock, "ok", value, met=met) if why is None else self.result(clock, "failed", None, why, met)
 
     def failed(self, clock: Clock, error: BaseException) -> CallResult:
-        """The result when the tool has raised."""
+        """Return the result for an error that the tool raised."""
         status: CallStatus = "in_doubt" if isinstance(error, InDoubtError) else "failed"
         return self.result(clock, status, why=fault_of(error, self.entry.name))
 
 
 class _AttemptDeadline(Deadline):
-    """Cancels an attempt's task when it is due, and calls `leave(about)` when that has not helped after the grace."""
+    """Deadline of one attempt: cancels its task, and calls `leave(about)` if the task has not ended after the grace."""
 
     __slots__ = ("_about", "_attempt", "_grace", "_leave", "_runtime", "is_left")
 
@@ -119,7 +121,8 @@ class _AttemptDeadline(Deadline):
 
 
 class _StartedCoroutine:
-    """The rest of a coroutine whose first step was made by hand, in `context`, and led to `waits_for`."""
+    """A coroutine that `begin` has run to its first wait, for `waits_for`; awaiting this runs it to its end in
+    `context`."""
 
     __slots__ = ("_context", "_coroutine", "_waits_for")
 
@@ -146,9 +149,10 @@ class _StartedCoroutine:
 async def finish(
     runtime: Runtime, attempt: Attempt, ended: CallResult | None, leave: Callable[[Any], object], about: Any
 ) -> CallResult | None:
-    """Go on in `attempt.task` with what `begin` began, if `goes_on`; None when it was left behind (`leave(about)`).
+    """Finish what `begin` began, in `attempt.task`, if `goes_on` says so. Return None when the call was left behind.
 
-    Raises: CancelledError when the task is cancelled from outside, and nothing else but what ends the process.
+    `leave(about)` is called when it is left behind. Raises: CancelledError when the task is cancelled from outside, and
+    besides only exceptions that end the process.
     """
     while True:
         if ended is None:
@@ -167,14 +171,14 @@ async def finish(
 
 
 def goes_on(attempt: Attempt, ended: CallResult | None) -> bool:
-    """Return whether an attempt that came to this in its first step waits, or is to be made again."""
+    """Return whether a call has to go on after `begin` returned `ended`: it waits (None), or is to be repeated."""
     return ended is None or (ended.fault is not None and _pause(attempt, ended) is not None)
 
 
 def begin(runtime: Runtime, attempt: Attempt) -> CallResult | None:
-    """Make the first step of an attempt in the current task; None when it waits (`attempt.started`).
+    """Run an attempt up to its first wait in the current task. Return None if it waits (`attempt.started`).
 
-    Raises: nothing but what ends the process.
+    Raises: only exceptions that end the process.
     """
     entry, call, now = attempt.entry, attempt.call, runtime.clock.monotonic()
     attempt.number += 1
@@ -198,7 +202,7 @@ def begin(runtime: Runtime, attempt: Attempt) -> CallResult | None:
             coroutine = entry.function(**params)
         else:
             coroutine = entry.invoke(params, runtime.clock, call, attempt.messages)
-        # A tool that never waits needs no timer: nothing could cancel it before it is done.
+        # A tool that never waits needs no timer: nothing could cancel it before its end.
         waits_for = context.run(coroutine.send, None)
     except StopIteration as stop:
         ended = attempt.returned(runtime, stop.value)
@@ -216,7 +220,7 @@ def begin(runtime: Runtime, attempt: Attempt) -> CallResult | None:
 
 
 def _tool_context(runtime: Runtime, attempt: Attempt) -> ToolContext:
-    """The context of the attempt that is about to begin."""
+    """Return the context of the attempt that is about to begin."""
     loop, home, number = asyncio.get_running_loop(), threading.get_ident(), attempt.number
 
     def publish(value: Any) -> None:
@@ -231,7 +235,7 @@ def _tool_context(runtime: Runtime, attempt: Attempt) -> ToolContext:
             return
         try:
             loop.call_soon_threadsafe(publish, value)
-        except RuntimeError:  # the loop has closed: nobody is left to hear it
+        except RuntimeError:  # the event loop has closed
             pass
 
     return ToolContext(
@@ -251,17 +255,17 @@ def _tool_context(runtime: Runtime, attempt: Attempt) -> ToolContext:
 
 
 async def _wait(runtime: Runtime, attempt: Attempt, leave: Callable[[Any], object], about: Any) -> CallResult | None:
-    """The rest of an attempt, to its end or its deadline."""
-    rest, attempt.started = attempt.started, None
+    """Wait for the end of an attempt, or for its deadline. Return None when it was left behind."""
+    coroutine, attempt.started = attempt.started, None
     task = attempt.task
     assert task is not None
-    assert rest is not None
+    assert coroutine is not None
     limit = _AttemptDeadline(runtime, attempt, leave, about)
     try:
-        ended = attempt.returned(runtime, await rest)
+        ended = attempt.returned(runtime, await coroutine)
     except asyncio.CancelledError:
         if not attempt.is_late and task.cancelling():
-            raise  # the run is being cancelled: it says what becomes of this call
+            raise  # the batch is being cancelled: it sets the result of this call
         ended = _cancelled_itself(runtime.clock, attempt)
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -290,7 +294,7 @@ def _cancelled_itself(clock: Clock, attempt: Attempt) -> CallResult:
 
 
 def timed_out(clock: Clock, attempt: Attempt) -> CallResult:
-    """The result of a call that is late, whether it obeyed or was left behind."""
+    """Return the result of a late call, whether its task has ended or was left behind."""
     name, limit = attempt.entry.name, attempt.entry.terms.timeout
     message = f"tool {name!r} did not end within {limit:g} s"
     if attempt.effect != "once":
@@ -300,7 +304,7 @@ def timed_out(clock: Clock, attempt: Attempt) -> CallResult:
 
 
 def cut(clock: Clock, attempt: Attempt) -> CallResult:
-    """The result of a call that was cancelled: in doubt if it may have had an effect that must not be repeated."""
+    """Return the result of a cancelled call: in doubt if it may have had an effect that must not be repeated."""
     if attempt.is_in_flight and attempt.effect == "once":
         name = attempt.entry.name
         message = f"tool {name!r} was cut off and may have had its effect: find out before repeating it"
@@ -309,16 +313,22 @@ def cut(clock: Clock, attempt: Attempt) -> CallResult:
 
 
 def _pause(attempt: Attempt, ended: CallResult) -> float | None:
-    """Seconds until the next attempt; None when there is none.
+    """Return the seconds until the next attempt; None when there is none.
 
-    What is not to be repeated is not, nor what would fail again, nor what the other side wants left alone for long.
+    There is none after the last retry, for a call whose effect allows no repetition, for a fault that would come again,
+    and where the other side asks for a longer pause than the back-off's cap.
     """
-    found, retries = ended.fault, attempt.entry.terms.retries
-    if found is None or attempt.number > retries or not found.retryable or ended.status not in ("failed", "timeout"):
+    fault_found, retries = ended.fault, attempt.entry.terms.retries
+    if (
+        fault_found is None
+        or attempt.number > retries
+        or not fault_found.retryable
+        or ended.status not in ("failed", "timeout")
+    ):
         return None
     if attempt.effect == "once":
         return None
-    asked = found.detail.get("retry_after")
-    if not isinstance(asked, (int, float)):
-        asked = 0.0
-    return None if asked > BACKOFF.cap else max(asked, BACKOFF.delay(attempt.number))
+    requested_pause = fault_found.detail.get("retry_after")
+    if not isinstance(requested_pause, (int, float)):
+        requested_pause = 0.0
+    return None if requested_pause > BACKOFF.cap else max(requested_pause, BACKOFF.delay(attempt.number))

@@ -1,7 +1,8 @@
-"""The state of one call in a run, from its arrival to its result, and whether it can run as it is.
+"""The state of one call in its batch, from its arrival to its result; checks whether the call can run.
 
-A call with another one's parameters is checked like any new one; the original stays with it as `_original`.
-What was data in the call that people were shown stays data in what they hand back, even if it looks like a reference.
+A call that hooks or people have changed is checked like a new one; the original stays with it as `_original`. A text
+that was a plain value in the call that people saw stays a plain value in their changed call, even if it looks like a
+reference.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ _SHORT, _LARGE = 256, 1 << 63
 _NAMES = 1024  # characters of all names of a call together that need no cutting
 
 
-def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
-    """Return whether all parameters are short scalars, fit to keep as they are, and whether any may be a reference."""
+def _inspect(params: dict[str, Any]) -> tuple[bool, bool]:
+    """Return whether all parameters are short scalars, which can be stored as they are, and whether any may be a
+    reference."""
     is_small, may_refer = True, False
     for value in params.values():
         kind = type(value)
@@ -66,16 +68,16 @@ def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
     return is_small, may_refer
 
 
-#: What is raised for a call that cannot run as it is.
+#: The errors of a call that cannot run.
 STRUCTURAL = (BadReferenceError, ValueTooLargeError, ParametersError, BadCallError)
 
 
-def _shown(call: Call) -> dict[str, Any]:
+def _without_service_keys(call: Call) -> dict[str, Any]:
     return without_service_keys(wire_of(call))
 
 
 def objection_to(call: Call, entry: BoundTool, target: Expression | None) -> Fault | None:
-    """Return what is wrong with a call as a whole."""
+    """Return the fault of a detached call that has an output path; None for any other call."""
     if target is not None and (entry.terms.detach or call.meta) and entry.detaches(call):
         message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
         return fault("bad_call", message, call.tool)
@@ -83,60 +85,67 @@ def objection_to(call: Call, entry: BoundTool, target: Expression | None) -> Fau
 
 
 def fault_kind(error: Exception) -> str:
-    """The kind of structural error that this one is."""
+    """Return the kind of fault for an error in `STRUCTURAL`."""
     known: dict[type[Exception], str] = {BadReferenceError: "bad_reference", ParametersError: "bad_parameters"}
     return known.get(type(error), "bad_call")
 
 
 def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
-    """Return the call as an object that tells of it, whatever its parameters are (`is_small`: they are short scalars).
+    """Return the call as a JSON object, whatever its parameters are. `is_small` says that they are short scalars.
 
-    Of one that takes more than 1 MiB it is the short form, which says so (`_truncated`).
+    A call of more than 1 MiB is shortened and marked with `_truncated`.
     """
     try:
-        # Of a program's own containers nobody knows whether they have an end.
+        # Containers of other types than Python's own may be endless.
         is_own = is_small or (type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple)
         wire = call.to_wire() if is_own else asdict(call)
         if is_own and not call.meta and (is_small or is_flat(call.params)):
             names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
             if len(names) <= _NAMES and (names.isascii() or names.isprintable()):  # a lone surrogate is neither
                 return wire
-    except Exception:  # a program has put into its fields what does not belong there
+    except Exception:  # a program has put values of wrong types into the fields
         wire = asdict(call)
-    found, is_cut = shortened(wire)
-    if not isinstance(found, dict):
-        found = {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
-    return {**found, "_truncated": True} if is_cut else found
+    short, is_cut = shortened(wire)
+    if not isinstance(short, dict):
+        short = {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": short}
+    return {**short, "_truncated": True} if is_cut else short
 
 
 class Step(Node):
-    """A call in the graph: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool.
+    """A call in the graph: `call` as proposed, `params` with the values of its references, `arguments` as validated,
+    `entry` its tool.
 
-    `is_small` says that its parameters are short scalars, fit to keep as they are; `found` are the references among
-    them. `is_admitted` once it is ready, `is_started` once it asks or runs; `passed` counts the permits that it holds.
-    `draft` is the result that hooks are looking at. `approval_id` is the approval that it waits for or may use,
-    `allowed` the one that let it run; `is_guest`: another call asked for it; `asking`: the task that asks people.
-    `binds` is what bound the call when it was let run (None: nobody had to), `reservation` what is reserved for it of
-    the budgets, `corrections` what people and hooks made of it, in order. `is_told`: it is written down that it starts.
+    `is_small` says that its parameters are short scalars, which can be stored as they are; `references` are the
+    references in each parameter. `is_admitted` is true once the call is ready, `is_started` once it is being authorized
+    in a task or runs; `passed` counts the permits that it holds. `draft` is the result while hooks look at it.
+    `approval_id` is the approval that the call waits for or may use, `allowed` the one that let it run. `is_guest` says
+    that another call asked for that approval; `asking` is the task that asks people. `binds` are the facts that the
+    approval was bound to (None without an approval), `reservation` its part of the budgets, `corrections` the changes
+    by people and hooks, in order. `is_start_written` says that the journal has the entry about its start.
     """
 
-    __slots__ = ("allowed", "approval_id", "arguments", "asking", "attempt", "began", "binds", "call",
-                 "corrections", "draft", "entry", "found", "is_admitted", "is_guest", "is_reading",
-                 "is_small", "is_started", "is_told", "lines", "params", "passed", "permits",
-                 "reservation", "result", "target")  # fmt: skip
+    __slots__ = ("allowed", "approval_id", "arguments", "asking", "attempt", "began", "binds", "call", "corrections",
+                 "draft", "entry", "is_admitted", "is_guest", "is_reading", "is_small", "is_start_written",
+                 "is_started", "lines", "params", "passed", "permits", "references", "reservation", "result",
+                 "target")  # fmt: skip
 
     entry: BoundTool
     arguments: dict[str, Any]
 
     def __init__(self, call: Call) -> None:
-        self.id, self.at, self.ended, self.why = call.id, 0, False, ""  # as a node; the rest is the graph's
+        self.id, self.at, self.ended, self.why = (
+            call.id,
+            0,
+            False,
+            "",
+        )  # the fields of a node; the graph sets the others
         self.call, self.params = call, call.params
         self.target: Expression | None = None
-        self.found: Mapping[str, tuple[Expression, ...]] = NOBODY
-        self.is_reading = self.is_admitted = self.is_started = self.is_guest = self.is_told = False
+        self.references: Mapping[str, tuple[Expression, ...]] = NOBODY
+        self.is_reading = self.is_admitted = self.is_started = self.is_guest = self.is_start_written = False
         self.is_small = True
         self.permits: Sequence[Permit] = ()
-        self.lines: tuple[str, ...] | None = ()  # where it keeps the order of the plan; None: not known yet
+        self.lines: tuple[str, ...] | None = ()  # its lines in the start order; None: not known yet
         self.passed = self.began = 0
         self.attempt: Attempt | None = None
         self.draft: CallResult | None = None
@@ -149,20 +158,26 @@ class Step(Node):
 
     @property
     def has_started(self) -> bool:
-        """Return whether its first attempt has begun."""
+        """Return whether the first attempt has begun."""
         return self.attempt is not None
 
     def shown(self) -> Call:
-        """A copy to show, its references resolved."""
+        """Return a copy of the call with the values of its references, for hooks and people."""
         return replace(self.call, params=copied(self.params))
 
-    def corrected(self, old: Call, decision: str, by: str, reason: str) -> None:
-        """Note that `old` was put aside for the call as it is now, by whom and why."""
-        told = {"call": _shown(old), "decision": decision, "by": by, "reason": reason, "ran": _shown(self.call)}
-        self.corrections = (*self.corrections, told)
+    def note_correction(self, old: Call, decision: str, by: str, reason: str) -> None:
+        """Record that the call as it is now has replaced `old`, by whom and why."""
+        correction = {
+            "call": _without_service_keys(old),
+            "decision": decision,
+            "by": by,
+            "reason": reason,
+            "ran": _without_service_keys(self.call),
+        }
+        self.corrections = (*self.corrections, correction)
 
     def swap(self, catalog: Catalog, board: Board, new: Call, is_done: Callable[[str], bool]) -> Fault | None:
-        """Put `new` in its place under its id; what is wrong with it, if anything: nothing is changed then."""
+        """Replace the call by `new` under the old id. Return the fault if it cannot run; nothing is changed then."""
         old = self.call
         texts = frozenset(marked(self.params))
         if texts:
@@ -198,17 +213,17 @@ class Step(Node):
         return None
 
     def final_corrections(self) -> Sequence[dict[str, Any]]:
-        """Return the corrections by people and hooks; `ran` is None where nothing of it has run."""
+        """Return the corrections by people and hooks; their `ran` is None if the call has not run."""
         result = self.result
         has_run = result is not None and (result.attempts > 0 or result.status == "ok")
-        return self.corrections if has_run else [{**each, "ran": None} for each in self.corrections]
+        return self.corrections if has_run else [{**correction, "ran": None} for correction in self.corrections]
 
     def prepare(
         self, catalog: Catalog, board: Board, wrong: str, known: Container[str]
     ) -> tuple[Sequence[Expression], Fault | None]:
-        """Find its tool and judge its parameters; return what it reads, and the fault that can be seen by now.
+        """Find the tool and check the parameters. Return the paths that the call reads, and its fault if it has one.
 
-        Args: wrong: why it could not be decoded, "" if it could; known: the ids of the calls before it.
+        Args: wrong: why the call could not be decoded, "" if it could; known: the ids of the calls before it.
         """
         call = self.call
         if wrong:
@@ -228,43 +243,43 @@ class Step(Node):
             self.entry = entry
             params = call.params
             if params:
-                self.is_small, may_refer = _looked_over(params)
+                self.is_small, may_refer = _inspect(params)
                 if not self.is_small:
                     check_finite(call.tool, params)
                 if may_refer:
-                    self.found = found = references(params)
-                    reads = distinct(chain.from_iterable(found.values()))
+                    self.references = by_name = references(params)
+                    reads = distinct(chain.from_iterable(by_name.values()))
                     if reads:
                         self.is_reading = True
                         if isinstance(entry, LatentTool) and not all(
-                            board.knows(each, call.instance) for each in reads
+                            board.knows(path, call.instance) for path in reads
                         ):
                             self.entry = rewritten(call, entry, catalog)
-                        self.arguments = entry.parameters.validate(params, found)
+                        self.arguments = entry.parameters.validate(params, by_name)
                         return reads, objection_to(self.call, self.entry, self.target)
                     self.params = params = resolve(params, board.look)
             if params or not entry.parameters.is_empty:
                 params = entry.parameters.validate(params)
             self.arguments = params
         except ValueTooLargeError as error:
-            self.call = replace(call, params=plain(call.params))  # what holds itself many times has no end for anybody
+            self.call = replace(call, params=plain(call.params))  # shortened: the value may contain itself
             return (), fault(fault_kind(error), str(error), call.tool)
         except STRUCTURAL as error:
             return (), fault(fault_kind(error), str(error), call.tool)
-        except Exception as error:  # a stranger's object among the parameters that cannot even be looked at
+        except Exception as error:  # an object of a foreign class among the parameters that cannot be read
             return (), fault("bad_call", f"it cannot be read: {type(error).__name__}", call.tool)
         return (), objection_to(self.call, self.entry, self.target)
 
     def take_values(self, board: Board) -> Fault | None:
-        """Read what it refers to, once, now: later writes do not change what it is given."""
-        call, found = self.call, self.found
+        """Read the values of its references now. Later writes do not change them. Return the fault if it has one."""
+        call, by_name = self.call, self.references
         look = board.look if call.instance is None else partial(board.look, instance=call.instance)
         try:
             self.params = {
                 name: value
-                if name not in found and type(value) in SCALARS
-                else look(found[name][0])
-                if type(value) is str and found[name]
+                if name not in by_name and type(value) in SCALARS
+                else look(by_name[name][0])
+                if type(value) is str and by_name[name]
                 else resolve(value, look)
                 for name, value in call.params.items()
             }
@@ -274,7 +289,7 @@ class Step(Node):
         return None
 
     def messages(self, board: Board) -> tuple[dict[str, Any], ...]:
-        """Return the messages that its scopes let its tool see."""
+        """Return the messages that the `_scopes` of the call select for its tool."""
         scopes = self.call.meta.get("_scopes")
         if not scopes or not self.entry.wants_messages:
             return ()
@@ -287,11 +302,11 @@ class Step(Node):
         return CallResult(self.call, "skipped", reason, fault=fault(reason, why, self.call.tool))
 
     def not_taken(self) -> CallResult:
-        """The result when a call that it waits for took another branch: nothing is wrong with that."""
+        """Return the result of a call on a branch that was not taken, which is no error."""
         return CallResult(self.call, "skipped", "branch")
 
     def given_up(self, sentence: str) -> CallResult | None:
-        """Return the result of a call that the graph has given up, by its `why`; None if it is skipped like others."""
+        """Return the result of a call that can never start, by `why`; None if the batch is to skip it."""
         if self.why == "branch":
             return self.not_taken()
         if self.why in ("", "dep_failed"):
@@ -299,7 +314,7 @@ class Step(Node):
         return self.failed(fault(self.why, sentence, self.call.tool))
 
     def cut(self, runtime: Runtime) -> CallResult:
-        """The result when it is cancelled: the one that it already has, or that it was cut off."""
+        """Return the result of a cancelled call: its draft if there is one, else cancelled or in doubt."""
         if self.draft is not None:
             return self.draft
         if self.attempt is None:

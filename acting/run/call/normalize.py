@@ -1,9 +1,8 @@
-"""Judges what tools return: fit to keep, of the promised shape, and what the call expects.
+"""Checks of tools' values: whether they can be stored, have the promised shape, and are what the call expects.
 
-Finished and verified are different.
-`_expect` is a value that the result must contain: equal to it, or, of an object, with each of its entries contained
-in the result's. `_expectSchema` is a JSON Schema that the result must satisfy. Each key means one of the two, whatever
-stands there: an object that happens to be written in words of JSON Schema is still a value.
+A call that has finished may still not have the expected result. `_expect` is a value that the result must contain: it
+is equal, or, for an object, the result contains each of its entries. `_expectSchema` is a JSON Schema that the result
+must satisfy. An object under `_expect` is always a value, even if it looks like a JSON Schema.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LONGEST_KIND = 200  # characters of the kind of a message
 VALUE: Final = "_expect"
 SCHEMA: Final = "_expectSchema"
 
-#: ServerDiagnostics of JSON Schema that judge a value, in any draft.
+#: Keywords of JSON Schema that restrict a value, in any draft.
 _JUDGING: Final = frozenset({
     "$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "additionalProperties", "allOf", "anyOf", "const",
     "contains", "dependencies", "dependentRequired", "dependentSchemas", "disallow", "else", "enum",
@@ -36,7 +35,7 @@ _JUDGING: Final = frozenset({
     "multipleOf", "not", "oneOf", "pattern", "patternProperties", "prefixItems", "properties", "propertyNames",
     "required", "then", "type", "unevaluatedItems", "unevaluatedProperties", "uniqueItems",
 })  # fmt: skip
-#: ServerDiagnostics that only describe.
+#: Keywords that only describe.
 _DESCRIBING: Final = frozenset({
     "contentEncoding", "contentMediaType", "contentSchema", "default", "definitions", "deprecated", "description",
     "examples", "id", "readOnly", "title", "writeOnly",
@@ -44,7 +43,7 @@ _DESCRIBING: Final = frozenset({
 
 
 def judged(value: Any, call: Call, entry: BoundTool) -> tuple[Fault | None, bool | None]:
-    """Return the fault of a value that is fit to keep and not what was promised or expected, None if it is.
+    """Return the fault of a value that is not what its tool promised or the call expects, None if it is.
 
     Returns: beside it, whether the value is what the call expects; None where it expects nothing.
     """
@@ -53,17 +52,17 @@ def judged(value: Any, call: Call, entry: BoundTool) -> tuple[Fault | None, bool
         return Fault("bad_output", message, entry.name, "act", False, _beginning(value)), None
     if not (call.meta and (VALUE in call.meta or SCHEMA in call.meta)):
         return None, None
-    found = value.data if type(value) is Message else value
-    if wrong := unmet(call.meta, found):
+    data = value.data if type(value) is Message else value
+    if wrong := unmet(call.meta, data):
         message = f"it finished, but its result is not what was expected: {wrong}"
-        return Fault("unverified", message, entry.name, "act", True, _beginning(found)), False
+        return Fault("unverified", message, entry.name, "act", True, _beginning(data)), False
     return None, True
 
 
 def fit(value: Any, limit: int) -> Any:
-    """Return all of what a tool returned as a value of JSON; a message stays one until it is kept.
+    """Return a tool's whole value as a value of JSON; a `Message` stays a message.
 
-    Raises: TooLargeError for more than `limit` bytes; NotJsonError for what is no value.
+    Raises: ValueTooLargeError for more than `limit` bytes; NotJsonError for a value that JSON cannot express.
     """
     if type(value) is Message:
         if not isinstance(value.kind, str) or not value.kind or len(value.kind) > _LONGEST_KIND:
@@ -73,7 +72,7 @@ def fit(value: Any, limit: int) -> Any:
 
 
 def unfit(error: Exception, value: Any, tool: str, limit: int) -> Fault:
-    """Return the fault of a result that cannot be kept whole; its beginning is in the detail."""
+    """Return the fault of a value that cannot be stored whole; its beginning is in the detail."""
     if isinstance(error, ValueTooLargeError):
         message = (
             f"tool {tool!r} ran, but its result is too large: {error}; largest_result allows {limit} bytes: "
@@ -85,14 +84,14 @@ def unfit(error: Exception, value: Any, tool: str, limit: int) -> Fault:
 
 
 def _beginning(value: Any) -> dict[str, Any]:
-    """Return a result for a fault's detail: the short form, which says so beside it."""
+    """Return the beginning of a value for a fault's detail, with a mark if it was shortened."""
     shown, is_cut = shortened(value.data if type(value) is Message else value, 4 * MESSAGE_LIMIT)
     return {"output": shown, "truncated": True} if is_cut else {"output": shown}
 
 
 def objection_to_value(expected: Any) -> str:
-    """Return why no result can be compared with this; "" if it can."""
-    if not is_bounded(expected, MAX_OUTPUT):  # compared with results: it has to have an end
+    """Return why results cannot be compared with this value; "" if they can."""
+    if not is_bounded(expected, MAX_OUTPUT):  # an endless value cannot be compared
         return f"{VALUE!r} is not a JSON value that can be compared: {shorten(expected)}"
     try:
         msgspec.json.encode(expected)
@@ -102,7 +101,7 @@ def objection_to_value(expected: Any) -> str:
 
 
 def objection_to_schema(expected: Any) -> str:
-    """Return why this cannot judge a result; "" if it can. A schema that every result satisfies cannot."""
+    """Return why this cannot be used to check a result; "" if it can. A schema that allows every result cannot."""
     if not isinstance(expected, Mapping):
         return f"{SCHEMA!r} must be a JSON Schema, an object, found {shorten(expected)}; a value stands in {VALUE!r}"
     if not is_bounded(expected, MAX_OUTPUT):
@@ -120,7 +119,7 @@ def objection_to_schema(expected: Any) -> str:
 
 
 def unmet(meta: Mapping[str, Any], result: Any) -> str:
-    """Return in which way the result is not what the call's keys expect; "" if it is."""
+    """Return the difference between a result and the expectations in a call's meta; "" for none."""
     if VALUE in meta and (difference := _difference(meta[VALUE], result, "")):
         return difference
     return _checker(msgspec.json.encode(meta[SCHEMA])).check(result) or "" if SCHEMA in meta else ""

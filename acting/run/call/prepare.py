@@ -1,10 +1,10 @@
-"""Reads a planner's output as calls, and merges a tool's prescriptions with a call's choices. Pure.
+"""Decoder of a plan's items into calls; adds the values that the tool of a call prescribes. Pure.
 
-An item is a `Call`, a wire dict, or something that is neither: that one gets a stand-in call, so that it has a result
-like any other. A tool that is a schema may fix where its result goes, how, for which instance and what a handler sees.
-What a call leaves open is filled in; what it says otherwise is an error of the call, and so is a choice that nothing
-here can carry out. A call never chooses the activity that carries it out: approval, effect and parameters are judged by
-its tool.
+An item is a `Call`, a dict in wire form (`_tool`, `_id`, parameters), or anything else: that becomes a stand-in call,
+so that it has a result like any other. A tool that is a schema may prescribe the output path, the output method, the
+instance, and the messages that a handler sees. A value that the call leaves out is filled in; a different value is an
+error of the call, and so is a choice that this executor cannot carry out. A call never chooses the activity (the
+handler) that carries it out, because approval, effect and parameters are checked by the terms of its tool.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from spar.data.paths import MARK, BadReferenceError, parse, parse_write
 from spar.data.reducers import METHODS
 from spar.types import Call, replace
 
-#: Activities of these names carry out what the executor itself cannot: both ask a model.
-DELEGATE = "_delegate"  # calls with `_delegate`: another request, isolated
-LATENT = "_latent"  # latent calls whose result was written before what it refers to was known
+#: Names of activities for calls that the executor itself cannot carry out: both ask a model.
+DELEGATE = "_delegate"  # for calls with `_delegate`: a separate request to a model
+LATENT = "_latent"  # for latent calls whose result was written before the values that it refers to were known
 
 _TEXT, _TEXT_OR_NONE = frozenset({str}), frozenset({str, type(None)})
 _WIRE = {"output_path": "'_outputPath'", "output_method": "'_outputMethod'", "instance": "'_instance'"}
 
 
 class BadCallError(ValueError):
-    """An item of a plan that is no call that can be executed."""
+    """Error of an item of a plan that cannot be executed as a call."""
 
 
 def decode(item: Any) -> tuple[Call, str]:
-    """Return the call that an item of a plan is, and what is wrong with it ("" if nothing is)."""
+    """Return an item of a plan as a call, and what is wrong with it ("" if nothing is)."""
     try:
         call = item if isinstance(item, Call) else Call.from_wire(item)
         return call, _objection(call)
@@ -46,10 +46,13 @@ def decode(item: Any) -> tuple[Call, str]:
 
 
 def _objection(call: Call) -> str:
-    """Why a call cannot be executed as it is. `Call` does not check what Python programs put into it."""
+    """Return why a call cannot be executed, or "". `Call` itself does not check the values of its fields.
+
+    Raises: ValueError with the same meaning.
+    """
     if not (type(call.tool) is type(call.id) is type(call.reason) is str and call.tool and call.id
             and type(call.params) is type(call.meta) is dict and type(call.after) is tuple):  # fmt: skip
-        # Says which of these, if it is one of the wire's.
+        # Raises an error that names the wrong field, if that is one of the wire form.
         Call.from_wire({"_tool": call.tool, "_id": call.id, "_after": call.after, "_reasoningForCall": call.reason})
         raise BadCallError(
             f"a call's params and meta must be objects and its id not empty, found {shorten(asdict(call))}"
@@ -76,12 +79,12 @@ def _flag(value: Any) -> str:
 
 
 def _scopes(value: Any) -> str:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) and each for each in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(kind, str) and kind for kind in value):
         return f"'_scopes' must be a list of kinds, found {shorten(value)}"
-    for each in value:
-        if each[:1] == MARK:
+    for kind in value:
+        if kind[:1] == MARK:
             try:
-                parse(each)
+                parse(kind)
             except BadReferenceError as error:
                 return f"'_scopes': {error}"
     return ""
@@ -93,7 +96,7 @@ def _name(key: str) -> Callable[[Any], str]:
     )
 
 
-# What the keys of a call's meta may hold; of those that are not here nothing is asked.
+# The checks of the keys in a call's meta; other keys may hold anything.
 _META: dict[str, Callable[[Any], str]] = {
     "_detach": _flag,
     "_scopes": _scopes,
@@ -101,7 +104,7 @@ _META: dict[str, Callable[[Any], str]] = {
     "_delegate": _name("_delegate"),
     VALUE: objection_to_value,
     SCHEMA: objection_to_schema,
-    # Who wrote the call down could not read its arguments, and says so in their place.
+    # The planner could not read the arguments that a model wrote, and put this text in their place.
     "_bad": lambda value: f"its arguments cannot be read: {shorten(value, 400)}",
 }
 
@@ -114,20 +117,20 @@ def _sentence(error: Exception) -> str:
 
 
 def _stand_in(item: Any) -> Call:
-    """A call that keeps what can be kept of an unreadable one."""
+    """Return a call with the readable parts of an item that is no valid call."""
     meta = {"_found": plain(shorten(asdict(item) if isinstance(item, Call) else item, 200))}
     try:
         tool, id = (item.tool, item.id) if isinstance(item, Call) else (item.get("_tool"), item.get("_id"))
-    except Exception:  # it is neither, or an object that cannot even be looked at
+    except Exception:  # the item is neither a call nor a dict, or cannot be read at all
         tool = id = None
     name = tool if type(tool) is str else ""
     return Call(name, id=id, meta=meta) if type(id) is str and id else Call(name, meta=meta)
 
 
 def checked(call: Call, catalog: Catalog) -> tuple[Call, BoundTool]:
-    """Return a call that people decided on with what its tool prescribes, and that tool as it is now.
+    """Return a call that people decided on with the values that its tool prescribes, and that tool as it is now.
 
-    Raises: ValueError that says what is wrong with it.
+    Raises: ValueError that says what is wrong with the call.
     """
     _, wrong = decode(call)
     if wrong:
@@ -145,20 +148,20 @@ def checked(call: Call, catalog: Catalog) -> tuple[Call, BoundTool]:
 
 
 def prescribed(call: Call, entry: BoundTool, catalog: Catalog) -> tuple[Call, BoundTool]:
-    """The call with what its tool prescribes, and what carries it out.
+    """Return the call with the values that its tool prescribes, and the tool that carries it out.
 
     Raises: BadCallError, BadReferenceError.
     """
     rules = entry.rules
     if rules is not None:
-        call = _filled(call, rules)
+        call = _fill_in(call, rules)
     meta = call.meta
     if meta.get("_delegate"):
-        return call, _other(catalog, entry, DELEGATE, "be delegated")
+        return call, _with_activity(catalog, entry, DELEGATE, "be delegated")
     wanted = meta.get("_activity")
     if isinstance(entry, LatentTool) and wanted == LATENT:
         return call, rewritten(call, entry, catalog)
-    # A call that chose its handler would run it under the terms of the tool it names.
+    # A call that chose its handler would run that handler under the terms of another tool.
     if wanted is not None and wanted != entry.activity:
         by = f"by {entry.activity!r}" if entry.activity else "by no activity"
         raise BadCallError(f"tool {call.tool!r} is carried out {by}, not by {shorten(wanted)}")
@@ -170,33 +173,33 @@ def prescribed(call: Call, entry: BoundTool, catalog: Catalog) -> tuple[Call, Bo
 
 
 def rewritten(call: Call, entry: BoundTool, catalog: Catalog) -> BoundTool:
-    """Return the tool of a latent call that refers to what was not there when its result was written.
+    """Return the tool for a latent call whose result refers to values that were not there when it was written.
 
-    Raises: BadCallError when nothing here can.
+    Raises: BadCallError when there is no activity for this.
     """
-    return _other(catalog, entry, LATENT, "be written once what it refers to is there")
+    return _with_activity(catalog, entry, LATENT, "be written once what it refers to is there")
 
 
-def _other(catalog: Catalog, entry: BoundTool, activity: str, purpose: str) -> BoundTool:
-    found = catalog.carried_out_by(entry, activity)
-    if found is None:
+def _with_activity(catalog: Catalog, entry: BoundTool, activity: str, purpose: str) -> BoundTool:
+    other = catalog.carried_out_by(entry, activity)
+    if other is None:
         known = ", ".join(sorted(catalog.activities)) or "none"
         raise BadCallError(f"it is to {purpose}, and there is no activity {activity!r}; known: {known}")
-    return found
+    return other
 
 
-def _filled(call: Call, rules: ToolSchema) -> Call:
+def _fill_in(call: Call, rules: ToolSchema) -> Call:
     fixed: dict[str, Any] = {}
     for name, theirs, unsaid in (
         ("output_path", rules.output_path, None),
         ("output_method", rules.output_method, "set"),
         ("instance", rules.instance, None),
     ):
-        said = getattr(call, name)
-        if theirs is None or said == theirs:
+        value = getattr(call, name)
+        if theirs is None or value == theirs:
             continue
-        if said != unsaid:
-            raise BadCallError(f"tool {call.tool!r} prescribes {theirs!r} as its {_WIRE[name]}, found {shorten(said)}")
+        if value != unsaid:
+            raise BadCallError(f"tool {call.tool!r} prescribes {theirs!r} as its {_WIRE[name]}, found {shorten(value)}")
         fixed[name] = theirs
     pattern = rules.output_path_pattern
     if pattern is not None and call.output_path is not None and pattern.search(call.output_path) is None:
@@ -210,7 +213,7 @@ def _filled(call: Call, rules: ToolSchema) -> Call:
     scopes = meta.get("_scopes")
     if rules.scopes is not None and list(meta.setdefault("_scopes", list(rules.scopes))) != list(rules.scopes):
         raise BadCallError(f"tool {call.tool!r} prescribes the scopes {list(rules.scopes)}, found {shorten(scopes)}")
-    if rules.may_scope is not None and scopes and (more := [each for each in scopes if each not in rules.may_scope]):
+    if rules.may_scope is not None and scopes and (more := [scope for scope in scopes if scope not in rules.may_scope]):
         known = ", ".join(rules.may_scope) or "none"
         raise BadCallError(f"tool {call.tool!r} may not see {shorten(more[0])}; it may see: {known}")
     return replace(call, **fixed, meta=meta) if fixed or meta != call.meta else call

@@ -1,9 +1,9 @@
-"""The budgets of the agent as its calls meet them: a call that is ready takes one, or people are asked about it.
+"""Budgets for calls: each ready call reserves its part of the agent's budgets, or people are asked about it.
 
-What a call takes is reserved when nothing else stands against it, kept together with its start (`begin`), and given
-back if it never starts. Each further attempt takes one more. When nothing is left, a call may run
-that people approve: that raises no limit, and is counted like any other. Grants do not count here: a permission for
-all such calls is what a budget is there to bound.
+A call reserves its part when nothing else prevents it from running; the part is used with its start (`begin`), and
+released if the call never starts. Each further attempt takes another part. When nothing is left, a call may run if
+people approve it: that raises no limit, and the call counts like any other. A standing grant is not such an approval:
+a budget has to limit granted calls too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spar.types import Call, CallResult
 
 
 class Payer(Protocol):
-    """A call that is ready (`acting.run.call.call_state.Step`); `reservation` is what is reserved for it."""
+    """A ready call, such as a `Step`; `reservation` is the part of the budgets that is reserved for it."""
 
     call: Call
     entry: BoundTool
@@ -26,13 +26,13 @@ class Payer(Protocol):
 
 
 class Spending:
-    """Reservations for calls in the budgets of an agent; one for each executor of such an agent."""
+    """Reservations for calls in the budgets of one agent."""
 
     def __init__(self, budgets: CallBudgets[Any]) -> None:
         self.budgets = budgets
 
     def admits(self, payer: Payer, scope: Scope) -> bool:
-        """Reserve what a call takes; False, and nobody is told, when there is not enough left."""
+        """Reserve the part of a call; return False, without any event, when not enough is left."""
         if not self.budgets.limits_calls:
             return True
         if payer.reservation is None:
@@ -40,20 +40,23 @@ class Spending:
         return payer.reservation is not None
 
     def against(self, payer: Payer, scope: Scope) -> str:
-        """Reserve what a call takes; else tell everybody, and return what stands against it."""
+        """Reserve the part of a call.
+
+        If not enough is left, publish that, and return the sentence about it; else "".
+        """
         if payer.reservation is not None or not self.budgets.limits_calls:
             return ""
         is_effect = self._is_effect(payer.entry, payer.params)
-        found = self.budgets.demand(_cycle(scope), is_effect=is_effect, what=payer.entry.name)
-        if isinstance(found, BudgetRefusal):
-            return found.sentence
-        payer.reservation = found
+        answer = self.budgets.demand(_cycle(scope), is_effect=is_effect, what=payer.entry.name)
+        if isinstance(answer, BudgetRefusal):
+            return answer.sentence
+        payer.reservation = answer
         return ""
 
     def begin(self, payer: Payer, scope: Scope) -> None:
-        """Use what was reserved for a call, which starts now.
+        """Use the part that was reserved for a call, which starts now.
 
-        One that people let run, or put in the place of what was asked for, takes what it takes, whatever is left.
+        A call that people approved or replaced takes its part even if nothing is left.
         """
         if not self.budgets.limits_calls:
             return
@@ -68,16 +71,16 @@ class Spending:
         self.budgets.use(reservation)
 
     def again(self, entry: BoundTool, params: dict[str, Any], scope: Scope) -> bool:
-        """Take what a further attempt needs, which starts now; False when there is not enough left for one."""
+        """Take the part of a further attempt, which starts now; return False when not enough is left."""
         is_effect = self._is_effect(entry, params)
-        found = self.budgets.demand(_cycle(scope), is_effect=is_effect, what=entry.name)
-        if isinstance(found, BudgetRefusal):
+        answer = self.budgets.demand(_cycle(scope), is_effect=is_effect, what=entry.name)
+        if isinstance(answer, BudgetRefusal):
             return False
-        self.budgets.use(found)
+        self.budgets.use(answer)
         return True
 
     def release(self, payer: Payer) -> None:
-        """Give back what was reserved for a call that did not start."""
+        """Release the reservation of a call that did not start."""
         reservation, payer.reservation = payer.reservation, None
         if reservation is not None:
             self.budgets.release(reservation)
@@ -87,10 +90,10 @@ class Spending:
 
 
 def refused(call: Call, why: str) -> CallResult:
-    """The result of a call that there was not enough left for and nobody to be asked about."""
+    """Return the result of a call without enough budget and without anybody to ask."""
     return CallResult(call, "denied", "budget", fault=fault("budget", why, call.tool))
 
 
 def _cycle(scope: Scope) -> str:
-    """Return the id that a cycle's limits count by: a batch without a cycle is one of its own."""
+    """Return the id by which the limits of a cycle count; a batch without a cycle counts as a cycle of its own."""
     return scope.cycle_id or scope.key

@@ -1,7 +1,7 @@
-"""Deadlines of calls: one timer for all that may take equally long, instead of one each.
+"""Deadlines of calls: one timer for all calls with the same timeout, instead of one per call.
 
-Calls of one timeout fall due in the order in which they began, so each timeout has a row of its own and only the
-first of a row needs a timer. Beginning and ending a call then costs a dictionary's entry.
+Calls with the same timeout fall due in the order in which they began. So there is a row for each timeout, and only the
+first deadline of a row needs a timer. The beginning and the end of a call then cost only an entry of a dictionary.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from spar.clock import Clock, Timer
 
 
 class Deadline(ABC):
-    """One call's deadline; `due` is called at `at` unless it was closed before. `row` is None while it has none."""
+    """One call's deadline: `due` is called at `at` (monotonic seconds) unless it is closed before.
+
+    `row` may be None.
+    """
 
     __slots__ = ("at", "row")
 
@@ -22,7 +25,7 @@ class Deadline(ABC):
 
     @abstractmethod
     def due(self) -> None:
-        """End the call: its time is over."""
+        """End the call: its time has passed."""
 
     def close(self) -> None:
         if self.row is not None:
@@ -76,11 +79,11 @@ class Deadlines:
         self._rows: dict[float, _Row] = {}
 
     def add(self, timeout: float, at: float, deadline: Deadline) -> None:
-        """Have it `due` at `at`, of a call that began `timeout` seconds before. Close it when the call ends."""
+        """Add the deadline `at` of a call that began `timeout` seconds before it. Close it when the call ends."""
         deadline.at = at
         row = self._rows.get(timeout)
         if row is None:
             if len(self._rows) >= 1000:
-                self._rows = {each: row for each, row in self._rows.items() if not row.is_empty}
+                self._rows = {seconds: row for seconds, row in self._rows.items() if not row.is_empty}
             row = self._rows[timeout] = _Row(self._clock)
         row.add(deadline)

@@ -1,4 +1,4 @@
-"""Messages and errors of detached calls that have ended, until the next batch of their session takes them."""
+"""Store of messages and errors of ended detached calls, until the next batch of their session takes them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class _Entry(Struct):
 
 
 class LateMessages(Struct):
-    """Messages and errors by session, of at most `limit` bytes together.
+    """Store of messages and errors by session, of at most `limit` bytes together.
 
-    Beyond that the oldest are dropped, which is counted, told by `tell` and to the session they were for.
+    Beyond that the oldest are dropped and counted: `tell` gets a fault, and the session an error with the count.
     """
 
     tell: Callable[[str, Fault], object]
     limit: int = MOST_BYTES
-    #: A session stands here from its first entry until they are taken, also if they were dropped meanwhile.
+    #: The entries of each session until they are taken; a session whose entries were all dropped stays here too.
     sessions: dict[str, deque[_Entry]] = field(default_factory=dict)
     _all: deque[_Entry] = field(default_factory=deque)
     _dropped: dict[str, int] = field(default_factory=dict)
     _size: int = 0
 
     def add(self, session: str, data: dict[str, Any], *, is_error: bool = False) -> None:
-        """Keep a message or an error until the session's next batch."""
+        """Store a message or an error until the session's next batch."""
         entry = _Entry(session, is_error, data, len(msgspec.json.encode(data)))
         self._all.append(entry)
         self.sessions.setdefault(session, deque()).append(entry)
@@ -46,7 +46,7 @@ class LateMessages(Struct):
             self._drop(self._all.popleft())
 
     def take(self, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the errors and the messages for a session, oldest first, and forget them."""
+        """Remove and return the errors and the messages for a session, oldest first."""
         entries = self.sessions.pop(session, deque[_Entry]())
         for entry in entries:
             entry.is_waiting = False

@@ -1,7 +1,7 @@
-"""The parts that all batches of one executor share: clock, events, hooks, limits, and the tasks that outlive a run.
+"""The shared state of one executor's batches: clock, events, hooks, limits, and the tasks that outlive a batch.
 
-A task outlives its run in two cases: it was asked for (`detach`), or it ignores cancellation and was left behind
-at its deadline. Both are counted, both are held here so that neither vanishes, and only the first is waited for.
+A task outlives its batch in two cases: its call is detached, or it ignores cancellation and was left behind at its
+deadline. Both kinds are counted and held here, so that none is lost; closing waits only for the detached ones.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 
 class Limits(Struct, frozen=True):
-    """Bounds of an executor: calls at once in a run, bytes of a result as JSON, seconds between cancelling and leaving
-    behind, seconds that closing waits for detached calls, how many of those there may be; in which
-    order calls that change something run."""
+    """Bounds of an executor: `max_parallel` calls at once in a batch, bytes of the `largest_result` as JSON, seconds of
+    `grace` between cancelling a task and leaving it behind, seconds of `drain` for detached calls at the close, how
+    many of those may run (`max_detached`), and the `order` of calls that change something ("parallel" or "plan")."""
 
     max_parallel: int = 64
     largest_result: int = 16 << 20
@@ -53,9 +53,9 @@ class Limits(Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any] | None) -> Limits:
-        """Read and check them. Raises: ConfigError naming the key, what was found and what is allowed."""
-        given = dict(settings or {})
-        for key, value in given.items():
+        """Read and check settings. Raises: ConfigError naming the key, what was found and what is allowed."""
+        values = dict(settings or {})
+        for key, value in values.items():
             if key not in cls.__struct_fields__:
                 raise ConfigError(
                     f"no setting {key!r} for acting; known: {', '.join(cls.__struct_fields__)}", path=(key,)
@@ -69,11 +69,11 @@ class Limits(Struct, frozen=True):
                 raise ConfigError(f"{key} is {value!r}, expected a {'whole ' if is_count else ''}number", path=(key,))
             if value < (1 if is_count else 0):
                 raise ConfigError(f"{key} is {value!r}, expected {'1' if is_count else '0'} or more", path=(key,))
-        return cls(**given)
+        return cls(**values)
 
 
 def check_given(journal: Any, fallback: str, approval_timeout: float | None) -> None:
-    """Check the arguments of an executor that its batches go by. Raises: ConfigError for one that cannot be used."""
+    """Check arguments of an executor. Raises: ConfigError for one that cannot be used."""
     if journal is not None and not isinstance(journal, CallJournal):
         sentence = (
             f"journal is {journal!r:.100}, expected one such as an open memory's: Executor(journal=memory.journal)"
@@ -88,7 +88,7 @@ def check_given(journal: Any, fallback: str, approval_timeout: float | None) -> 
 
 
 class Wall:
-    """The wall clock, looked at anew once a millisecond: what happens within one has one time."""
+    """The wall clock, read at most once a millisecond: all events within one millisecond have the same time."""
 
     __slots__ = ("_clock", "_now", "_until")
 
@@ -98,18 +98,18 @@ class Wall:
         self._now = clock.now()
 
     def at(self, moment: float) -> datetime:
-        """The wall time of a moment (monotonic seconds) that is not long past."""
+        """Return the wall time of a recent moment (monotonic seconds)."""
         if moment > self._until:
             self._now, self._until = self._clock.now(), moment + 0.001
         return self._now
 
     def look(self) -> None:
-        """Look at the clock the next time, whatever it was last."""
+        """Read the clock again at the next call of `at`."""
         self._until = -inf
 
 
 class _Wanted:
-    """Tells which events are worth making, as `spar.bus.bus.Events.wanted` does, for others that know who listens."""
+    """Mapping from a class of events to whether anybody listens, for a bus that has `listeners` but no `wanted`."""
 
     __slots__ = ("_listeners",)
 
@@ -134,10 +134,10 @@ class Runtime:
         self.tell_to(events)
         self.is_sequential = limits.order == "plan"
         self.approval_timeout = expiry
-        self.fallback: Literal["wait", "race"] = "wait"  # whether `||` waits for earlier writers of what stands left
-        self.is_strict = False  # whether a message may only hold what its call says that it writes
-        self.spending: Spending | None = None  # the budgets that calls take from
-        self.approvals: ApprovalService | None = None  # who is asked for approvals, beside the program itself
+        self.fallback: Literal["wait", "race"] = "wait"  # whether `a || b` waits for the calls that write `a`
+        self.is_strict = False  # whether a message may only hold values at the paths that its call declares
+        self.spending: Spending | None = None  # the budgets of calls
+        self.approvals: ApprovalService | None = None  # policy and queue of approvals
         self.guard = LoopGuard()
         self.agent = ""
         self.journal: CallJournal | None = None
@@ -147,13 +147,13 @@ class Runtime:
             lambda session, fault: self.tell(ErrorOccurred, phase="act", error=fault, policy="dropped")
         )
         self._approver: Threads | None = None
-        #: Each stays as long as a call holds it, waits for it or is going to.
+        #: The slot of each resource, for as long as a call holds it or waits for it.
         self._resources: WeakValueDictionary[str, Slots] = WeakValueDictionary()
         self._rates: dict[str, Rate] = {}
         self._fence = int(clock.now().timestamp() * 1e6)
 
     def keep_time(self, clock: Clock) -> None:
-        """Go by this clock from now on."""
+        """Use this clock from now on."""
         self.clock = clock
         self.deadlines = Deadlines(clock)
         self.wall = Wall(clock)
@@ -161,7 +161,7 @@ class Runtime:
     # -- the permits and waits of a call before it starts
 
     def permits_of(self, entry: BoundTool, params: Mapping[str, Any]) -> tuple[Permit, ...]:
-        """The permits of a ready call, in the order in which they are to be taken; none where its tool is free."""
+        """Return the permits of a ready call, in the order in which it takes them; none if its tool has no limits."""
         permits: list[Permit] = [entry.slots] if entry.slots.limit else []
         permits += [self._resource(name) for name in sorted(set(entry.resources_of(params)))]
         if rate := self.rate_of(entry):
@@ -169,7 +169,7 @@ class Runtime:
         return tuple(permits)
 
     def rate_of(self, entry: BoundTool) -> Rate | None:
-        """Return the rate that each attempt at a call of this tool takes from; None where it has none."""
+        """Return the rate of this tool, from which each attempt takes a permit; None if it has none."""
         if not entry.terms.rate:
             return None
         return self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))
@@ -177,47 +177,47 @@ class Runtime:
     def lines_of(
         self, entry: BoundTool, params: Mapping[str, Any], unresolved: Collection[str]
     ) -> tuple[str, ...] | None:
-        """Return the names at which a call keeps the order of the plan; None if they depend on values to come.
+        """Return the names of the lines in which a call keeps the order of the plan (see `start_order`).
 
-        There are none where its tool is free and calls run in parallel.
+        None if they depend on parameters in `unresolved`, whose values are not there yet. Empty if nothing orders it.
         """
         is_sequence = self.is_sequential and entry.terms.effect != "read"
         resources = entry.resources_before(params, unresolved)
         if resources is None:
             return None
-        own = (sequence(entry.name),) if entry.terms.order == "plan" else ()
+        names = (sequence(entry.name),) if entry.terms.order == "plan" else ()
         if is_sequence and entry.effect_before(params, unresolved) != "read":
-            own = (*own, sequence())
-        return (*own, *resources)
+            names = (*names, sequence())
+        return (*names, *resources)
 
     def _resource(self, name: str) -> Slots:
-        """The one slot of what calls exclude each other from."""
+        """Return the single slot of a resource: one call at a time holds it."""
         slots = self._resources.get(name)
         if slots is None:
             slots = self._resources[name] = Slots(1)
         return slots
 
     def keep_journal(self, journal: CallJournal | None) -> None:
-        """Have calls written down here from now on; fences are then the journal's, which grow over restarts."""
+        """Write calls to this journal from now on. Fences then come from the journal, where they grow over restarts."""
         self.journal = journal
 
     def next_fence(self) -> int:
-        """A number that is higher than every one before."""
+        """Return a number that is higher than every one before it."""
         journal = self.journal
         self._fence = self._fence + 1 if journal is None else journal.next_fence(self._fence)
         return self._fence
 
-    # -- telling and asking
+    # -- events and hooks
 
     def run_of(self, call: Call, scope: Scope) -> str | None:
-        """The run that a call belongs to: one that goes on, to that which it was left behind by."""
+        """Return the run of a call; for a call that was parked, the run that parked it."""
         if self.approvals is None:
             return scope.run_id
         resumed = self.approvals.parked.known.get(call.id)
         return scope.run_id if resumed is None or resumed.run_id is None else resumed.run_id
 
     def tell_to(self, events: Any) -> None:
-        """Publish here from now on."""
+        """Publish events here from now on."""
         self.events = events
         wanted, listeners = getattr(events, "wanted", None), getattr(events, "listeners", None)
         publish: Any = getattr(events, "publish", None)
@@ -225,9 +225,9 @@ class Runtime:
             is_anybody = events is not None
             wanted = defaultdict(lambda: is_anybody) if listeners is None else _Wanted(listeners)
             publish = self._publish_safely
-        #: By class of event: whether one is worth making.
+        #: By class of event: whether anybody listens.
         self.wanted: Any = wanted
-        #: Publishes an event. Never raises, whoever publishes: events decide nothing.
+        #: Publishes an event. Never raises: a fault of a listener must not change what happens.
         self.publish: Callable[[Event], object] = publish
 
     def _publish_safely(self, event: Event) -> None:
@@ -237,18 +237,18 @@ class Runtime:
             pass
 
     def tell(self, kind: Any, **fields: Any) -> None:
-        """Make and publish an event of this class if anybody listens."""
+        """Publish an event of this class if anybody listens."""
         if self.wanted[kind]:
             self.publish(kind(**fields))
 
     def tell_of(self, kind: Any, call: Call, scope: Scope, **fields: Any) -> None:
-        """Make and publish an event about a call if anybody listens. Never raises."""
+        """Publish an event about a call if anybody listens. Never raises."""
         if self.wanted[kind]:
             self.publish(kind(call=call, cycle_id=scope.cycle_id, run_id=self.run_of(call, scope), **fields))
 
     @property
     def reviews(self) -> bool:
-        """Return whether hooks look at results."""
+        """Return whether there are hooks on results."""
         hooks = self.hooks
         return hooks is not None and not hooks.used.isdisjoint(("after_call", "result_persist"))
 
@@ -256,7 +256,7 @@ class Runtime:
         return self.hooks is not None and point in self.hooks.used
 
     async def consult(self, point: str, value: Any, scope: Scope) -> Outcome:
-        """Return what the hooks at a point decide; their own faults are published."""
+        """Run the hooks at a point and return their outcome. Their own faults are published."""
         context = HookContext(point, self.agent, value, scope.session, scope.run_id, scope.cycle_id or None)
         outcome: Outcome = await self.hooks.run(context)
         if self.events is not None:
@@ -266,12 +266,12 @@ class Runtime:
 
     @property
     def approver(self) -> Threads:
-        """Threads for approvers that block."""
+        """Return the threads for approvers that block."""
         if self._approver is None:
             self._approver = Threads("approver", self.clock)
         return self._approver
 
-    # -- tasks that outlive a run
+    # -- tasks that outlive a batch
 
     def detach(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -279,7 +279,7 @@ class Runtime:
         task.add_done_callback(self.detached.discard)
 
     def leave(self, task: asyncio.Task[Any]) -> None:
-        """Hold a task that was told to end and does not; what it comes to is of no interest any more."""
+        """Hold a task that was cancelled and has not ended; its outcome is ignored."""
         if not task.done():
             self.left_behind.add(task)
             task.add_done_callback(self._forget)
@@ -287,10 +287,10 @@ class Runtime:
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self.left_behind.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieved, so that nobody complains of it
+            task.exception()  # retrieved, so that asyncio does not warn of it
 
     async def settle(self, tasks: Iterable[asyncio.Task[Any]], seconds: float) -> list[asyncio.Task[Any]]:
-        """Wait until these tasks have ended, at most `seconds`; returns those that have not."""
+        """Wait until these tasks have ended, at most `seconds`; return those that have not."""
         waiting = {task for task in tasks if not task.done()}
         if not waiting:
             return []
@@ -313,10 +313,10 @@ class Runtime:
         return [task for task in waiting if not task.done()]
 
     async def close(self, deadline: float | None) -> None:
-        """Let detached calls end within `deadline` seconds, then cancel them, then leave them behind."""
+        """Wait `deadline` seconds for detached calls, cancel the others, then leave behind those that do not end."""
         await self.settle(self.detached, self.limits.drain if deadline is None else deadline)
-        rest = list(self.detached)
-        for task in rest:
+        unfinished = list(self.detached)
+        for task in unfinished:
             task.cancel()
-        for task in await self.settle(rest, self.limits.grace):
+        for task in await self.settle(unfinished, self.limits.grace):
             self.leave(task)
