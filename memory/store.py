@@ -326,7 +326,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
     def _bury(self, connection: Connection, live: frozenset[str], now: float) -> None:
         """Put cycles of agents that are gone aside, and say so."""
         for told in orphans.bury(connection, live, now):
-            self._file.writer.tell(Fault("gone", told, "memory", retryable=False))
+            self._file.writer.report(Fault("gone", told, "memory", retryable=False))
 
     def _told(self, fault: Fault | None) -> None:
         if fault is not None and fault.kind in _LOSSES and self.path != IN_MEMORY and self._opened is not None:

@@ -175,7 +175,7 @@ class DailyBackup:
 
     def __init__(self, path: str, *, every: float = EVERY) -> None:
         self._path, self._every = path, every
-        self.told: Callable[[Fault], None] = lambda fault: None
+        self.report: Callable[[Fault], None] = lambda fault: None
         self._began = time.time()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -219,7 +219,7 @@ class DailyBackup:
             sentence = f"no copy of {self._path!r} could be made, the last one is kept: {error}"
             if sentence != self.last_error:
                 self.last_error = sentence
-                self.told(Fault("io", sentence, "memory", detail={"type": type(error).__name__}))
+                self.report(Fault("io", sentence, "memory", detail={"type": type(error).__name__}))
 
 
 def _copy(source: Connection, target: str, stopped: Callable[[], bool]) -> None:

@@ -74,7 +74,7 @@ async def open_file(
             durability=durability,
             epoch=prepared.epoch,
             tend=tend,
-            told=told,
+            report=told,
             ended=lock.release,
             reopen=(lambda: database.open_writer(path, durability)) if is_file else None,
             ballast=kept if is_file else None,
@@ -82,7 +82,7 @@ async def open_file(
         )
         writer.start()
         for fault in prepared.faults:
-            writer.tell(fault)
+            writer.report(fault)
     readers = None if path == IN_MEMORY else Readers(path, database.open_reader, threads)
     return DatabaseSession(path, clock, writer, readers, prepared)
 

@@ -55,7 +55,7 @@ class Journal(JournalQueries):
         self.run_ended, self.amended = work.run_ended, work.amended
         self.doubted, self.answer = work.doubted, work.answer
 
-        self._cycles = cycles = OpenCycles(handover, work, state, self._open_cycles, hand, file.writer.tell)
+        self._cycles = cycles = OpenCycles(handover, work, state, self._open_cycles, hand, file.writer.report)
         self.opened, self.closed = cycles.opened, cycles.closed
         self.judged, self.reset = cycles.judged, cycles.reset
 

@@ -1,10 +1,10 @@
 """Opening of the file: the only place that knows the driver's settings.
 
-`locate` reads the URL; `prepare` makes the file ready for its one writer, `open_writer` and `open_reader` give
-connections; errors of the driver become sentences that name the file. One connection alone writes and checkpoints,
-readers cannot write at all and nothing is mapped into memory: that is what keeps a WAL safe.
+`locate` reads the URL; `prepare` makes the file ready for its one writer; `open_writer` and `open_reader` return
+connections. Errors of the driver become sentences that name the file. Only one connection writes and moves the
+write-ahead log into the file, readers cannot write, and nothing is mapped into memory: this keeps the log safe.
 
-Each opening for writing counts the file's epoch up. Who opened it in an earlier one must not write any more.
+Each opening for writing increases the file's epoch by one. A process of an earlier epoch must not write any more.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ if TYPE_CHECKING:
     from apsw import Connection
 
 Durability = Literal["power", "process", "off"]
-#: What survives: a power cut, the death of the process, neither. In SQLite's words.
+#: SQLite's setting by what committed rows survive: a power cut, the death of the process, neither.
 SYNCHRONOUS: dict[str, str] = {"power": "FULL", "process": "NORMAL", "off": "OFF"}
 IN_MEMORY = ":memory:"
-_BUSY_MS = 500  # the writer then counts it as a failure, tells, and tries again
+_BUSY_MS = 500  # then the writer reports a failure and tries again
 _READER_BUSY_MS = 2_000
 _EPOCH = "epoch"
-_FENCE = "fence"  # up to where fences are reserved
-#: Fences reserved by one opening; who gives more has run for so many microseconds, and the clock has gone on as far.
+_FENCE = "fence"  # the number up to which fences are reserved
+#: Fences reserved by one opening. A process that uses more has run for at least as many microseconds, so the clock from
+#: which the next opening takes its first fence is beyond them.
 _FENCES = 1 << 24
-_CLOCK_LIMIT = 1 << 52  # microseconds: a clock beyond the year 2112 is not believed
-FLUSHED = "flushed"  # the number of a flush, as in `wal_watermark`, or written only for the flush that this brings
+_CLOCK_LIMIT = 1 << 52  # microseconds; a clock beyond the year 2112 is not believed
+FLUSHED = "flushed"  # the number of the last numbered flush (`wal_watermark`)
 COUNTED = "counted"  # the numbers of the fact and the cycle up to which `memory.journal.counts` has added up
-#: Keys in the table `state` that are not the agent's.
+#: Keys in the table `state` that belong to the memory and not to the agent.
 OWN_KEYS = (_EPOCH, _FENCE, hash_chain.FACTS.anchor, hash_chain.AUDIT.anchor, FLUSHED, seals.HEAD, COUNTED)
-_SMALL = 16 << 20  # bytes of a file whose pages are all looked at when it is opened: some ten milliseconds
-TAIL = 1_000  # facts whose chain is looked at when it is opened
+_SMALL = 16 << 20  # most bytes of a file whose pages are all checked at its opening: some ten milliseconds
+TAIL = 1_000  # newest facts whose chain is checked at the opening
 
 
 class DamagedError(ConfigError):
@@ -49,9 +50,9 @@ class DamagedError(ConfigError):
 
 
 class Prepared(Struct, frozen=True):
-    """A file that is ready to be written: in which epoch, and what was found to be wrong with it.
+    """File that is ready to be written, with its epoch and the damage that the opening found.
 
-    `fence` is where the numbers begin that calls of this process are fenced with.
+    `fence` is the number above which the fences of this process begin.
     """
 
     connection: Connection
@@ -62,25 +63,25 @@ class Prepared(Struct, frozen=True):
 
 
 def locate(url: str, start: str | None) -> str:
-    """Return the path that a URL names: `sqlite:///relative` (to `start`, else the working directory),
-    `sqlite:////absolute`, `sqlite://:memory:`.
+    """Return the path that a URL names.
 
-    Raises: ConfigError saying which forms there are.
+    The forms are `sqlite:///relative` (to `start`, else to the working directory), `sqlite:////absolute` and
+    `sqlite://:memory:`. Raises: ConfigError for another form.
     """
     if url == f"sqlite://{IN_MEMORY}":
         return IN_MEMORY
-    head, found, name = url.partition("sqlite:///")
-    if head or not found or not name.strip("/") or "\0" in url or name == IN_MEMORY or "?" in name:
+    head, scheme, name = url.partition("sqlite:///")
+    if head or not scheme or not name.strip("/") or "\0" in url or name == IN_MEMORY or "?" in name:
         raise ConfigError(
             f"memory.url cannot be {url!r}; known: 'sqlite:///relative/path', 'sqlite:////absolute/path', 'sqlite://:memory:'",
             path=("url",),
         )
-    # Two names of one file must lead to one lock.
+    # Two names of one file must give one path, since the lock file is named after it.
     return os.path.realpath(Path(start or ".") / name)
 
 
 def prepare(path: str, durability: str) -> Prepared:
-    """Open the one writing connection to a file: made, checked, brought to the present format.
+    """Open the only writing connection to a file, which is created or checked and migrated to the present format.
 
     Raises: DamagedError, ConfigError, TransientError; a file that cannot be used is left unchanged.
     """
@@ -93,14 +94,14 @@ def prepare(path: str, durability: str) -> Prepared:
             promise = wal_watermark.read(path)
             _roll_back(path)
             inspect(path)
-            _look_at_pages(path)
-        else:  # a new one, of which nothing was promised
+            _check_pages(path)
+        else:  # a new file; a mark of an earlier one is not about it
             with explained(path):
                 wal_watermark.remove(path)
     with explained(path):
         connection = open_writer(path, durability)
         try:
-            held = wal.frames(connection)
+            readable = wal.frames(connection)
             schema.migrate(connection)
             missing = promise.missing(number_of(connection, FLUSHED), claimed, salts) if promise is not None else 0
             epoch, fence = _next_epoch(connection)
@@ -109,28 +110,33 @@ def prepare(path: str, durability: str) -> Prepared:
             connection.close()
             raise
     faults = []
-    if claimed > held >= 0:
-        faults.append(_damaged(
-            f"the write-ahead log of {path!r} can be read up to page {held} of {claimed} only: the disk damaged it, or "
-            "the power failed while it was written; what was written last is missing"
+    if claimed > readable >= 0:
+        faults.append(_damage_fault(
+            f"the write-ahead log of {path!r} can be read up to page {readable} of {claimed} only: the disk damaged "
+            "it, or the power failed while it was written; what was written last is missing"
         ))  # fmt: skip
     elif missing:
-        faults.append(_damaged(
+        faults.append(_damage_fault(
             f"the write-ahead log of {path!r} lacks up to {missing} pages that were safe on the disk: it was cut off, "
             "or lost, or the file was replaced by an older one; what was written last is missing, the rest is gone on "
             "with, see: spar verify, spar restore"
         ))  # fmt: skip
     if broken is not None:
-        faults.append(_damaged(f"{path!r}: {broken}; everything that can be read is gone on with, see: spar verify"))
+        faults.append(
+            _damage_fault(f"{path!r}: {broken}; everything that can be read is gone on with, see: spar verify")
+        )
     return Prepared(connection, epoch, broken, tuple(faults), fence)
 
 
-def _damaged(sentence: str) -> Fault:
+def _damage_fault(sentence: str) -> Fault:
     return Fault("damaged", sentence, "memory", retryable=False)
 
 
 def _roll_back(path: str) -> None:
-    """Undo a first transaction that was cut off before there was a write-ahead log; a reader could not."""
+    """Undo the first transaction of a file if it was cut off before there was a write-ahead log.
+
+    A connection that only reads cannot do this.
+    """
     import apsw
 
     if Path(f"{path}-journal").exists():
@@ -142,17 +148,17 @@ def _roll_back(path: str) -> None:
                 connection.close()
 
 
-def _look_at_pages(path: str) -> None:
+def _check_pages(path: str) -> None:
     if sum(sizes(path)) > _SMALL:
-        return  # of a large one the copy that is made once a day is looked at
+        return  # the pages of a large file are checked in the copy that is made once a day
     with explained(path), reading(path) as connection:
-        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
-    if found != ["ok"]:
-        raise _is_damaged(path, "; ".join(found)[:300])
+        problems = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+    if problems != ["ok"]:
+        raise _damaged_error(path, "; ".join(problems)[:300])
 
 
 def _next_epoch(connection: Connection) -> tuple[int, int]:
-    """Count the epoch up and reserve fences. Returns: the epoch, and the number behind which its fences begin."""
+    """Increase the epoch by one and reserve fences. Return the epoch, and the number above which its fences begin."""
     connection.execute("BEGIN IMMEDIATE")
     sealing = seals.Seals(connection)
     try:
@@ -172,11 +178,11 @@ def _next_epoch(connection: Connection) -> tuple[int, int]:
 
 
 def _first_fence(reserved: int, epoch: int) -> int:
-    """Return where the fences of an opening begin: behind all that any earlier one of this file gave.
+    """Return the number above which the fences of an opening begin; all earlier openings of this file gave lower ones.
 
-    They follow the wall clock in microseconds, so that they stay below 2**53, up to where every reader of JSON tells
-    neighbours apart, and above what a restored copy does not know of. Before blocks were reserved they were
-    `epoch << 52` and more: such a file goes on above those, as long as 64 bits have room.
+    It is the wall clock in microseconds or the end of the reserved fences. The clock keeps fences above those that a
+    restored copy does not know of, and below 2**53, so that every reader of JSON distinguishes neighbours. Releases
+    that reserved no fences gave `epoch << 52` and more: such a file continues above those while 64 bits have room.
     """
     if reserved <= 0 and epoch:
         reserved = min((epoch << 52) + (1 << 40), (1 << 63) - (1 << 48))
@@ -185,20 +191,21 @@ def _first_fence(reserved: int, epoch: int) -> int:
 
 
 def epoch_of(connection: Connection) -> int:
-    """Return how often the file was opened for writing; 0 for never, -1 when that cannot be read."""
+    """Return the number of openings for writing; -1 if it cannot be read."""
     return number_of(connection, _EPOCH)
 
 
 def number_of(connection: Connection, key: str) -> int:
-    """Return the number under one of the memory's own keys; 0 for none, -1 when that cannot be read."""
-    text = connection.execute(f"SELECT CAST(value AS BLOB) FROM state WHERE key = '{key}'").get  # perhaps no text
+    """Return the number under one of the memory's own keys; 0 if there is none, -1 if it cannot be read."""
+    # As bytes: a damaged value may be no text.
+    text = connection.execute(f"SELECT CAST(value AS BLOB) FROM state WHERE key = '{key}'").get
     if text is None:
         return 0
     return int(text) if isinstance(text, bytes) and text.isdigit() else -1
 
 
 def inspect(path: str, *, read_only: bool = False) -> None:
-    """Look whether a file can be used, without changing it. Raises: ConfigError, TransientError."""
+    """Check that a file can be used, without changing it. Raises: ConfigError, TransientError."""
     if not Path(path).exists():
         raise ConfigError(f"there is no memory at {path!r} yet; the first 'spar run' makes it", path=("url",))
     with explained(path), reading(path) as connection:
@@ -206,15 +213,15 @@ def inspect(path: str, *, read_only: bool = False) -> None:
 
 
 def open_writer(path: str, durability: str) -> Connection:
-    """A connection that writes; its checkpoints are its owner's affair. Raises: apsw.Error."""
+    """Return a connection that writes. It makes no checkpoints by itself. Raises: apsw.Error."""
     import apsw
 
     connection = apsw.Connection(path)
     try:
         connection.set_busy_timeout(_BUSY_MS)
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has effect in a new file only: it can shrink later
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only for a new file, which can then shrink later
         mode = connection.execute("PRAGMA journal_mode = WAL").get
-        if mode != "wal" and path != IN_MEMORY:  # the disk failed at that moment; SQLite itself does not say so
+        if mode != "wal" and path != IN_MEMORY:  # the disk failed at that moment; SQLite raises no error
             raise apsw.IOError(f"the write-ahead log could not be begun, the mode stays {mode}")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
@@ -226,7 +233,7 @@ def open_writer(path: str, durability: str) -> Connection:
 
 
 def open_reader(path: str) -> Connection:
-    """A connection that cannot write; others may write meanwhile. Raises: apsw.Error."""
+    """Return a connection that cannot write. Others may write meanwhile. Raises: apsw.Error."""
     import apsw
 
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
@@ -241,7 +248,7 @@ def open_reader(path: str) -> Connection:
 
 @contextmanager
 def reading(path: str) -> Iterator[Connection]:
-    """A connection that cannot write, for a while. Raises: apsw.Error."""
+    """Open a connection that cannot write, and close it at the end. Raises: apsw.Error."""
     connection = open_reader(path)
     try:
         yield connection
@@ -250,13 +257,13 @@ def reading(path: str) -> Iterator[Connection]:
 
 
 def _guard(connection: Connection) -> None:
-    # A file may come from elsewhere: its schema must not run what we did not write, its pages are checked.
+    # A file may come from elsewhere: its schema must not run foreign functions, and its pages are checked.
     connection.execute("PRAGMA mmap_size = 0; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")
 
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Turn errors of opening into a ConfigError that names the file and says what to do."""
+    """Turn errors of the opening into errors that name the file and say what to do."""
     import apsw
 
     try:
@@ -267,7 +274,7 @@ def explained(path: str) -> Iterator[None]:
             path=("url",),
         ) from None
     except apsw.CorruptError as error:
-        raise _is_damaged(path, str(error)) from None
+        raise _damaged_error(path, str(error)) from None
     except (apsw.BusyError, apsw.LockedError) as error:
         raise TransientError(f"{path!r} is locked by another program ({error}); close that and try again") from None
     except (apsw.Error, OSError) as error:
@@ -279,7 +286,7 @@ def explained(path: str) -> Iterator[None]:
         ) from error
 
 
-def _is_damaged(path: str, why: str) -> DamagedError:
+def _damaged_error(path: str, why: str) -> DamagedError:
     return DamagedError(
         f"{path!r} is damaged ({why}); it is left unchanged: put a copy in its place (spar restore), or move it away",
         path=("url",),
@@ -287,7 +294,7 @@ def _is_damaged(path: str, why: str) -> DamagedError:
 
 
 def is_storage(error: BaseException) -> bool:
-    """Return whether the disk or the file is to blame, so that the same work may succeed later."""
+    """Return whether the disk or the file caused an error, so that the same work may succeed later."""
     import apsw
 
     return isinstance(
@@ -312,7 +319,7 @@ def is_storage(error: BaseException) -> bool:
 
 
 def sizes(path: str) -> tuple[int, int]:
-    """Bytes of the file and of its write-ahead log, 0 where there is none. Safe from any thread; never raises."""
+    """Return the bytes of the file and of its write-ahead log; 0 for a missing one. Safe from any thread."""
 
     def size(name: str) -> int:
         try:

@@ -1,8 +1,8 @@
-"""Room that is kept for the day on which the disk is full.
+"""Reserve of disk space for a full disk.
 
-On a full disk SQLite cannot even delete: a deletion is written to the log first. So a file beside the database holds
-some room that nothing else can take; it is given up when a write finds none, so that work can be closed and old rows
-can go, and taken again once there is room. Used by the writer's thread alone, but for what it says of itself.
+On a full disk SQLite cannot even delete: a deletion is written to the log first. So a file beside the database occupies
+some space. It is removed when a write finds no space, so that open work can end and old rows can be deleted, and
+created again once there is space. Only the writer's thread calls its methods; any thread may read its attributes.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from pathlib import Path
 
 SUFFIX = ".ballast"
 SIZE = 64 << 20
-#: At most this part of what is free: on a small disk the ballast must not be what fills it.
+#: Largest part of the free space: on a small disk the reserve itself must not fill the disk.
 PART = 0.02
-#: Less than that helps nobody.
+#: Smallest useful reserve, in bytes.
 LEAST = 64 << 10
 
 
 class DiskReserve:
-    """The ballast of the database at `path`, in `path + ".ballast"`.
+    """Reserve of the database at `path`, in the file `path + ".ballast"`.
 
-    Args: size: bytes at most; 0 for none, and one that is there is then removed; free: how many bytes may still be
-        written beside a path.
+    Args: size: most bytes; with 0 there is no reserve, and an existing one is removed; free: returns how many bytes may
+        still be written beside a path.
+
+    `held` is its present size in bytes; `is_given_up` says that it was removed because the disk was full.
     """
 
     def __init__(self, path: str, size: int = SIZE, *, free: Callable[[str], int] | None = None) -> None:
         self._path, self._size, self._free = f"{path}{SUFFIX}", size, free or free_bytes
-        self.held = _held(self._path)
+        self.held = _bytes_of(self._path)
         self.is_given_up = False
 
     def hold(self) -> bool:
-        """Take the room, if there is plenty; returns whether there is no need to try again soon. Never raises.
+        """Create the reserve if there is enough space. Return False if the caller should try again soon. Never raises.
 
-        What was given up is taken again only when twice as much is free, so that it is not soon given up again.
+        It is created only when twice its size is free, so that it need not soon be given up again.
         """
         if not self._size:
             self._remove()
@@ -53,14 +55,14 @@ class DiskReserve:
                 os.posix_fallocate(file, 0, wanted)
             finally:
                 os.close(file)
-        except OSError:  # what was taken of it is better given back than held half
+        except OSError:  # an incomplete reserve is removed
             self._remove()
             return False
-        self.held, self.is_given_up = _held(self._path), False
+        self.held, self.is_given_up = _bytes_of(self._path), False
         return True
 
     def give_up(self) -> int:
-        """Give the room back; returns how many bytes that freed, 0 when there were none. Never raises."""
+        """Remove the reserve. Return the number of freed bytes. Never raises."""
         freed = self.held
         self.is_given_up = True
         self._remove()
@@ -79,19 +81,19 @@ class DiskReserve:
     def _remove(self) -> None:
         with suppress(OSError):
             Path(self._path).unlink()
-        self.held = _held(self._path)
+        self.held = _bytes_of(self._path)
 
 
 def free_bytes(path: str) -> int:
-    """Bytes that may still be written on the disk of the file at `path`; 0 when nobody can tell."""
+    """Return the bytes that may still be written on the disk of the file at `path`; 0 if that is unknown."""
     try:
-        found = os.statvfs(Path(path).parent)
+        disk = os.statvfs(Path(path).parent)
     except OSError:
         return 0
-    return found.f_bavail * found.f_frsize
+    return disk.f_bavail * disk.f_frsize
 
 
-def _held(path: str) -> int:
+def _bytes_of(path: str) -> int:
     try:
         return Path(path).stat().st_blocks * 512
     except OSError:

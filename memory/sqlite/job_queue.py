@@ -1,7 +1,7 @@
-"""The bounded queue between the event loop, which accepts work, and the thread that writes it.
+"""Bounded queue between the event loop, which accepts jobs, and the thread that writes them.
 
-Whatever has queued while the last group went to disk goes into the next one. Work that nobody waits for may gather for
-a moment first. Whether it is full, and for how long the thread rests, is decided here, not what a job does.
+Jobs that are queued while a group is written form the next group. Jobs for which nobody waits are gathered for a few
+milliseconds first. The queue decides whether it is full and how long the thread waits; it does not run jobs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 MAX_ITEMS = 8_192
 MAX_BYTES = 64 << 20
-GROUP = 1_000  # units of work in one transaction: some ten milliseconds
-LINGER = 0.005  # seconds in which work that nobody waits for may gather: a transaction costs more than a unit
+GROUP = 1_000  # most jobs in one transaction: some ten milliseconds
+LINGER = 0.005  # seconds for which jobs without a waiter are gathered: a transaction costs more than a job
 
 
 class Awaited(Protocol):
-    """Future, as far as the writer answers it."""
+    """Methods of a future with which the writer sets a result."""
 
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
@@ -33,7 +33,7 @@ class Awaited(Protocol):
 
 
 class Job:
-    """A unit of work, how large it is, and who waits for its commit."""
+    """Unit of work, its size in bytes, and the future of a caller that waits for its commit."""
 
     __slots__ = ("future", "size", "work")
 
@@ -42,10 +42,10 @@ class Job:
 
 
 class JobQueue:
-    """The jobs that were accepted, in order, and the account of them.
+    """Queue of accepted jobs, in order, with their counts.
 
-    `items` and `bytes` are those of what was accepted and is not yet committed, the group in hand included; `lost` is
-    what was left of it at the end. `refusal` says why nothing is accepted once it is closed; None for the usual reason.
+    `items` and `bytes` count the accepted jobs that are not yet committed, those of the current group included; `lost`
+    is the number of them at the end. `refusal` is the error for jobs after the closing; None for the usual one.
     """
 
     __slots__ = ("_changed", "_closing_at", "_is_awaited", "_jobs", "_max_bytes", "_max_items", "_waiters", "accepted",
@@ -55,7 +55,7 @@ class JobQueue:
         self._max_items, self._max_bytes = max_items, max_bytes
         self._changed = threading.Condition()
         self._jobs: deque[Job] = deque()
-        self._is_awaited = False  # whether somebody waits for what is queued
+        self._is_awaited = False  # whether a caller waits for a queued job
         self._waiters: list[asyncio.Future[None]] = []
         self._closing_at: float | None = None
         self.refusal: SparError | None = None
@@ -87,14 +87,14 @@ class JobQueue:
         room = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._is_full():
-                self._changed.notify()  # no more will gather
+                self._changed.notify()  # no more jobs can be gathered
                 self._waiters = [waiter for waiter in self._waiters if not waiter.done()] + [room]
             else:
                 room.set_result(None)
         await room
 
     def close(self, within: float) -> None:
-        """Accept nothing more; what is queued has so many seconds to be written."""
+        """Accept nothing more. The queued jobs are written for at most `within` seconds."""
         with self._changed:
             if self._closing_at is None:
                 self._closing_at = time.monotonic() + within
@@ -105,7 +105,7 @@ class JobQueue:
         return self._closing_at is not None
 
     def snapshot(self) -> dict[str, int]:
-        """Return the account, its numbers of one moment; from any thread."""
+        """Return the counts, all of the same moment. Safe from any thread."""
         with self._changed:
             return {
                 "queued": self.items,
@@ -120,7 +120,10 @@ class JobQueue:
     # -- the thread's side
 
     def next(self, due_at: Callable[[], float | None]) -> list[Job] | None:
-        """Return the next group; empty when something else is due (`due_at`: monotonic seconds); None at the end."""
+        """Wait for the next group and return it; None at the end.
+
+        An empty group says that the time of `due_at` (monotonic seconds) has come.
+        """
         with self._changed:
             while not self._jobs:
                 if self._closing_at is not None:
@@ -135,27 +138,27 @@ class JobQueue:
             if len(self._jobs) <= GROUP:
                 group = list(self._jobs)
                 self._jobs.clear()
-                self._is_awaited = False  # else it stays: whoever waits may be among the rest
+                self._is_awaited = False  # else unchanged: a job that is left in the queue may have a waiter
                 return group
             return [self._jobs.popleft() for _ in range(GROUP)]
 
-    def settled(self, number: int, size: int, *, failed: int, unheard: int) -> list[asyncio.Future[None]]:
-        """Note that a group of so many jobs and bytes is through.
+    def settle(self, number: int, size: int, *, failed: int, unawaited: int) -> list[asyncio.Future[None]]:
+        """Count a group of `number` jobs and `size` bytes as finished.
 
-        Args: failed: how many of them; unheard: how many of those nobody waited for.
-        Returns: the futures of those who wait for room, which there is now.
+        Args: failed: number of jobs that failed; unawaited: number of these for which nobody waited.
+        Returns: the futures of the callers that wait for room, which there is now.
         """
         with self._changed:
             self.items -= number
             self.bytes -= size
             self.committed += number - failed
-            self.rejected += unheard
+            self.rejected += unawaited
             self.groups += 1
             waiters, self._waiters = self._waiters, []
         return waiters
 
     def pause(self, seconds: float) -> bool:
-        """Wait before the next try; False when there is no time for one."""
+        """Wait so many seconds before the next attempt. Return False if the time to close is over."""
         until = time.monotonic() + seconds
         with self._changed:
             while (left := until - time.monotonic()) > 0:
@@ -167,9 +170,9 @@ class JobQueue:
         return True
 
     def end(self) -> tuple[list[Job], list[asyncio.Future[None]]]:
-        """Accept nothing more, and give up what is queued: it is lost, with what is in hand.
+        """Accept nothing more and count all jobs that are not committed as lost.
 
-        Returns: the jobs that were queued, and the futures of those who wait for room.
+        Returns: the queued jobs, and the futures of the callers that wait for room.
         """
         with self._changed:
             if self._closing_at is None:

@@ -1,9 +1,9 @@
-"""The idle work of the writer's thread: empty the write-ahead log, tend the data, keep the ballast, copy.
+"""Idle work of the writer's thread: empties the write-ahead log, tends the data, holds the disk reserve, makes copies.
 
-SQLite's own checkpoints are off, because they would make an unlucky commit wait for milliseconds. A long log is
-moved into the file between two groups, an idle one is emptied, and one that readers keep from being reused is
-emptied by making them wait. Tending (retention, merging) waits for a rest, but not for ever. When nothing was
-written nothing is done, except for an hourly look at what merely grew older.
+SQLite's own checkpoints are off, because they would delay some commits by milliseconds. A long log is moved into the
+file between two groups, and emptied when the thread is idle. If readers prevent this for long, they have to wait.
+Tending (retention, adding up counts) waits until the thread is idle, but not for ever. If nothing was written nothing
+is done, except for an hourly check of rows that have become too old.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
     from memory.sqlite.transactions import Transactions
 
 REST = 1.0  # seconds without work after which the data is tended
-RESTS_UNTIL_TRUNCATED = 5  # an emptied log costs two more flushes
-TEND_WITHIN = 60.0  # seconds after which it is tended although there is always work
-TEND_AGAIN = 3_600.0  # seconds until what merely grew older is looked at
-BALLAST_AGAIN = 1.0  # seconds until it is seen whether a full disk has room again
-WAL_PAGES = 1_000  # 4 MiB: moved into the file between groups
-WAL_PAGES_HARD = 16_000  # 64 MiB: readers held that up so long that now they must wait
+RESTS_UNTIL_TRUNCATED = 5  # not at each rest: the next commits after emptying the log cost two more flushes
+TEND_WITHIN = 60.0  # seconds after which the data is tended even if there is always work
+TEND_AGAIN = 3_600.0  # seconds until rows that have become too old are looked for
+BALLAST_AGAIN = 1.0  # seconds until the reserve is tried again on a full disk
+WAL_PAGES = 1_000  # 4 MiB: the log is moved into the file between two groups
+WAL_PAGES_HARD = 16_000  # 64 MiB: readers prevented this for so long that they must wait
 
 
 class Copies(Protocol):
-    """The copies that are made by themselves; `told` is called, in any thread, when none can be made."""
+    """Automatic copies of the file; `report` is called, in any thread, when none can be made."""
 
-    told: Callable[[Fault], None]
+    report: Callable[[Fault], None]
 
     def begin_if_due(self) -> None:
         """Begin a copy in the background, unless one is under way or none is due."""
 
     def stop(self) -> None:
-        """Give up a copy that is under way."""
+        """Abandon the current copy."""
 
 
 class Maintenance:
-    """The schedule and the steps, all in the writer's thread.
+    """Schedule and steps of the idle work, all in the writer's thread.
 
-    Args: transactions: those of the writer; tend: one small step inside one, returns whether there is more to do; rest:
-        seconds without work after which the data is tended; hold: takes the ballast, returns False to be asked again
-        soon; copies: begun when one is due.
+    Args: transactions: those of the writer; tend: does one small step inside a transaction, returns whether there is
+        more to do; rest: seconds without work after which the data is tended; hold: creates the disk reserve, returns
+        False to be called again soon; copies: begun when one is due.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Maintenance:
     ) -> None:
         self._transactions, self._tend, self._rest = transactions, tend, rest
         self._hold, self._copies = hold, copies
-        self._wal_pages = self._checkpointed = 0  # in the log; and how many there were at the last checkpoint
+        self._wal_pages = self._checkpointed = 0  # pages in the log now, and at the last checkpoint
         self._changes = 0
-        self._due: dict[Callable[[], None], float] = {}  # what is to be done, and when in monotonic seconds
+        self._due: dict[Callable[[], None], float] = {}  # the steps to do, each with its time in monotonic seconds
         self._overdue_at: float | None = None
         self.last_error: str | None = None
 
     def begin(self) -> None:
-        """Watch the log of a connection that is new; look soon at what grew too old while nobody was there."""
+        """Watch the log of a new connection, and schedule the first step for rows that became too old meanwhile."""
         self._transactions.connected = self.begin
         connection = self._connection
         self._wal_pages = self._checkpointed = 0
@@ -79,7 +79,7 @@ class Maintenance:
             self._due[self._hold_reserve] = time.monotonic() + self._rest
 
     def after_group(self) -> None:
-        """Tend later, after work was committed, and move the log into the file if it has grown long."""
+        """Schedule the tending after a committed group, and move the log into the file if it is long."""
         changes = self._connection.total_changes()
         if changes != self._changes:
             now = time.monotonic()
@@ -89,11 +89,11 @@ class Maintenance:
             self.checkpoint()
 
     def due_at(self) -> float | None:
-        """Return when the next step is due, in monotonic seconds; None when nothing is."""
+        """Return when the next step is due, in monotonic seconds; None if no step is."""
         return min(self._due.values(), default=None)
 
     def is_overdue(self) -> bool:
-        """Return whether tending can wait no longer for a rest."""
+        """Return whether tending must not wait any longer until the thread is idle."""
         return self._overdue_at is not None and time.monotonic() >= self._overdue_at
 
     @property
@@ -102,11 +102,11 @@ class Maintenance:
 
     @property
     def is_long(self) -> bool:
-        """Return whether the log is longer than it should ever be, because a reader holds it up."""
+        """Return whether the log is too long, because a reader prevents its reuse."""
         return self._wal_pages >= WAL_PAGES_HARD
 
     def step(self) -> None:
-        """One step of what is due. Raises: what the database raises."""
+        """Do one step that is due. Raises: the errors of the database."""
         if self.is_overdue():
             self._tend_once()
             return
@@ -114,17 +114,17 @@ class Maintenance:
         if first is not None and time.monotonic() >= at:
             first()
 
-    def put_off(self) -> None:
-        """Try a failed step again after a while."""
+    def postpone(self) -> None:
+        """Schedule a failed step again after `TEND_WITHIN` seconds."""
         self._due[self._tend_once], self._overdue_at = time.monotonic() + TEND_WITHIN, None
 
     def hold_reserve_soon(self) -> None:
         self._due[self._hold_reserve] = time.monotonic() + BALLAST_AGAIN
 
     def checkpoint(self, *, is_idle: bool = False) -> None:
-        """Move the log into the file, empty it when idle or far too long; never raises.
+        """Move the log into the file, and empty the log if the thread is idle or the log far too long. Never raises.
 
-        When a reader or a full disk is in the way the log keeps everything, and it is tried again later.
+        If a reader or a full disk prevents this, the log keeps its content and the next attempt follows later.
         """
         import apsw
 
@@ -163,7 +163,7 @@ class Maintenance:
         self._due[self._hold_reserve] = time.monotonic() + (TEND_AGAIN if self._hold() else BALLAST_AGAIN)
 
     def _note_pages(self, connection: Connection, name: str, pages: int) -> int:
-        if pages < self._wal_pages:  # it began anew
+        if pages < self._wal_pages:  # the log was begun again from its start
             self._checkpointed = 0
         self._transactions.pages = pages
         self._wal_pages, self._due[self._truncate] = pages, time.monotonic() + RESTS_UNTIL_TRUNCATED * self._rest

@@ -1,6 +1,6 @@
-"""Reading beside the writer: a few connections that cannot write, each used by one thread at a time.
+"""Connections that only read, beside the writer; each is used by one thread at a time.
 
-A read is one short transaction, so it sees one state of the file and holds up no checkpoint for long.
+A read is one short transaction, so it sees one state of the file and delays no checkpoint for long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class Readers:
-    """Read-only connections to one file, opened when needed, at most as many as `threads` allows at once."""
+    """Read-only connections to one file, opened when needed; at most as many as `threads` runs at once."""
 
     def __init__(self, path: str, connect: Callable[[str], Connection], threads: Threads) -> None:
         self._path, self._connect, self._threads = path, connect, threads
@@ -31,15 +31,15 @@ class Readers:
         self._is_closed = False
 
     async def read(self, work: Callable[[Connection], R]) -> R:
-        """Run `work` in a thread, within one transaction; returns its result.
+        """Run `work` in a thread, within one transaction, and return its result.
 
-        Raises: TransientError when the file cannot be read now; PermanentError when a row of it is damaged; SparError
-        once closed; what `work` raises.
+        Raises: TransientError when the file cannot be read now; PermanentError when a row is damaged; SparError after
+        the closing; the errors of `work`.
         """
         return await self._threads.run(self._run, work)
 
     def close(self) -> None:
-        """Close what is idle, interrupt what is busy; safe from any thread and more than once."""
+        """Close the idle connections and interrupt the busy ones. Safe from any thread and more than once."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -64,7 +64,7 @@ class Readers:
             if self._is_closed:
                 raise SparError("the memory was closed while it was read") from None
             raise TransientError(f"cannot read {self._path!r}: {error}") from error
-        except (UnicodeDecodeError, JSONDecodeError, AlteredError) as error:  # we wrote ASCII JSON, sealed
+        except (UnicodeDecodeError, JSONDecodeError, AlteredError) as error:  # rows are ASCII JSON with a checksum
             raise PermanentError(f"a row of {self._path!r} is damaged ({error}); spar verify says which") from error
 
     def _take(self) -> Connection:

@@ -1,7 +1,7 @@
-"""The format of the file: its version, how an older one becomes the present one, why a newer one is refused.
+"""Format of the file: its version, the migrations of older versions, and the refusal of newer ones.
 
-All tables stand in `formats/`, one file for each format that adds some. The version is SQLite's `user_version`;
-`application_id` says that the file is ours at all. Step n of `STEPS` leads from version n to n + 1, the first from an
+All tables are in `formats/`, one file for each format that adds some. The version is SQLite's `user_version`;
+`application_id` says that the file is a memory of spar. Step n of `STEPS` leads from version n to n + 1, step 0 from an
 empty file. All steps that a file needs run in one transaction: a migration that fails or is cut off leaves the file as
 it was.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 APPLICATION_ID = 0x73706172  # "spar"
 Step = Callable[["Connection"], object]
-#: The sessions of which transcripts were kept before there was a table of them. Their bodies tell when they began.
+#: Add the sessions whose transcripts were stored before the table of sessions existed.
 _LIST_SESSIONS = (
     "INSERT INTO session (agent, key, ordinal, began_at, used_at, is_set, body) SELECT agent, session, 1, min(at), "
     "max(at), 0, json_object('created_at', strftime('%Y-%m-%dT%H:%M:%fZ', min(at), 'unixepoch')) FROM transcript "
@@ -31,7 +31,7 @@ _LIST_SESSIONS = (
 
 
 def tables(number: int) -> str:
-    """Return the statements that make what format `number` adds."""
+    """Return the statements that create the tables of format `number`."""
     return Path(__file__).with_name("formats").joinpath(f"{number}.sql").read_text("utf-8")
 
 
@@ -60,47 +60,47 @@ STEPS: tuple[Step, ...] = (*map(_add, range(1, 5)), _add_and_seal, _add_sessions
 
 
 def version(connection: Connection) -> int:
-    """Return the version that a file says it has; 0 for an empty one. Reads only."""
+    """Return the version of a file; 0 for an empty one. Reads only."""
     return integer(connection, "PRAGMA user_version")
 
 
 def is_older(connection: Connection) -> bool:
-    """Return whether a checked file is still to be brought to the present version. Reads only."""
+    """Return whether a checked file has an older version. Reads only."""
     return version(connection) < len(STEPS)
 
 
 def check(connection: Connection, name: str, *, steps: Sequence[Step] = STEPS, read_only: bool = False) -> None:
-    """See that a file is ours and of a version that can be used. Reads only.
+    """Check that a file is a memory of spar, of a version that can be used. Reads only.
 
-    Raises: ConfigError naming the file, what was found and what to do.
+    Raises: ConfigError naming the file, the version and what to do.
     """
-    found, known = version(connection), len(steps)
+    present, known = version(connection), len(steps)
     owner = integer(connection, "PRAGMA application_id")
     tables = integer(connection, "SELECT count(*) FROM sqlite_schema")
     if tables and owner != APPLICATION_ID:
         raise ConfigError(f"{name!r} is a database of another program; let memory.url name another file", path=("url",))
-    if found > known:
+    if present > known:
         raise ConfigError(
-            f"{name!r} was written by a newer version (format {found}, known here up to {known}); "
+            f"{name!r} was written by a newer version (format {present}, known here up to {known}); "
             "it is left unchanged: upgrade spar, or let memory.url name another file",
             path=("url",),
         )
-    if read_only and found < known:
-        state = f"has the older format {found}" if tables else "holds no memory yet"
+    if read_only and present < known:
+        state = f"has the older format {present}" if tables else "holds no memory yet"
         raise ConfigError(f"{name!r} {state}; open it once for writing (spar run) before it is read", path=("url",))
 
 
 def migrate(connection: Connection, *, steps: Sequence[Step] = STEPS) -> int:
-    """Bring a checked file to the present version; returns how many steps that took.
+    """Migrate a checked file to the present version. Return the number of steps.
 
-    Raises: whatever the failing step raises, after everything has been undone.
+    Raises: the error of the failing step, after all steps were undone.
     """
     if version(connection) == len(steps):
         return 0
     connection.execute("BEGIN IMMEDIATE")
     try:
-        found = version(connection)
-        for step in steps[found:]:
+        before = version(connection)
+        for step in steps[before:]:
             step(connection)
             crashpoint("migrate.step")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {len(steps)}; COMMIT")
@@ -108,4 +108,4 @@ def migrate(connection: Connection, *, steps: Sequence[Step] = STEPS) -> int:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return len(steps) - found
+    return len(steps) - before

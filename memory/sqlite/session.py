@@ -1,7 +1,7 @@
-"""A file that is open: one writer, some readers, and reads that see what was written just before.
+"""Open file: one writer, some readers, and reads that see earlier writes.
 
-The store says what is to be done; this says where it runs. Waits for the disk are bounded by the real clock, and
-held against the agent's, so that a virtual one does not run ahead of a disk.
+The store gives functions of a connection; the session runs them in the right thread. Waits for the disk are bounded by
+the real clock. The agent's clock is told of them (`Clock.working`), so that a virtual clock does not run ahead.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-CLOSE_WITHIN = 10.0  # seconds; then what a failing disk did not take is given up, loudly
-SETTLE_WITHIN = 2.0  # seconds that a read waits for what was written just before it
+CLOSE_WITHIN = 10.0  # seconds; rows that a failing disk has not stored by then are lost, which raises an error
+SETTLE_WITHIN = 2.0  # seconds for which a read waits for earlier writes
 
 
 class DatabaseSession:
-    """An open file; made by `memory.care.opening`.
+    """Open file; `memory.care.opening` makes it.
 
-    `epoch` counts how often it was opened for writing, 0 when read-only; `fence` is where the fences begin that it
-    reserved; `broken` says where the newest facts did not
-    fit together when it was opened.
+    `epoch` is the number of openings for writing, 0 when read-only; `fence` is the number above which its reserved
+    fences begin; `broken` is the first of the newest facts that did not fit the chain at the opening, or None.
     """
 
     def __init__(
@@ -42,18 +41,19 @@ class DatabaseSession:
 
     @property
     def pending(self) -> int:
-        """Return how much was accepted and is not yet committed."""
+        """Return the number of accepted jobs that are not yet committed."""
         return self._writer.pending if self._writer is not None else 0
 
     @property
     def is_writable(self) -> bool:
-        """Return whether it is of use to accept more now: there is a writer, it works, and there is room on the
-        disk."""
+        """Return whether more can be accepted: there is a writer, it works, and there is room on the disk."""
         return self._writer is not None and self._writer.is_writable
 
     def demand_room(self) -> None:
-        """Raises: NoRoomError on a disk that is full: what is left is for bringing to an end what has begun, and for
-        deleting."""
+        """Raise an error if the disk is full; the last room is for ending open work and for deleting.
+
+        Raises: NoRoomError.
+        """
         if self._writer is not None and self._writer.is_out_of_room:
             raise NoRoomError(f"nothing more can be kept: {self._writer.last_error or 'the disk is full'}")
 
@@ -64,27 +64,27 @@ class DatabaseSession:
         return {**self._writer.snapshot(), "epoch": self.epoch, "chain": str(self.broken) if self.broken else None}
 
     async def put(self, work: Callable[[Connection], Any], size: int) -> None:
-        """Accept work; waits only while the queue is full. Raises: PermanentError when read-only."""
+        """Queue work for the writer; wait only while the queue is full. Raises: PermanentError when read-only."""
         writer = self.writer
         if not writer.offer(work, size):
             with self._clock.working():
                 await writer.put(work, size)
 
     async def commit(self, work: Callable[[Connection], R], size: int = 0) -> R:
-        """Do the work and return its result once it is safe. Raises: what it raised; PermanentError when read-only."""
+        """Do the work and return its result once it is safe. Raises: its errors; PermanentError when read-only."""
         with self._clock.working():
             return await self.writer.commit(work, size)
 
     async def read(self, work: Callable[[Connection], R]) -> R:
         """Do the work on the file as it is now and return its result. Raises: TransientError when it cannot be read."""
-        if self._readers is None:  # in memory: there is one connection, the writer's
+        if self._readers is None:  # a database in memory has only the writer's connection
             return await self.commit(work)
         if self.pending and self._writer is not None and not self._writer.is_failing:
-            await self.written(SETTLE_WITHIN)  # while the disk is failing, what is written must do
+            await self.written(SETTLE_WITHIN)
         return await self._readers.read(work)
 
     async def written(self, within: float) -> bool:
-        """Wait at most `within` seconds until everything accepted so far is safe; returns whether it is."""
+        """Wait at most `within` seconds until everything accepted so far is safe. Return whether it is."""
         if self._writer is None:
             return True
         with self._clock.working():
@@ -95,12 +95,12 @@ class DatabaseSession:
                 mark.cancel()
 
     async def close(self) -> None:
-        """Write what is queued, close all connections, release the lock; bounded. Again does nothing.
+        """Write the queued jobs, close all connections, release the lock. Repeated calls do nothing.
 
         Raises: TransientError when not everything could be written, with how much and why.
         """
         if self._readers is not None:
-            self._readers.close()  # first: the writer, closed last, then takes the write-ahead log away
+            self._readers.close()  # first, since the last connection to close removes the write-ahead log
         writer = self._writer
         if writer is not None:
             with self._clock.working():
@@ -110,7 +110,7 @@ class DatabaseSession:
 
     @property
     def writer(self) -> Writer:
-        """The writer. Raises: PermanentError when there is none."""
+        """Return the writer. Raises: PermanentError when there is none."""
         if self._writer is None:
             raise PermanentError(f"{self._path!r} is open read-only; what is to be changed must go to its own process")
         return self._writer

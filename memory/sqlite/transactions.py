@@ -1,8 +1,7 @@
-"""Groups of work as transactions: each still ours to write, flushed when somebody waits, mended after a disk error.
+"""Transactions of groups of work: each checks the epoch, is flushed if a caller waits, and is repaired after an error.
 
-With durability "power" a transaction is flushed only if it must be; what was committed without that is flushed by the
-next one that is, in the order in which it was written, because it all goes into one log. What a flush made safe is
-told to the `watermark`. It knows no queue and no time but the moment until which a flush may wait.
+With durability "power" a transaction is flushed to the disk only if it must be. The next flush covers all transactions
+before it, in their order, because they are in one log. The length of the log after a flush is noted in the watermark.
 """
 
 from __future__ import annotations
@@ -22,16 +21,17 @@ if TYPE_CHECKING:
 
 Work = Callable[["Connection"], Any]
 
-FLUSH_WITHIN = 1.0  # seconds for which what nobody waits for may stay in the kernel's memory
+FLUSH_WITHIN = 1.0  # seconds after which commits are flushed even if nobody waits for them
 
 
 class Transactions:
-    """The transactions of one connection, and of the ones that follow it.
+    """Transactions of one connection, and of its successors after errors of the disk.
 
-    Args: name: the file; durability: as in `database`; epoch: what the file's must be, None not to ask; reopen: a new
-        connection after an error of the disk, None where there is no disk. `connected` is called when there is one.
+    Args: name: the file; durability: as in `database`; epoch: the file's epoch that each transaction demands, None for
+        no check; reopen: returns a new connection after an error of the disk, None for a database without a file.
 
-    Told from outside: `pages`, with each commit, how many the log holds; `must_number`, before each checkpoint.
+    `connected` is called after each new connection. Others set `pages`, the number of pages of the log, at each commit,
+    and `must_number` before each checkpoint.
     """
 
     def __init__(
@@ -51,34 +51,35 @@ class Transactions:
         self.must_mend = False
         self.flush_at: float | None = None  # monotonic; set while the log is ahead of the disk
         self.flushes = 0
-        self.commits = 0, 0.0  # how many, and the seconds that all of them took; one value, read by other threads
+        self.commits = 0, 0.0  # their number and total seconds; one tuple, since other threads read it
         self._seals = Seals(connection)
         self._watermark = WalWatermark(name) if reopen is not None else None
         self._number = self.pages = 0
-        self.must_number = True  # the next flush, in the file itself
+        self.must_number = True  # whether the next flush writes its number into the file
 
     def begin(self, *, must_flush: bool = False) -> None:
-        """Begin one that is still ours to write. Raises: FencedError; apsw.Error."""
+        """Begin a transaction. Raises: FencedError when another process has taken the file over; apsw.Error."""
         if self.must_mend:
             self._mend()
         if self._has_power and (synchronous := "FULL" if must_flush else "NORMAL") != self._synchronous:
             self.connection.execute(f"PRAGMA synchronous = {synchronous}")
             self._synchronous = synchronous
         self.connection.execute("BEGIN IMMEDIATE")
-        if self._epoch is not None and (found := epoch_of(self.connection)) != self._epoch:
-            raise FencedError(self._name, self._epoch, found)
+        if self._epoch is not None and (present := epoch_of(self.connection)) != self._epoch:
+            raise FencedError(self._name, self._epoch, present)
 
     def run(self, group: Sequence[Work], *, is_guarded: bool, must_flush: bool) -> list[Any]:
-        """Commit a group; what each returned, or its `Rejected` error when each is guarded from the others.
+        """Commit a group. Return the result of each unit of work.
 
-        Args: must_flush: what was committed up to here must be as safe as the durability says when this returns.
-        Raises: what the work or the database raises; `undo` it then.
+        Args: is_guarded: a unit that fails is undone alone, and its result is `Rejected`; must_flush: all commits up to
+            this one must be as safe as the durability says when this returns.
+        Raises: the errors of the work or the database; call `undo` then.
         """
         must_flush = must_flush and self._has_power
         self.begin(must_flush=must_flush)
         connection = self.connection
         before = connection.total_changes()
-        outcomes = [self._alone(work) for work in group] if is_guarded else [work(connection) for work in group]
+        outcomes = [self._run_guarded(work) for work in group] if is_guarded else [work(connection) for work in group]
         has_changed = connection.total_changes() != before
         # A commit without a change flushes nothing, not even what others wrote before it.
         if must_flush and (self.must_number if has_changed else self.flush_at is not None):
@@ -106,13 +107,13 @@ class Transactions:
         self._seals.done()
 
     def undo(self) -> None:
-        """Leave the transaction that failed, if there is one. Raises: apsw.Error."""
+        """Undo the transaction that failed, if there is one. Raises: apsw.Error."""
         self._seals.forget()
-        if self._is_connected and self.connection.in_transaction:  # a full disk may have rolled back by itself
+        if self._is_connected and self.connection.in_transaction:  # SQLite may have undone it already on a full disk
             self.connection.execute("ROLLBACK")
 
     def failed(self, error: BaseException) -> None:
-        """Note an error: after one of the disk itself nobody knows what of the last writes it holds."""
+        """Note an error. After an error of the disk the last writes may be lost, so the log must be mended."""
         import apsw
 
         if isinstance(error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError)):
@@ -125,14 +126,14 @@ class Transactions:
             self._watermark.close()
 
     def _number_flush(self) -> None:
-        """Write down which flush this is going to be; again for each try, so that no other number is ever promised."""
+        """Write the number of the next flush; again for each attempt, so that the watermark has no other number."""
         assert self._watermark is not None
         self.must_number = True
         self._number = max(number_of(self.connection, FLUSHED), self._watermark.flush) + 1
         self.connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (FLUSHED, str(self._number)))
 
-    def _alone(self, work: Work) -> Any:
-        """Return the outcome of one unit, or its own error without a trace in the data; the disk's errors go on up."""
+    def _run_guarded(self, work: Work) -> Any:
+        """Return the result of one unit, or `Rejected` after undoing it. Raises: errors of the disk."""
         self.connection.execute("SAVEPOINT unit")
         try:
             outcome: Any = work(self.connection)
@@ -146,7 +147,7 @@ class Transactions:
         return outcome
 
     def _mend(self) -> None:
-        """Write again what a failing disk may have dropped, and go on with a connection that knows nothing of it.
+        """Write the log again, which a failing disk may have lost, and continue with a new connection.
 
         Raises: apsw.Error.
         """
@@ -155,7 +156,7 @@ class Transactions:
                 wal.mend(self.connection)
                 self.connection.close()
                 self._is_connected = False
-            self.must_number = True  # closing emptied the log, perhaps
+            self.must_number = True  # the closing may have emptied the log
             self.connection = self._reopen()
             self._is_connected = True
             self._seals = Seals(self.connection)
@@ -165,7 +166,7 @@ class Transactions:
 
 
 class Rejected:
-    """The error of one unit of work, as an outcome."""
+    """Result of a unit of work that failed: its error."""
 
     __slots__ = ("error",)
 

@@ -1,7 +1,7 @@
-"""The write-ahead log as a file: what can be said of it from outside, and what is done when a flush of it failed.
+"""The write-ahead log as a file: its length, its salts, and its repair after a failed flush.
 
-After a flush that failed, Linux takes what it could not write for written: the next flush succeeds and brings nothing
-back. So a flush is never just tried again: the log is written once more, byte by byte, and flushed then.
+After a failed flush, Linux marks the pages that it could not write as written: the next flush succeeds and the pages
+are lost. So a flush is never just repeated: the whole log is written again, and then flushed.
 Source: A. Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020. The layout of the log:
 sqlite.org/fileformat2.html, section 4.
 """
@@ -20,9 +20,9 @@ _CHUNK = 1 << 16  # SQLite writes less than 128 KiB at once
 
 
 def mend(connection: Connection) -> None:
-    """Write the log again up to its last commit, cut off what a failed commit left behind that, and flush it.
+    """Write the log again up to its last commit, cut off the bytes after that, and flush it.
 
-    Raises: apsw.Error when the disk does not take that either: nothing is safer then than before.
+    Raises: apsw.Error when this fails too; nothing is safer then than before.
     """
     import apsw
 
@@ -41,15 +41,18 @@ def mend(connection: Connection) -> None:
 
 
 def frames(connection: Connection) -> int:
-    """Return how many frames the log holds up to the last commit that this connection sees; -1 without a log."""
+    """Return the number of frames (pages) of the log up to the last commit that this connection sees; -1 without a
+    log."""
     import apsw
 
     return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
 
 
 def salts(path: str) -> bytes:
-    """Return the salts that name the present round through the log of the database at `path`; empty without a log.
-    Never raises."""
+    """Return the salts of the log of the database at `path`; empty without a log. Never raises.
+
+    SQLite gives the log new salts each time it begins to write it again from its start; this is a round.
+    """
     try:
         with Path(f"{path}-wal").open("rb", buffering=0) as file:
             return file.read(_HEAD)[16:24]
@@ -58,9 +61,9 @@ def salts(path: str) -> bytes:
 
 
 def committed_frames(path: str) -> int:
-    """Return how many frames the log of the database at `path` claims to hold up to its last commit; 0 without a log.
+    """Return the number of frames of the log of the database at `path` up to its last commit, by their heads.
 
-    Only the frames' heads are read: whether the frames are whole SQLite finds out, and stops at the first that is not.
+    It is 0 without a log. SQLite also checks the content of the frames, and ignores all from the first damaged one on.
     """
     try:
         file = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
@@ -75,7 +78,7 @@ def committed_frames(path: str) -> int:
         while _HEAD + (number + 1) * step <= size:
             frame = os.pread(file, _FRAME_HEAD, _HEAD + number * step)
             number += 1
-            if frame[8:16] != head[16:24]:  # of an earlier round through the file
+            if frame[8:16] != head[16:24]:  # a frame of an earlier round
                 break
             if frame[4:8] != b"\0\0\0\0":
                 last = number

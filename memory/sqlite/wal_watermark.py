@@ -1,17 +1,17 @@
-"""The safe length of the write-ahead log, in a small file beside it, so that a lost end is noticed.
+"""Safe length of the write-ahead log, in a small file beside it (the mark), so that a lost end is noticed.
 
-A log that ends early is what a killed process leaves as well: nothing in it can tell one from the other. So after each
-flush on which somebody waited a mapped file says which flush that was and how many pages the log held then.
+A killed process also leaves a log that ends early, so the log alone does not show whether its end was lost. After each
+flush for which somebody waited, the mark, a memory-mapped file, gets the number of the flush and the number of pages.
 
-It is never flushed itself: any of its earlier states may be what a power cut leaves. None of them promises too much:
+The mark is never flushed itself, so a power cut may leave any earlier state of it. No state promises too much:
 
-- It is written after a flush, of what that made safe, so an old state merely says less.
-- The number of the flush stands in the database too, written through the log at the first flush after each checkpoint.
-  Whoever empties the log in good order has moved that number into the file; with a log that was lost it is missing.
-- Pages are counted in one round through the log, which its salts name. SQLite flushes the head of the next round before
-  it overwrites a page of the last (walRestartLog and syncHeader in its wal.c).
+- It is written after a flush, with the pages that are then safe, so an old state only promises fewer pages.
+- The number of the flush is in the database too, written through the log at the first flush after each checkpoint.
+  Emptying the log in good order moves that number into the file; if the log was lost, the number is missing.
+- Pages are counted in one round: SQLite writes the log again from its start with new salts, which name the round. It
+  flushes the head of a new round before it overwrites a page of the last (walRestartLog and syncHeader in its wal.c).
 
-It cannot tell why pages are missing, and says nothing of what nobody waited for.
+The mark does not say why pages are missing, and promises nothing about commits for which nobody waited.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _END = _BODY.size + _CHECK.size
 
 
 class Promise(Struct, frozen=True):
-    """The content of a mark: with flush number `flush`, `pages` of the round `salts` of the log were safe."""
+    """Content of a mark: at flush number `flush`, `pages` pages of the round with these `salts` were safe."""
 
     flush: int
     pages: int
     salts: bytes
 
     def missing(self, flush: int, pages: int, salts: bytes) -> int:
-        """Return how many of these pages are missing, at most.
+        """Return the largest possible number of missing pages.
 
-        Args: flush: the last number that the database knows; pages, salts: what its log holds, up to the last commit.
+        Args: flush: the last number in the database; pages, salts: those of its log, up to the last commit.
         """
         if flush > self.flush:
             return 0
@@ -54,8 +54,7 @@ class Promise(Struct, frozen=True):
 
 
 def read(path: str) -> Promise | None:
-    """Return the promise of the mark of the database at `path`; None without one, or when it was cut off while it was
-    written."""
+    """Return the content of the mark of the database at `path`; None without one, or if it is incomplete."""
     try:
         with Path(f"{path}{SUFFIX}").open("rb") as file:
             content = file.read(_END)
@@ -66,12 +65,12 @@ def read(path: str) -> Promise | None:
 
 
 def remove(path: str) -> None:
-    """Remove the mark of a database that becomes another one. Raises: OSError."""
+    """Remove the mark of a database that is replaced. Raises: OSError."""
     Path(f"{path}{SUFFIX}").unlink(missing_ok=True)
 
 
 class WalWatermark:
-    """The mark of the database at `path`; `flush` is the last number that it promised."""
+    """Mark of the database at `path`; `flush` is the last number that was written into it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -81,20 +80,20 @@ class WalWatermark:
         self.flush = last.flush if last is not None else 0
 
     def promise(self, flush: int, pages: int) -> None:
-        """Note that flush number `flush` has made so many pages safe. Never raises: it helps, and holds up nothing."""
-        if flush != self.flush or pages <= self._pages:  # else the round is the same, which costs a look to find out
+        """Write that `pages` pages are safe since flush number `flush`. Never raises, so that no write fails by it."""
+        if flush != self.flush or pages <= self._pages:  # else the round is the same, and its salts need not be read
             self._salts = wal.salts(self._path)
-        if not self._salts or not (held := self._map or self._open()):
+        if not self._salts or not (content := self._map or self._open()):
             return
         self.flush, self._pages = flush, pages
         body = _BODY.pack(flush, pages, self._salts)
-        held[:_END] = body + _CHECK.pack(crc32(body))
+        content[:_END] = body + _CHECK.pack(crc32(body))
 
     def close(self) -> None:
-        """Close the mark; it is removed where the log was emptied, because nothing can be missing then."""
-        held, self._map = self._map, None
-        if held is not None:
-            held.close()
+        """Close the mark. It is removed if the log is empty, since no page can then be missing."""
+        content, self._map = self._map, None
+        if content is not None:
+            content.close()
         if not wal.salts(self._path):
             with suppress(OSError):
                 remove(self._path)
@@ -103,7 +102,7 @@ class WalWatermark:
         try:
             file = os.open(f"{self._path}{SUFFIX}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(file, 0, _SIZE)  # a full disk says so here, not when it is written to
+                os.posix_fallocate(file, 0, _SIZE)  # fails here on a full disk, and not at a later write
                 self._map = mmap.mmap(file, _SIZE)
             finally:
                 os.close(file)

@@ -1,17 +1,17 @@
-"""The one thread that writes.
+"""Writer: the only thread that writes.
 
-Work is offered from the event loop into a bounded queue (`job_queue`) and written in groups, each in one transaction
-with at most one flush. A unit of work is a function of the connection; it must be repeatable, because a group that
-could not be committed is undone and done again. A group in which nobody waits is not flushed by itself: the next flush,
-a second later at most, takes it along.
+The event loop puts jobs into a bounded queue (`job_queue`), and the thread writes them in groups, each in one
+transaction with at most one flush. A job is a function of the connection; it must be repeatable, because a group that
+could not be committed is undone and done again. A group for which nobody waits is not flushed by itself: the next
+flush, at most a second later, covers it.
 
-When the disk is full or the file is locked, the queue is kept, the group is tried again with back-off and the
-failure is told; nothing that was accepted is lost while the process lives. Work that fails by itself is set aside
-alone, with its error. After an error of the disk itself the log is mended (`wal`) and the file opened anew. When
-another process has taken the file over (its `epoch` has changed) nothing is ever written again. Between groups, and
-never on the event loop, the thread does the idle work (`maintenance`).
+When the disk is full or the file is locked, the queue stays, the group is tried again with back-off and the failure is
+reported; no accepted job is lost while the process lives. A job that fails by itself is rejected alone, with its
+error. After an error of the disk itself the log is written again (`wal`) and the file opened again. When another
+process has taken the file over (its `epoch` has changed), nothing is ever written again. Between groups, and never in
+the event loop, the thread does the idle work (`maintenance`).
 
-Its waits are those of a disk, measured on the real clock, whatever clock the agent lives by.
+The thread measures its waits for the disk on the real clock, even if the agent has a virtual one.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ R = TypeVar("R")
 
 
 class Writer:
-    """Owns the writing connection from `start` to its end.
+    """Owner of the writing connection from `start` to its end.
 
     Args:
         connection: opened by the caller, closed here.
         durability: as in `database`.
-        epoch: what the file's must be in every transaction.
-        tend: one small step of maintenance inside a transaction, returns whether there is more to do.
-        told: called in the event loop with a Fault when writing begins to fail (or fails differently) and with None
+        epoch: the epoch that the file must have in every transaction.
+        tend: does one small step of maintenance inside a transaction, returns whether there is more to do.
+        report: called in the event loop with a Fault when writing begins to fail (or fails differently) and with None
             when it works again.
         ended: called in the thread, last of all.
-        reopen: a new connection after an error of the disk.
-        ballast: given up when the disk is full.
-        copies: made when one is due.
+        reopen: returns a new connection after an error of the disk.
+        ballast: the disk reserve, given up when the disk is full.
+        copies: begun when one is due.
 
-    `queue` has what was accepted, and the account of it.
+    `queue` has the accepted jobs and their counts.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Writer:
         durability: str = "process",
         epoch: int | None = None,
         tend: Callable[[Connection], bool],
-        told: Callable[[Fault | None], None],
+        report: Callable[[Fault | None], None],
         ended: Callable[[], None],
         reopen: Callable[[], Connection] | None = None,
         ballast: DiskReserve | None = None,
@@ -72,7 +72,7 @@ class Writer:
         max_bytes: int = MAX_BYTES,
         rest: float = REST,
     ) -> None:
-        self._name, self._told, self._ended = name, told, ended
+        self._name, self._report, self._ended = name, report, ended
         self._backoff = Backoff(0.05, 1.0)
         self.queue = JobQueue(max_items, max_bytes)
         self._over: asyncio.Future[None] | None = None
@@ -80,14 +80,14 @@ class Writer:
         self._reserve = ballast or DiskReserve(name, 0)
         self._copies = copies
         if copies is not None:
-            copies.told = self.tell
+            copies.report = self.report
         self._transactions = Transactions(connection, name, durability, epoch, reopen)
         self._maintenance = Maintenance(self._transactions, tend, rest, self._hold_reserve if ballast else None, copies)
         self.last_error: str | None = None
         self.is_failing = False
 
     def start(self) -> None:
-        """Begin; call it in the event loop that will offer work."""
+        """Start the thread; call it in the event loop that will offer work."""
         self._loop = asyncio.get_running_loop()
         self._over = self._loop.create_future()
         self._maintenance.begin()
@@ -96,59 +96,59 @@ class Writer:
     # -- the event loop's side ---------------------------------------------------------------------------------
 
     def offer(self, work: Callable[[Connection], Any], size: int = 0) -> bool:
-        """Accept work, or return False while the queue is full. Raises: SparError when closing."""
+        """Queue work, or return False while the queue is full. Raises: SparError when closing."""
         return self.queue.accept(Job(work, size), is_bounded=True)
 
     async def put(self, work: Callable[[Connection], Any], size: int = 0) -> None:
-        """Accept work; waits only while the queue is full. Raises: SparError when closing."""
+        """Queue work; wait only while the queue is full. Raises: SparError when closing."""
         while not self.offer(work, size):
             await self.queue.has_room()
 
     async def commit(self, work: Callable[[Connection], R], size: int = 0) -> R:
         """Do the work and return its result once it is as safe as the durability promises.
 
-        What was offered before it is then safe too. Cancelling stops the waiting, not the work.
-        Raises: what the work raised, which then had no effect; SparError when closed before it was written.
+        All work offered before is then safe too. Cancelling stops the waiting, not the work.
+        Raises: the error of the work, which then had no effect; SparError when closed before it was written.
         """
         return await self.submit(work, size)
 
     def submit(self, work: Callable[[Connection], R], size: int = 0) -> asyncio.Future[R]:
-        """Do the work as `commit` does; returns a future. Raises: SparError when closing."""
+        """Do the work as `commit` does and return a future of its result. Raises: SparError when closing."""
         future: asyncio.Future[R] = self._loop.create_future()
         self.answer(future, work, size)
         return future
 
     def answer(self, future: Awaited, work: Callable[[Connection], Any], size: int = 0) -> None:
-        """Do the work as `commit` does, and tell this future what becomes of it. Raises: SparError when closing."""
+        """Do the work as `commit` does and set the result of this future. Raises: SparError when closing."""
         self.queue.accept(Job(work, size, future), is_bounded=False)
 
     @property
     def pending(self) -> int:
-        """Return how much was accepted and is not yet committed."""
+        """Return the number of accepted jobs that are not yet committed."""
         return self.queue.items
 
     @property
     def lost(self) -> int:
-        """Return how much was accepted and not committed when it ended."""
+        """Return the number of accepted jobs that were not committed at the end."""
         return self.queue.lost
 
     @property
     def is_out_of_room(self) -> bool:
-        """Return whether the disk was full and has not become free again: only what is held in reserve is left."""
+        """Return whether the disk was full and has no room again: only that of the former reserve is left."""
         return self._reserve.is_given_up
 
     @property
     def is_writable(self) -> bool:
-        """Return whether it is of use to accept more: the last write worked, there is room, and the file is still
-        ours."""
+        """Return whether more can be accepted: the last write worked, there is room, and no other process has taken the
+        file over."""
         return not (self.is_failing or self._reserve.is_given_up or self._fenced)
 
-    def tell(self, fault: Fault) -> None:
-        """Pass on what somebody else found out about the file; from any thread."""
-        self._in_loop(self._told, fault)
+    def report(self, fault: Fault) -> None:
+        """Report a fault of the file that another part has found. Safe from any thread."""
+        self._in_loop(self._report, fault)
 
     async def close(self, within: float) -> None:
-        """Write what is queued, checkpoint, close; gives up on a disk that will not take it after `within` seconds."""
+        """Write the queued jobs, checkpoint and close. Jobs not written after `within` seconds are lost."""
         self.queue.close(within)
         assert self._over is not None
         await is_done(self._over, within + 1.0)
@@ -177,22 +177,22 @@ class Writer:
                 if group and not self._write(group):
                     break
                 if not group or self._maintenance.is_overdue():
-                    self._keep_up()
+                    self._do_idle_work()
         except FencedError as error:
             self._undo()
             self._fenced = self.queue.refusal = error
             self.last_error = str(error)
-            self._in_loop(self._told, Fault("fenced", str(error), "memory", retryable=False))
+            self._in_loop(self._report, Fault("fenced", str(error), "memory", retryable=False))
         finally:
             self._finish(group or [])
 
     def _due_at(self) -> float | None:
-        """Return when a flush or maintenance is due, in monotonic seconds; None when neither is."""
+        """Return when a flush or maintenance is due, in monotonic seconds; None if neither is."""
         flush_at, tend_at = self._transactions.flush_at, self._maintenance.due_at()
         return min((at for at in (flush_at, tend_at) if at is not None), default=None)
 
     def _write(self, group: list[Job]) -> bool:
-        """Commit the group, however often it must be tried; False when closing and out of time."""
+        """Commit the group, with as many attempts as needed. Return False if the time to close is over."""
         failures, is_guarded, has_given = 0, False, False
         works, is_awaited = [job.work for job in group], any(job.future is not None for job in group)
         while True:
@@ -204,7 +204,7 @@ class Writer:
             except Exception as error:
                 self._undo()
                 if not is_guarded and not is_storage(error):
-                    is_guarded = True  # one of them is to blame: find out which
+                    is_guarded = True  # one job failed: find out which
                     continue
                 failures += 1
                 self._transactions.failed(error)
@@ -227,21 +227,21 @@ class Writer:
 
     def _settle(self, group: list[Job], outcomes: list[Any]) -> None:
         answers: list[tuple[Awaited, Any]] = []
-        unheard: list[Exception] = []
+        unawaited: list[Exception] = []
         size = failed = 0
         for job, outcome in zip(group, outcomes, strict=True):
             size += job.size
             failed += type(outcome) is Rejected
-            if job.future is not None:  # its waiter is told
+            if job.future is not None:
                 answers.append((job.future, outcome))
             elif type(outcome) is Rejected:
-                unheard.append(outcome.error)
-        waiters = self.queue.settled(len(group), size, failed=failed, unheard=len(unheard))
+                unawaited.append(outcome.error)
+        waiters = self.queue.settle(len(group), size, failed=failed, unawaited=len(unawaited))
         answers += [(waiter, None) for waiter in waiters]
         if answers:
             self._in_loop(_answer, answers)
-        for error in unheard:
-            self._tell(error)
+        for error in unawaited:
+            self._report_rejected(error)
 
     # -- failing and recovering --------------------------------------------------------------------------------
 
@@ -250,22 +250,22 @@ class Writer:
         is_new = not self.is_failing or sentence != self.last_error
         self.is_failing, self.last_error = True, sentence
         if is_new:
-            kept = f"{sentence}; {self.queue.items} accepted items are kept and tried again"
-            self._in_loop(self._told, Fault("io", kept, "memory", detail={"type": type(error).__name__}))
+            message = f"{sentence}; {self.queue.items} accepted items are kept and tried again"
+            self._in_loop(self._report, Fault("io", message, "memory", detail={"type": type(error).__name__}))
 
     def _recover(self) -> None:
         if self.is_failing:
             self.is_failing = False
-            if not self._reserve.is_given_up:  # else it is told when there is room again
-                self._in_loop(self._told, None)
+            if not self._reserve.is_given_up:  # else reported by `_hold_reserve`
+                self._in_loop(self._report, None)
 
     def _give_reserve(self, error: Exception) -> bool:
-        """Give the reserve up on a full disk, so that rows can be deleted; returns whether there was any."""
+        """Give the reserve up on a full disk, so that rows can be deleted. Return whether there was any."""
         if not self._reserve.held:
             return False
-        kept = f"{self._reserve.give_up() >> 10} KiB that were kept for this day are given up"
-        self.last_error = f"{self._name!r}: the disk is full ({error}); {kept}, make room"
-        self._in_loop(self._told, Fault("full", self.last_error, "memory", detail={"type": type(error).__name__}))
+        freed = f"{self._reserve.give_up() >> 10} KiB that were kept for this day are given up"
+        self.last_error = f"{self._name!r}: the disk is full ({error}); {freed}, make room"
+        self._in_loop(self._report, Fault("full", self.last_error, "memory", detail={"type": type(error).__name__}))
         self._maintenance.hold_reserve_soon()
         return True
 
@@ -273,15 +273,15 @@ class Writer:
         was_given_up = self._reserve.is_given_up
         is_held = self._reserve.hold()
         if was_given_up and not self._reserve.is_given_up and not self.is_failing:
-            self._in_loop(self._told, None)
+            self._in_loop(self._report, None)
         return is_held
 
-    def _tell(self, error: Exception) -> None:
+    def _report_rejected(self, error: Exception) -> None:
         self.last_error = f"{self._name!r}: an accepted item could not be kept and was set aside: {error}"
         detail = {"type": type(error).__name__}
-        self._in_loop(self._told, Fault("permanent", self.last_error, "memory", retryable=False, detail=detail))
+        self._in_loop(self._report, Fault("permanent", self.last_error, "memory", retryable=False, detail=detail))
 
-    def _keep_up(self) -> None:
+    def _do_idle_work(self) -> None:
         flush_at = self._transactions.flush_at
         try:
             if flush_at is not None and time.monotonic() >= flush_at:
@@ -290,13 +290,13 @@ class Writer:
                 self._maintenance.step()
         except FencedError:
             raise
-        except Exception as error:  # maintenance can wait; what was accepted is not concerned
+        except Exception as error:  # maintenance can wait; no accepted job is concerned
             self._undo()
             self._transactions.failed(error)
             if self._reserve.is_full(error):
                 self._give_reserve(error)
             self._fail(error)
-            self._maintenance.put_off()
+            self._maintenance.postpone()
             self._transactions.flush_at = None if flush_at is None else time.monotonic() + FLUSH_WITHIN
         else:
             self._recover()
@@ -304,7 +304,7 @@ class Writer:
     def _in_loop(self, function: Callable[..., object], *args: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:  # the loop is gone; the data is what matters now
+        except RuntimeError:  # the loop is closed: nobody can be called
             pass
 
     def _finish(self, group: list[Job]) -> None:
@@ -319,7 +319,7 @@ class Writer:
             if self._fenced is None:
                 self._maintenance.checkpoint(is_idle=True)
                 self._transactions.close()
-            else:  # the mark is another's by now
+            else:  # the mark belongs to another process now
                 self._transactions.connection.close()
         except Exception as error:
             self._fail(error)
@@ -339,7 +339,7 @@ async def is_done(future: asyncio.Future[Any], within: float) -> bool:
 
 def _answer(answers: Iterable[tuple[Awaited, Any]]) -> None:
     for future, outcome in answers:
-        if future.done():  # its waiter went away
+        if future.done():  # its waiter was cancelled
             continue
         if isinstance(outcome, Rejected):
             future.set_exception(outcome.error)

@@ -1,15 +1,15 @@
-"""A seal for every row: a digest over all its columns, so that no row can be changed, added or taken away unseen.
+"""Seals of rows: a digest over all columns of each row shows if a row was changed, added or removed.
 
-The seals stand in a table of their own. How many there are of each table, with their sum, stands in the table `state`
-under `seals`, with number and link of the newest fact. All of it changes in the transaction that changes the rows:
-SQLite tells of each row that a transaction touches (its pre-update hook); the seals are written before the commit.
+The seals are in a table of their own. The table `state` has, under `seals`, the head: number and sum of the seals of
+each table, and number and link of the newest fact. Both change in the transaction that changes the rows: SQLite calls
+a function for each row that a transaction touches (its pre-update hook), and the seals are written before the commit.
 Facts have no seals: they are a chain (`memory.sqlite.hash_chain`), of which only the end must be known.
 
-It shows that a row was altered, put in or taken out, not who did it: whoever can write the file can seal what he wrote.
+Seals show that a row was altered, inserted or removed, not who did it: a person who can write the file can write seals.
 
 keeping    seals the rows that a transaction touches
 making     seals the rows of whole tables, for migrations
-checking   holds rows against their seals
+checking   compares rows with their seals
 table      the tables that are sealed, digests, and the totals of all seals
 """
 

@@ -1,4 +1,4 @@
-"""The seals of the rows that change, kept in the transaction that changes them."""
+"""Seals of the rows that a transaction changes, written in that transaction."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from memory.sqlite.seals.table import (
 if TYPE_CHECKING:
     from apsw import Connection, PreUpdate
 
-#: Seals that are known without being read.
+#: Most seals that are kept in memory, so that they need not be read.
 _MOST_KNOWN = 2_000
-#: Those of which a row changes more than once as a rule.
+#: Tables whose rows usually change more than once.
 _CHANGING: Final = frozenset({"state", "record", "item", "open_cycle", "doubt", "spent", "own_row", "session"})
 
 
 class TouchedRow:
-    """A row that a transaction has touched: whether it is new with it, and what it is now.
+    """Row that a transaction has touched.
 
-    `row` are its columns, None once it is gone.
+    `is_new` says that the transaction added it; `row` are its columns now, None if it was deleted; with `must_read`
+    they must be read.
     """
 
     __slots__ = ("is_new", "must_read", "row")
@@ -47,7 +48,7 @@ class TouchedRow:
 
 
 class Unhooked:
-    """A hook of a connection that is off while this is entered."""
+    """Context in which the hook of a connection is off."""
 
     __slots__ = ("_connection", "_hook")
 
@@ -63,29 +64,30 @@ class Unhooked:
 
 
 class Seals:
-    """Keeps the seals of a connection that writes. Call `write` before each commit, `done` after it or `forget`.
+    """Keeper of the seals of a connection that writes.
 
-    Every row that changes is seen, whoever changes it. Who writes very many rows tells them (`of`) and has the hook off
-    meanwhile (`unhooked`): each call of it from SQLite costs as much as the digest.
+    Call `write` before each commit; after it `done`, or `forget` if the transaction was undone. The hook sees every row
+    that changes, whatever code changes it. Code that writes very many rows reports them itself (`of`, `wrote`) with the
+    hook off (`unhooked`), since each call of the hook costs as much as the digest.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._touched: dict[tuple[str, Key], TouchedRow] = {}
-        #: Digests of the rows that were added and told, by table and number.
+        #: Digests of the added rows that were reported to `wrote`, by table and number.
         self._added: dict[str, dict[Key, int]] = {}
         self._has_facts = False
         self._head: Head | None = None
         self._next: Head | None = None
-        #: Number and link of the newest fact, where this transaction or one before it has written that.
+        #: Number and link of the newest fact, if this transaction or one before it has written it.
         self.newest: tuple[int, bytes] | None = None
-        #: Seals of rows that change again and again, by table and key, so that they need not be read; and those of this
+        #: Seals of rows that change often, by table and key, so that they need not be read; and those of this
         #: transaction.
         self._known: dict[tuple[int, Key], int] = {}
         self._written: dict[tuple[int, Key], int] = {}
-        #: The greatest number given in a table of which numbers are never used again, once somebody has looked.
+        #: Greatest number in each table whose numbers are never used again, once it was read.
         self.tops: dict[str, int] = {}
-        #: While it is entered no row is seen: who enters it tells what it writes, or writes what has no seals.
+        #: Context in which no row is seen: its user reports the rows, or writes rows without seals.
         self.unhooked = Unhooked(connection, self._touch)
         _OF[connection] = ref(self)
 
@@ -99,7 +101,7 @@ class Seals:
         new: list[tuple[int, Key, int]] = []
         with self.unhooked:
             for (name, key), row in self._touched.items():
-                # Once, of what the row is in the end: many are written again in one transaction, or gone with it.
+                # Once for the last state of the row: many rows change several times in one transaction.
                 digest = self._digest(name, key, row)
                 count, total = rows.get(name, (0, 0))
                 number = TABLES[name].number
@@ -130,7 +132,7 @@ class Seals:
         if self._written:
             known = self._known
             for row, digest in self._written.items():
-                known.pop(row, None)  # to the end: those that change most stay
+                known.pop(row, None)  # to move it to the end: rows that change often stay
                 known[row] = digest
             while len(known) > _MOST_KNOWN:
                 del known[next(iter(known))]
@@ -142,7 +144,7 @@ class Seals:
         self._written, self.tops = {}, {}
 
     def distrust(self) -> None:
-        """Note that a part of the transaction was undone: touched rows are to be read again."""
+        """Note that a part of the transaction was undone: the touched rows must be read again."""
         self.newest, self.tops = None, {}
         for row in self._touched.values():
             row.must_read, row.is_new = True, False
@@ -151,7 +153,7 @@ class Seals:
         self._added = {}
 
     def wrote_facts(self, newest: tuple[int, bytes]) -> None:
-        """Note that facts were added, and number and link of the last of them."""
+        """Note that facts were added; `newest` are number and link of the last one."""
         self._has_facts, self.newest = True, newest
 
     def wrote(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -167,7 +169,7 @@ class Seals:
             return
         new: Any = update.new
         row: Any = new if new is not None else update.old
-        key = key_of(row[: len(table.key)])  # the key stands first in each of them
+        key = key_of(row[: len(table.key)])  # in each table the columns of the key come first
         if key == HEAD and name == "state":
             return
         touched = self._touched.get((name, key))
@@ -177,12 +179,12 @@ class Seals:
         touched.row = new
 
     def _digest(self, name: str, key: Key, row: TouchedRow) -> int | None:
-        """Return the digest of a row as it is now; None where it is gone."""
-        found = row_of(self._connection, name, key) if row.must_read else row.row
-        return None if found is None else digest_of(found)
+        """Return the digest of a row as it is now; None if it was deleted."""
+        columns = row_of(self._connection, name, key) if row.must_read else row.row
+        return None if columns is None else digest_of(columns)
 
     def _seal(self, number: int, key: Key, digest: int | None) -> tuple[int, int]:
-        """Seal a row that was there, or take its seal away; by how much that changes number and sum of the seals."""
+        """Seal a row that existed before, or delete its seal. Return the changes of number and sum of the seals."""
         old = self._known.get((number, key))
         if old is None:
             before = self._connection.execute("SELECT digest FROM seal WHERE tbl = ? AND key = ?", (number, key)).get
@@ -202,6 +204,6 @@ _OF: WeakKeyDictionary[Connection, ref[Seals]] = WeakKeyDictionary()
 
 
 def of(connection: Connection) -> Seals | None:
-    """Return who keeps the seals of a connection; None where nobody does, so that what it writes has none."""
-    found = _OF.get(connection)
-    return None if found is None else found()
+    """Return the keeper of the seals of a connection; None if there is none, and its rows get no seals."""
+    reference = _OF.get(connection)
+    return None if reference is None else reference()

@@ -1,4 +1,4 @@
-"""The tables whose rows are sealed, the digest of a row, and the totals of all seals."""
+"""Tables whose rows are sealed, the digest of a row, and the totals of all seals."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from memory.sqlite import hash_chain
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: The key in the table `state`; it seals itself by what it says.
+#: Key of the totals in the table `state`. This row has no seal: it is compared with the counted totals.
 HEAD: Final = "seals"
-#: The sum of seals is taken modulo this.
+#: Sums of seals are modulo this number.
 MODULUS = 1 << 64
 INTO = "INSERT INTO seal (tbl, key, digest)"
 OR_REPLACE = "ON CONFLICT (tbl, key) DO UPDATE SET digest = excluded.digest"
@@ -26,7 +26,7 @@ Key = int | str
 
 
 class SealedTable(NamedTuple):
-    """A table whose rows are sealed: its number, the columns of its key, the column by which people know a row."""
+    """Table whose rows are sealed: its number, the columns of its key, the column that names a row for people."""
 
     number: int
     key: tuple[str, ...]
@@ -54,7 +54,7 @@ TABLES: Final[dict[str, SealedTable]] = {
 
 
 class Head(msgspec.Struct):
-    """The totals of all seals: by table their number and sum, and the newest fact."""
+    """Totals of all seals: their number and sum by table, and number and link of the newest fact."""
 
     rows: dict[str, tuple[int, int]]
     fact: int = 0
@@ -62,7 +62,7 @@ class Head(msgspec.Struct):
 
 
 def head(connection: Connection) -> Head | None:
-    """Return the totals of the seals as they were written last; None where they cannot be read."""
+    """Return the totals of the seals as they were written last; None if they cannot be read."""
     text = connection.execute("SELECT value FROM state WHERE key = ?", (HEAD,)).get
     try:
         return msgspec.json.decode(str(text), type=Head) if text is not None else None
@@ -71,7 +71,7 @@ def head(connection: Connection) -> Head | None:
 
 
 def counted(connection: Connection) -> Head:
-    """Count the totals of the seals anew."""
+    """Return the totals of the present seals, without the newest fact."""
     names = {table.number: name for name, table in TABLES.items()}
     rows: dict[str, tuple[int, int]] = {}
     for number, digest in connection.execute("SELECT tbl, digest FROM seal"):
@@ -82,7 +82,7 @@ def counted(connection: Connection) -> Head:
 
 
 def newest_fact(connection: Connection, known: tuple[int, bytes] | None = None) -> tuple[int, str]:
-    """Return number and link of the newest fact, which is read unless it is known; nothing where there is none."""
+    """Return number and link of the newest fact, which is read unless it is known; (0, "") if there is none."""
     seq, link = known or hash_chain.last(connection) or (0, b"")
     return seq, link.hex()
 
@@ -92,35 +92,35 @@ def put_head(connection: Connection, head: Head) -> None:
 
 
 def digest_of(row: tuple[Any, ...]) -> int:
-    """A digest over all columns of a row."""
+    """Return a digest over all columns of a row."""
     return int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big", signed=True)
 
 
 def names(connection: Connection) -> set[str]:
-    """Return the names of the tables that there are."""
+    """Return the names of the present tables."""
     return {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
 
 def rows_of(
     connection: Connection, name: str, table: SealedTable, after: Key | None = None, upto: Key | None = None
 ) -> Iterator[tuple[str, Key, Any]]:
-    """Return rows with their name for people, key and columns; None for columns that cannot be read."""
+    """Return rows as their name for people, key and columns; the columns are None if they cannot be read."""
     key, columns = " || char(0) || ".join(table.key), f"({', '.join(table.key)})"
     marks = f"({', '.join('?' * len(table.key))})"
     bounds = [(sql, parts_of(value)) for sql, value in ((">", after), ("<=", upto)) if value is not None]
     where = " AND ".join(f"{columns} {sql} {marks}" for sql, _ in bounds) or "1"
-    given = tuple(part for _, parts in bounds for part in parts)
+    bindings = tuple(part for _, parts in bounds for part in parts)
     query = f"SELECT {key}, {table.name or key}, * FROM {name} WHERE {where}"
     try:
-        for found, shown, *row in connection.execute(query, given):
-            yield text_of(shown), found, tuple(row)
-    except UnicodeDecodeError:  # a text that is none any more: one by one, to say which
-        for (found,) in list(connection.execute(f"SELECT {key} FROM {name} WHERE {where}", given)):
-            yield text_of(found), found, row_of(connection, name, found)
+        for row_key, shown, *row in connection.execute(query, bindings):
+            yield text_of(shown), row_key, tuple(row)
+    except UnicodeDecodeError:  # a text is damaged: read the rows one by one to find it
+        for (row_key,) in list(connection.execute(f"SELECT {key} FROM {name} WHERE {where}", bindings)):
+            yield text_of(row_key), row_key, row_of(connection, name, row_key)
 
 
 def row_of(connection: Connection, name: str, key: Any) -> tuple[Any, ...] | None:
-    """Return the columns of a row by its key; None where it is not there, or cannot be read."""
+    """Return the columns of a row by its key; None if there is no such row, or it cannot be read."""
     where = " AND ".join(f"{column} = ?" for column in TABLES[name].key)
     try:
         return connection.execute(f"SELECT * FROM {name} WHERE {where}", parts_of(key)).fetchone()
@@ -129,7 +129,7 @@ def row_of(connection: Connection, name: str, key: Any) -> tuple[Any, ...] | Non
 
 
 def key_of(columns: tuple[Any, ...]) -> Key:
-    """Return the key of a row as one value: no text of ours has a NUL in it, so the order is that of the columns."""
+    """Return the key of a row as one value. Stored texts contain no NUL, so the order is that of the columns."""
     return columns[0] if len(columns) == 1 else "\0".join(map(str, columns))
 
 

@@ -189,7 +189,7 @@ def test_one_is_due_after_an_hour_and_then_every_day_if_there_is_news(tmp_path: 
 async def test_one_is_made_in_the_background_and_found_whole(tmp_path: Path) -> None:
     path = await fill(tmp_path, "a")
     copies, told = DailyBackup(path, every=0.0), list[Fault]()
-    copies.told = told.append
+    copies.report = told.append
     (tmp_path / "memory.db.snapshot").touch()
     os.utime(f"{path}.snapshot", (1, 1))
 
@@ -204,7 +204,7 @@ async def test_one_is_made_in_the_background_and_found_whole(tmp_path: Path) -> 
 async def test_where_none_can_be_made_it_is_told_once(tmp_path: Path) -> None:
     path = await fill(tmp_path, "a")
     copies, told = DailyBackup(path, every=-1.0), list[Fault]()
-    copies.told = told.append
+    copies.report = told.append
     (tmp_path / "memory.db.snapshot").mkdir()
     for _ in range(2):
         os.utime(f"{path}.snapshot", (1, 1))

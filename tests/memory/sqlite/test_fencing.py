@@ -57,7 +57,7 @@ async def test_not_even_the_upkeep_of_a_process_that_was_taken_over_writes(tmp_p
     told: list[Fault | None] = []
     tended: list[object] = []
     writer = Writer(
-        prepared.connection, path, epoch=prepared.epoch, tend=lambda c: bool(tended.append(c)), told=told.append,
+        prepared.connection, path, epoch=prepared.epoch, tend=lambda c: bool(tended.append(c)), report=told.append,
         ended=lambda: None, rest=0.2,
     )  # fmt: skip
     database.prepare(path, "off").connection.close()

@@ -43,7 +43,7 @@ class House:
         self.connection.execute("CREATE TABLE piece (number INTEGER PRIMARY KEY, text TEXT)")
         ended = self.has_ended.set
         self.writer = Writer(
-            self.connection, self.path, tend=self.tend, told=self.told.append, ended=ended, rest=0.02, **options
+            self.connection, self.path, tend=self.tend, report=self.told.append, ended=ended, rest=0.02, **options
         )
         self.writer.start()
 
@@ -343,7 +343,7 @@ class Power(House):
         self.connection = database.prepare(self.path, "power").connection
         self.connection.execute("CREATE TABLE piece (number INTEGER PRIMARY KEY, text TEXT)")
         self.writer = Writer(
-            self.connection, self.path, durability="power", epoch=1, tend=self.tend, told=self.told.append,
+            self.connection, self.path, durability="power", epoch=1, tend=self.tend, report=self.told.append,
             ended=self.has_ended.set, reopen=lambda: database.open_writer(self.path, "power"), **options,
         )  # fmt: skip
         self.writer.start()
