@@ -134,7 +134,7 @@ class Assistant(Chain):
         self._tables.check()
         self._planner = ModelPlanner(
             main,
-            instructions=_prompts(_text(instructions, home), files, skills, home),
+            instructions=_session_prompts(_read_instructions(instructions, home), files, skills, home),
             output=output,
             recall=recall,
             pursue=pursue,
@@ -188,7 +188,7 @@ def _check_figures(*, context_tokens: int | None, max_tokens: int | None, recall
         raise ConfigError(f"compaction_timeout is {timeout!r}, expected more than 0", path=("compaction_timeout",))
 
 
-def _prompts(
+def _session_prompts(
     instructions: str, files: Sequence[str | FileTable], skills: str | SkillsTable | None, home: Home | None
 ) -> SessionPrompts:
     """Return the standing prompts; read files and skills now, so that their problems are known before a request.
@@ -204,7 +204,7 @@ def _prompts(
     return SessionPrompts(instructions, prompt_files, snapshots)
 
 
-def _text(instructions: str, home: Home | None) -> str:
+def _read_instructions(instructions: str, home: Home | None) -> str:
     """Return the instructions; read them from a file if they name one. Raises: ConfigError."""
     if not instructions.startswith("@"):
         return instructions

@@ -18,7 +18,7 @@ from spar.data.paths import BadReferenceError, ValueTooLargeError, marked, refer
 _LARGEST: Final = 64 << 20
 
 
-def closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def close_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema of an output as it is sent: unless it says otherwise, it allows only its named properties."""
     is_combined = any(key in schema for key in ("$ref", "allOf", "anyOf", "oneOf", "if", "not"))
     if is_combined or not isinstance(schema.get("properties"), Mapping) or "additionalProperties" in schema:
@@ -30,7 +30,7 @@ class OutputCheck:
     """Check of outputs by a schema (None: any value fits). Raises: ConfigError for a schema that cannot be used."""
 
     def __init__(self, schema: Mapping[str, Any] | None) -> None:
-        self._schema = None if schema is None else Output("output", closed(schema))
+        self._schema = None if schema is None else Output("output", close_schema(schema))
 
     def check(self, output: Any, context: Iterable[Mapping[str, Any]]) -> tuple[Any, str]:
         """Return the output with its references resolved against `context`, and "".

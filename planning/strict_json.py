@@ -1,7 +1,8 @@
 """Parsing of JSON that models write, the same for both ways in which they answer. Pure.
 
-`strict` refuses duplicate keys, NaN and numbers that are too large. It accepts raw line breaks inside strings: models
-write them, and their meaning is clear. `Signs` finds the ends of strings in JSON that arrives in pieces.
+`parse_strict` refuses duplicate keys, NaN and numbers that are too large. It accepts raw line breaks inside
+strings: models write them, and their meaning is clear. `Signs` finds the ends of strings in JSON that arrives in
+pieces.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from math import isfinite
 from typing import Any
 
 
-def strict(text: str) -> Any:
+def parse_strict(text: str) -> Any:
     """Return the value. Raises: ValueError with the problem, also for a duplicate key."""
     return _STRICT.decode(text)
 
 
-def lenient(text: str) -> Any:
+def parse_lenient(text: str) -> Any:
     """Return the value; of a duplicate key the last one counts. Raises: ValueError for a text that is not JSON."""
     return _LENIENT.decode(text)
 

@@ -35,23 +35,23 @@ _RESERVED: Final = frozenset({
 
 
 class Shaped(Struct, frozen=True):
-    """A draft after its hooks; `did` has one entry for each hook that changed anything."""
+    """A draft after its hooks; `changes` has one entry for each hook that changed anything."""
 
     draft: RequestDraft
-    did: tuple[dict[str, Any], ...] = ()
+    changes: tuple[dict[str, Any], ...] = ()
 
 
 class _Acceptance:
     """Check of the draft that each hook returned: it records the changes and refuses those that are not allowed."""
 
     def __init__(self) -> None:
-        self.did: list[dict[str, Any]] = []
+        self.changes: list[dict[str, Any]] = []
         self.refused: list[tuple[str, str]] = []
 
     def __call__(self, hook: str, before: RequestDraft, after: RequestDraft) -> RequestDraft:
         """Return the hook's draft with the allowed changes only. Raises: TypeError, ValueError for an invalid draft."""
-        _check(after)
-        did: dict[str, Any] = {"point": POINT, "hook": hook}
+        _check_draft(after)
+        hook_changes: dict[str, Any] = {"point": POINT, "hook": hook}
         refused: list[str] = []
         if widened := [tool for tool in after.tools if tool not in before.tools]:
             refused.append(f"it may only leave tools out, and added {', '.join(map(shorten, widened))}")
@@ -65,16 +65,16 @@ class _Acceptance:
         accepted = replace(
             after, instructions=instructions, tools=tools, model=model, models=before.models, trust=trust
         )
-        did |= _changes(before, accepted)
+        hook_changes |= _describe_changes(before, accepted)
         if refused:
-            did["refused"] = refused
+            hook_changes["refused"] = refused
             self.refused += [(hook, reason) for reason in refused]
-        if len(did) > 2:
-            self.did.append(did)
+        if len(hook_changes) > 2:
+            self.changes.append(hook_changes)
         return accepted
 
 
-async def shaped(host: Host | None, context: Context, draft: RequestDraft, *, reason: str = "") -> Shaped:
+async def apply_hooks(host: Host | None, context: Context, draft: RequestDraft, *, reason: str = "") -> Shaped:
     """Return the draft after all hooks. Args: reason: "preview" when no request is sent.
 
     Raises: PermanentError when a hook denies the request.
@@ -90,7 +90,7 @@ async def shaped(host: Host | None, context: Context, draft: RequestDraft, *, re
         host.events.publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=POINT))
     if outcome.denied:
         raise PermanentError(f"a hook is against the request: {outcome.reason or 'it did not say why'}")
-    return Shaped(outcome.value, tuple(accept.did))
+    return Shaped(outcome.value, tuple(accept.changes))
 
 
 def messages_of(draft: RequestDraft) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def messages_of(draft: RequestDraft) -> list[dict[str, Any]]:
     return [{"type": "data", "kind": "context", "data": texts}, *data] if texts else data
 
 
-def _check(draft: RequestDraft) -> None:
+def _check_draft(draft: RequestDraft) -> None:
     """Raise TypeError or ValueError for a draft with a wrong type, a reserved kind of data or too many characters."""
     for name in ("instructions", "model", "trust"):
         if not isinstance(value := getattr(draft, name), str):
@@ -126,7 +126,7 @@ def _check(draft: RequestDraft) -> None:
         raise ValueError(f"the draft has {size:,} characters, expected at most {LONGEST:,}")
 
 
-def _changes(before: RequestDraft, after: RequestDraft) -> dict[str, Any]:
+def _describe_changes(before: RequestDraft, after: RequestDraft) -> dict[str, Any]:
     """Return a description of the differences by field. It has sizes and names, not the texts themselves."""
     changes: dict[str, Any] = {}
     if after.instructions != before.instructions:

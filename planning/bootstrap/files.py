@@ -93,11 +93,11 @@ class PromptFiles:
         except (TimeoutError, TransientError):
             self.problems = {"files": f"could not be looked at within {WITHIN:g} s; told is what was read last"}
             return
-        self._take(known)
+        self._set_state(known)
 
     def look_now(self) -> None:
         """Check all files in this thread. Blocks."""
-        self._take(self._check_all(self._known))
+        self._set_state(self._check_all(self._known))
 
     def _check_config(self) -> None:
         names = [table.path for table in self._tables]
@@ -136,12 +136,14 @@ class PromptFiles:
         except UnreadableError as error:
             return _Known(at if error.stays else None, known.reading, str(error))
 
-    def _take(self, known: dict[str, _Known]) -> None:
+    def _set_state(self, known: dict[str, _Known]) -> None:
         self.looks += 1
         if known == self._known and self.looks > 1:
             return
         self._known = known
-        files = bounded([self._file(table, state) for table in self._tables if (state := known[table.path]).reading])
+        files = cut_to_bounds(
+            [self._prompt_file(table, state) for table in self._tables if (state := known[table.path]).reading]
+        )
         self.version += files != self.files
         self.files = files
         missing = [table for table in self._tables if known[table.path].is_missing]
@@ -149,16 +151,16 @@ class PromptFiles:
         required = [table.path for table in missing if table.required]
         self.problems = {  # replaced as a whole: other threads read it
             **{file.name: file.left_out for file in files if file.left_out},
-            **{name: why for name, state in known.items() if (why := self._problem(state))},
+            **{name: why for name, state in known.items() if (why := self._problem_of(state))},
             **dict.fromkeys(required, "is required and not there any more"),
         }
 
-    def _problem(self, state: _Known) -> str:
+    def _problem_of(self, state: _Known) -> str:
         if not state.problem:
             return ""
         return f"{state.problem}{'; told is what was read last' if state.reading is not None else ''}"
 
-    def _file(self, table: FileTable, state: _Known) -> PromptFile:
+    def _prompt_file(self, table: FileTable, state: _Known) -> PromptFile:
         reading = state.reading
         assert reading is not None
         trust: Trust = table.trust or ("untrusted" if reading.is_inside else "trusted")
@@ -167,7 +169,7 @@ class PromptFiles:
         return PromptFile(table.path, reading.text, trust, reading.path, left_out)
 
 
-def bounded(files: Sequence[PromptFile]) -> tuple[PromptFile, ...]:
+def cut_to_bounds(files: Sequence[PromptFile]) -> tuple[PromptFile, ...]:
     """Return the files cut to the bounds for one file and for all. `left_out` of a cut file says what is missing."""
     left, bounded_files = LONGEST_IN_ALL, []
     for file in files:

@@ -50,7 +50,7 @@ def outline_of(
         "chars": sum(len(part.text) for part in parts),
         "tokens": estimator.of(request),
         "trust": shaped.draft.trust,
-        "hooks": list(shaped.did),
+        "hooks": list(shaped.changes),
     }
 
 
@@ -65,7 +65,7 @@ def _parts(
             left = left.replace(part.text, "", 1)
             yield part
     if left.strip():
-        hooks = ", ".join(str(entry["hook"]) for entry in shaped.did if "instructions" in entry)
+        hooks = ", ".join(str(entry["hook"]) for entry in shaped.changes if "instructions" in entry)
         yield PromptPart("instructions", f"hooks at before_request: {hooks}", left.strip())
     if request.schema:
         names = ", ".join(tools) or "none"

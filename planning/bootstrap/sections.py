@@ -66,15 +66,17 @@ def lay_out(
     material: list[PromptPart] = []
     for file in files:
         if file.text.strip():
-            render, parts = (_trusted, trusted_parts) if file.trust == "trusted" else (_untrusted, material)
+            render, parts = (
+                (_render_trusted, trusted_parts) if file.trust == "trusted" else (_render_untrusted, material)
+            )
             parts.append(PromptPart("file", file.origin or file.name, render(file), _note(file)))
     if skills:
         is_trusted, origin = skills_trust == "trusted", f"{skills_origin}: {', '.join(skill.name for skill in skills)}"
         trusted_parts.append(
-            PromptPart("skills", origin if is_trusted else "spar", _about(skills if is_trusted else ()))
+            PromptPart("skills", origin if is_trusted else "spar", _render_skills(skills if is_trusted else ()))
         )
         if not is_trusted:
-            material.append(PromptPart("skills", origin, _data("skills", _entries(skills)), "untrusted"))
+            material.append(PromptPart("skills", origin, _render_data("skills", _entries(skills)), "untrusted"))
     return Prompt(
         "\n\n".join(part.text for part in trusted_parts),
         tuple(part.text for part in material),
@@ -83,7 +85,7 @@ def lay_out(
     )
 
 
-def instructed(prompt: Prompt, more: str | None) -> Prompt:
+def with_instructions(prompt: Prompt, more: str | None) -> Prompt:
     """Return the standing part with the instructions of one run. They come last, so that the text before is cached."""
     if not more:
         return prompt
@@ -91,21 +93,21 @@ def instructed(prompt: Prompt, more: str | None) -> Prompt:
     return replace(prompt, instructions=f"{prompt.instructions}\n\n{part.text}", parts=(*prompt.parts, part))
 
 
-def _trusted(file: PromptFile) -> str:
+def _render_trusted(file: PromptFile) -> str:
     left_out = f"\n({file.left_out})" if file.left_out else ""
     return f"## File {file.name}\n{file.text.strip()}{left_out}"
 
 
-def _untrusted(file: PromptFile) -> str:
+def _render_untrusted(file: PromptFile) -> str:
     entry = {"name": file.name, "text": file.text}
-    return _data("file", {**entry, "left_out": file.left_out} if file.left_out else entry)
+    return _render_data("file", {**entry, "left_out": file.left_out} if file.left_out else entry)
 
 
-def _data(kind: str, value: Any) -> str:
+def _render_data(kind: str, value: Any) -> str:
     return f"## Data: ¶{kind}\n{to_json(value)}\n{_MATERIAL}"
 
 
-def _about(listed: Sequence[ListedSkill]) -> str:
+def _render_skills(listed: Sequence[ListedSkill]) -> str:
     """Return the instruction how to use skills, with a line for each of these skills."""
     lines = [f"- {skill.name}: {' '.join(skill.description.split())}" for skill in listed]
     return "\n".join(["## Skills", f"{_READ_FIRST} {_FOLLOW}" if listed else _READ_FIRST, *lines])

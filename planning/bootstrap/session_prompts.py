@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from planning.bootstrap.files import PromptFiles, bounded
+from planning.bootstrap.files import PromptFiles, cut_to_bounds
 from planning.bootstrap.sections import ListedSkill, Prompt, lay_out
 from planning.bootstrap.skill_tool import SkillTool
 from planning.bootstrap.skills import Skill
@@ -139,7 +139,7 @@ class SessionPrompts:
             self._host.note(context.cycle_id, lambda: {"kind": "hooks", "hooks": changes})
         for fault in outcome.faults:
             self._publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=POINT))
-        rewritten = () if outcome.denied else bounded(tuple(outcome.value))
+        rewritten = () if outcome.denied else cut_to_bounds(tuple(outcome.value))
         if keep:
             self._rewritten[conversation] = (files, rewritten)
         return rewritten

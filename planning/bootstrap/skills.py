@@ -96,9 +96,9 @@ class Skills:
             if not name.startswith(".") and (file := self._look_at(name)) is not None:
                 looked[name] = file
         self._looked = looked
-        self._sort(looked)
+        self._set_usable(looked)
 
-    def _sort(self, looked: Mapping[str, _Looked]) -> None:
+    def _set_usable(self, looked: Mapping[str, _Looked]) -> None:
         """Set `usable` and `unavailable` from the files of the skills."""
         usable: dict[str, Skill] = {}
         problems = {name: file.problem for name, file in looked.items() if file.problem}

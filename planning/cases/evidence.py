@@ -105,13 +105,13 @@ def cases_of(
     same = [experience for experience, is_in_situation in usable if is_in_situation]
     alike = _BESIDE if same else _ALIKE
     cases = []
-    shares = _in_common(at.words, [experience for experience, _ in usable])
+    shares = _similarities(at.words, [experience for experience, _ in usable])
     for rank, ((experience, is_in_situation), share) in enumerate(zip(usable, shares, strict=True)):
         if is_in_situation:
-            weight = _faded(experience, same)
+            weight = _faded_weight(experience, same)
         else:
             cosine = nearness.get(experience.id) if nearness else None
-            near = share / math.sqrt(1 + rank) + _AT_LEAST / (1 + rank) if cosine is None else _near(cosine)
+            near = share / math.sqrt(1 + rank) + _AT_LEAST / (1 + rank) if cosine is None else _similarity(cosine)
             weight = alike * near * (1 + math.log(max(1, experience.count)))
         weight *= worth(experience)
         cases += [
@@ -162,7 +162,7 @@ def worth(experience: Experience) -> float:
     return min(2.0, max(0.25, (2 + experience.helped) / (2 + experience.harmed)))
 
 
-def _in_common(words: str, experiences: Sequence[Experience]) -> list[float]:
+def _similarities(words: str, experiences: Sequence[Experience]) -> list[float]:
     """Return the similarity of each experience to a situation, 0..1: the cosine of their words, weighted by rarity.
 
     A word is rare if few of the recalled experiences have it. A word that all have does not tell them apart.
@@ -181,19 +181,19 @@ def _in_common(words: str, experiences: Sequence[Experience]) -> list[float]:
     ]
 
 
-def _near(cosine: float) -> float:
+def _similarity(cosine: float) -> float:
     """Return the similarity of an experience by its meaning, 0..1. It falls steeply, so that the nearest few decide."""
     return math.exp(min(0.0, cosine - _MEANT) / _NEARER)
 
 
-def _faded(experience: Experience, same: Sequence[Experience]) -> float:
+def _faded_weight(experience: Experience, same: Sequence[Experience]) -> float:
     """Return the weight of an experience, in trials, faded by all later trials in its situation."""
     at, count = aware(experience.at), max(1, experience.count)
-    later = sum(_after(at, other) for other in same if other is not experience)
+    later = sum(_trials_after(at, other) for other in same if other is not experience)
     return _FADES**later * (1 - _FADES**count) / (1 - _FADES)
 
 
-def _after(at: datetime, other: Experience) -> float:
+def _trials_after(at: datetime, other: Experience) -> float:
     """Return how many trials of an experience lie after a time, as if they were spread evenly."""
     last, count = aware(other.at), max(1, other.count)
     first = last if other.first_at is None else min(aware(other.first_at), last)

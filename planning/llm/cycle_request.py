@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
-from planning.bootstrap.before_request import Shaped, messages_of, shaped
+from planning.bootstrap.before_request import Shaped, apply_hooks, messages_of
 from planning.bootstrap.outline import outline_of
-from planning.bootstrap.sections import Prompt, instructed
+from planning.bootstrap.sections import Prompt, with_instructions
 from planning.llm.record import digest
 from planning.llm.state import PlannerState
 from planning.ports import Request
@@ -108,7 +108,7 @@ class CycleRequest:
         experiences = await self._recalled()
         self._experiences, self._unshown = (experiences, ()) if self._context.learning == "on" else ((), experiences)
         prompt = await self._planner.prompts.of(self._context, keep=not reason)
-        self._prompt = instructed(prompt, self._options.instructions)
+        self._prompt = with_instructions(prompt, self._options.instructions)
         await self._shape(reason)
 
     async def _shape(self, reason: str) -> None:
@@ -117,12 +117,12 @@ class CycleRequest:
         planner.models.order(self._options.model)  # raises for a model that is not allowed, before hooks are asked
         draft = RequestDraft(self._prompt.instructions, tools=tuple(self._offered()), trust=self._prompt.trust,
                              model=self._options.model or "", models=planner.models.allowed)  # fmt: skip
-        self._shaped = await shaped(self._host, self._context, draft, reason=reason)
+        self._shaped = await apply_hooks(self._host, self._context, draft, reason=reason)
         self._models = planner.models.order(self._shaped.draft.model or None)
         self._take_room(planner.models.in_turn(self._models))
         self._hidden = frozenset(draft.tools) - {*self._shaped.draft.tools}
         if not reason:
-            planner.record.keep(self._context.cycle_id, "hooks", list(self._shaped.did))
+            planner.record.keep(self._context.cycle_id, "hooks", list(self._shaped.changes))
 
     async def smaller(self, request: Request) -> Request | None:
         """Return a smaller request where the last was too long; None where it was not.

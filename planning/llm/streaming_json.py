@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from planning.ports import TextDelta
-from planning.strict_json import Signs, lenient, strict
+from planning.strict_json import Signs, parse_lenient, parse_strict
 from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain, text
 from spar.data.paths import MAX_DEPTH
@@ -251,11 +251,11 @@ class PartialSolution:
     def _read(self, written: str, where: str, *, is_call: bool = False) -> Any:
         """Return a decoded value; None, and a `problem`, where it is no JSON. `where` names it in sentences."""
         try:
-            return plain(strict(written), UNBOUNDED)
+            return plain(parse_strict(written), UNBOUNDED)
         except (ValueError, RecursionError) as error:  # also an integer of more digits than Python reads
             why = str(error)
         try:
-            value = plain(lenient(written), UNBOUNDED)
+            value = plain(parse_lenient(written), UNBOUNDED)
         except (ValueError, RecursionError):
             self._break(f"{where} is no JSON: {why.lower()}, found {shorten(written)}")
             return None
@@ -327,6 +327,6 @@ class _StringDecoder:
         complete = len(raw) if match is None or len(raw) - match.end() > _LONGEST_ESCAPE else match.end()
         self._raw = raw[complete:]
         try:
-            return text(lenient(f'"{raw[:complete]}"')) if complete else ""
+            return text(parse_lenient(f'"{raw[:complete]}"')) if complete else ""
         except ValueError:  # an escape that is none: decoding the whole string says so later
             return text(raw[:complete])

@@ -260,7 +260,7 @@ class Models:
         route.breaker, is_probe = breaker.begun(route.breaker, self._clock.monotonic())
         is_known = is_handed_out = False
         try:
-            with await self._reserved(route, request) as reservation:
+            with await self._reserve(route, request) as reservation:
                 route.requests += 1
                 used: Counter[Quantity] = Counter()
                 try:
@@ -288,7 +288,7 @@ class Models:
             if not is_known:
                 route.breaker = breaker.abandoned(route.breaker, is_probe=is_probe)
 
-    async def _reserved(self, route: _Route, request: Request) -> RequestReservation | _Free:
+    async def _reserve(self, route: _Route, request: Request) -> RequestReservation | _Free:
         """Return a reservation for the largest possible use. Raises: BudgetError when the budgets do not allow it."""
         if self.budgets is None:
             return _Free()

@@ -79,7 +79,7 @@ class Watch:
         self._scope.cancel()
 
 
-def bound(client: Any, most: int, error: Callable[[], Exception]) -> None:
+def limit_bytes(client: Any, most: int, error: Callable[[], Exception]) -> None:
     """Limit the bytes that an HTTP client reads of an answer. Without a limit it keeps a line without an end in memory.
 
     Args: most: in bytes; error: returns the exception that is raised above the limit.

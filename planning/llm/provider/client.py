@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from planning.resilience.timeouts import bound
+from planning.resilience.timeouts import limit_bytes
 from spar.data.scrub import know
 from spar.errors import ConfigError
 
@@ -166,4 +166,4 @@ def _bound(model: Model, most: int, too_long: Callable[[], Exception]) -> None:
     profile: Any = model.profile
     # A stream that ends without a finish reason was cut off.
     profile.setdefault("openai_chat_streaming_requires_finish_reason", True)
-    bound(getattr(client, "_client", None), most, too_long)
+    limit_bytes(getattr(client, "_client", None), most, too_long)

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from planning.output_check import closed
+from planning.output_check import close_schema
 from planning.ports import ProvidedCall
-from planning.strict_json import Signs, strict
+from planning.strict_json import Signs, parse_strict
 
 #: The function that gives the output, where that has a schema.
 ANSWER: Final = "answer"
@@ -50,7 +50,7 @@ def native_functions(schema: Mapping[str, Any], answer: Mapping[str, Any] | None
         for tool, alternative in tools.items()
     ]
     if answer is not None:
-        answer = closed(answer)
+        answer = close_schema(answer)
         output: dict[str, Any] = {"type": "object", "properties": {"output": answer}, "required": ["output"]}
         if isinstance(answer.get("$defs"), Mapping):  # references expect the definitions at the top of the document
             output["properties"] = {"output": {key: value for key, value in answer.items() if key != "$defs"}}
@@ -165,7 +165,7 @@ class _Arguments:
         if not text.strip():
             return {}  # many providers call a function without parameters like this
         try:
-            value = strict(text)
+            value = parse_strict(text)
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         if not isinstance(value, dict):

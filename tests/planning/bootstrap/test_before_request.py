@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from planning.bootstrap.before_request import messages_of, shaped
+from planning.bootstrap.before_request import apply_hooks, messages_of
 from planning.llm.planner import ModelPlanner
 from spar.errors import PermanentError
 from spar.events import ErrorOccurred
@@ -120,7 +120,7 @@ async def test_a_request_without_hooks_is_as_it_was(clock: VirtualClock) -> None
 )
 async def test_a_hook_that_puts_nonsense_there_changes_nothing_and_is_told(clock: VirtualClock, wrong: Any) -> None:
     desk = desk_of(clock, lambda ctx: Decision.rewrite(wrong), lambda ctx: Decision.rewrite(ctx.value.append("on")))
-    found = await shaped(desk.host, context(), DRAFT)
+    found = await apply_hooks(desk.host, context(), DRAFT)
 
     assert found.draft == DRAFT.append("on")
     assert len(desk.events.of(ErrorOccurred)) == 1
@@ -129,7 +129,7 @@ async def test_a_hook_that_puts_nonsense_there_changes_nothing_and_is_told(clock
 async def test_another_allowed_model_may_be_chosen_and_no_other(clock: VirtualClock) -> None:
     desk = desk_of(clock, lambda ctx: Decision.rewrite(replace(ctx.value, model="b")),
                    lambda ctx: Decision.rewrite(replace(ctx.value, model="z", models=("z",))))  # fmt: skip
-    found = await shaped(desk.host, context(), DRAFT)
+    found = await apply_hooks(desk.host, context(), DRAFT)
 
     assert (found.draft.model, found.draft.models) == ("b", ("a", "b"))
     assert desk.events.of(ErrorOccurred)[0].error.message == "model 'z' is not allowed; allowed: a, b"

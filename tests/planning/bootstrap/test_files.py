@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planning.bootstrap.files import LONGEST, LONGEST_IN_ALL, FileTable, PromptFiles, bounded
+from planning.bootstrap.files import LONGEST, LONGEST_IN_ALL, FileTable, PromptFiles, cut_to_bounds
 from spar.errors import ConfigError
 from spar.protocols import Home
 from spar.records.prompt import PromptFile
@@ -123,7 +123,7 @@ def test_what_is_too_long_is_told_in_part_and_that_is_said(home: Home) -> None:
 
 
 def test_all_together_have_an_end_too() -> None:
-    told = bounded([PromptFile(str(number), "x" * 19_000, "trusted") for number in range(5)])
+    told = cut_to_bounds([PromptFile(str(number), "x" * 19_000, "trusted") for number in range(5)])
 
     assert sum(len(each.text) for each in told) == LONGEST_IN_ALL
     assert [len(each.text) for each in told] == [19_000, 19_000, 19_000, 3_000, 0]
