@@ -1,10 +1,10 @@
 """Experiences: rows, search and exchange.
 
-embedding embeds what has no vector yet, in idle time
-inspect   shows one in full, and counts what is of use
+embedding computes missing vectors in idle time
+inspect   shows one experience in full, and counts experiences by kind
 jsonl     exports and imports experiences as JSON lines
-credit    counts what helped, and takes a later word on how something went
-vectors   keeps what embedders make of texts
+credit    counts which experiences helped or harmed, and applies later feedback
+vectors   stores the vectors that embedders compute from texts
 search    finds experiences, and says why
 propose   proposes candidates by their words, at a bounded cost
 rows      inserts and merges, forgets and lists experiences

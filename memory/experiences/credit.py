@@ -1,8 +1,8 @@
-"""Credit: what helped and what harmed is counted, and a later word on how something went changes what is known of it.
+"""Credit and feedback: counts which experiences helped or harmed, and changes experiences when feedback comes later.
 
-Functions of a connection, called by the writer's thread inside the transaction of a cycle's end; work is proportional
-to what is said. What was merged is known by its id, run and cycle for a while (`experience_source`): a word on one of
-many like ones takes that one out, as it is not like them any more.
+The writer's thread calls these functions inside the transaction of a cycle's end. Their work is proportional to the
+number of credits and feedbacks. Id, run and cycle of a merged experience are kept for a while (`experience_source`):
+feedback on one of several merged experiences takes that one out of their row, as it is not like the others any more.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from spar.types import Credit, Experience, Feedback, replace
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Experiences that one word on a run or a cycle changes at most.
+#: Most experiences that one feedback on a run or a cycle changes.
 MOST_CHANGED = 1_000
 
 _CREDIT = "UPDATE experience SET helped = helped + ?, harmed = harmed + ? WHERE seq = ({})"
 _BY_ID = _CREDIT.format("SELECT seq FROM experience WHERE id = ?")
 _BY_SOURCE = _CREDIT.format("SELECT experience FROM experience_source WHERE id = ?")
-#: What a word is about: the first of a row, then what was merged into one.
+#: Find the experiences that a feedback is about: the first of a row, and those that were merged into a row.
 _FIRSTS = (
     "SELECT seq FROM experience WHERE id = ?1 OR (run = ?1 AND run <> '') OR (cycle = ?1 AND cycle <> '') LIMIT ?2"
 )
@@ -39,9 +39,9 @@ W = TypeVar("W", Credit, Feedback)
 
 
 def checked(words: Iterable[W]) -> tuple[W, ...]:
-    """Return what can be taken as it is. Raises: ContractError naming what is wrong."""
-    found = tuple(words)
-    for word in found:
+    """Return the credits or feedbacks if all are valid. Raises: ContractError naming the problem."""
+    judgements = tuple(words)
+    for word in judgements:
         if isinstance(word, Credit):
             is_well = isinstance(word.experience_id, str) and isinstance(word.has_helped, bool)
         else:
@@ -51,11 +51,11 @@ def checked(words: Iterable[W]) -> tuple[W, ...]:
             is_well = is_well and word.by in _SAID
         if not is_well:
             raise ContractError(f"it cannot be taken as it is: {word!r:.200}")
-    return found
+    return judgements
 
 
 def count(connection: Connection, credits: Sequence[Credit]) -> None:
-    """Count these decisions to the experiences that they went by; those that are not known any more are passed over."""
+    """Count whether experiences helped or harmed a decision. Experiences that do not exist any more are ignored."""
     for credit in credits:
         given = int(credit.has_helped), int(not credit.has_helped), safe(credit.experience_id)
         connection.execute(_BY_ID, given)
@@ -64,30 +64,30 @@ def count(connection: Connection, credits: Sequence[Credit]) -> None:
     crashpoint("memory.credit")
 
 
-def take(connection: Connection, words: Sequence[Feedback]) -> int:
-    """Change what these say of experiences; returns how many. One on nothing that is known changes none."""
+def take(connection: Connection, feedbacks: Sequence[Feedback]) -> int:
+    """Apply feedback to the experiences that it is about. Return the number of changed experiences."""
     changed = 0
-    for word in words:
-        about = safe(word.about)
+    for feedback in feedbacks:
+        about = safe(feedback.about)
         if not about:
             continue
         merged = list(connection.execute(_MERGED, (about, MOST_CHANGED)))
         firsts = list(connection.execute(_FIRSTS, (about, MOST_CHANGED)))
         for seq, id, at in merged:
-            changed += _judge_one_of(connection, int(str(seq)), str(id), float(str(at)), word)
+            changed += _judge_one_of(connection, int(str(seq)), str(id), float(str(at)), feedback)
         for (seq,) in firsts:
-            changed += _judge(connection, int(str(seq)), word)
+            changed += _judge(connection, int(str(seq)), feedback)
         crashpoint("memory.feedback")
     return changed
 
 
-def _judge(connection: Connection, seq: int, word: Feedback) -> bool:
-    """Change the first of a row: all of it where it stands for one, else it is taken out of the others."""
-    found = _row(connection, seq)
-    if found is None:
+def _judge(connection: Connection, seq: int, feedback: Feedback) -> bool:
+    """Apply feedback to the first experience of a row. If others are merged with it, it gets a row of its own."""
+    row = _row(connection, seq)
+    if row is None:
         return False
-    experience, apart = found
-    judged = _judged(experience, word)
+    experience, apart = row
+    judged = _judged(experience, feedback)
     if judged == experience:
         return False
     if experience.count == 1:
@@ -96,7 +96,7 @@ def _judge(connection: Connection, seq: int, word: Feedback) -> bool:
     heir = connection.execute(
         "SELECT id, run, cycle, at FROM experience_source WHERE experience = ? ORDER BY at LIMIT 1", (seq,)
     ).fetchone()
-    if heir is None:  # nobody knows the others by a name: the word holds for all
+    if heir is None:  # the others have no known ids: the feedback changes all of them
         _put(connection, seq, judged, apart)
         return True
     connection.execute("DELETE FROM experience_source WHERE id = ?", (heir[0],))
@@ -108,14 +108,14 @@ def _judge(connection: Connection, seq: int, word: Feedback) -> bool:
     return True
 
 
-def _judge_one_of(connection: Connection, seq: int, id: str, at: float, word: Feedback) -> bool:
-    """Take one of many like experiences out of their row, as it went another way."""
-    found = _row(connection, seq)
+def _judge_one_of(connection: Connection, seq: int, id: str, at: float, feedback: Feedback) -> bool:
+    """Take one of several merged experiences out of their row, as its result was another one."""
+    row = _row(connection, seq)
     source = connection.execute("SELECT run, cycle FROM experience_source WHERE id = ?", (id,)).fetchone()
-    if found is None or source is None:
+    if row is None or source is None:
         return False
-    experience, apart = found
-    judged = _judged(experience, word)
+    experience, apart = row
+    judged = _judged(experience, feedback)
     if judged == experience:
         return False
     connection.execute("DELETE FROM experience_source WHERE id = ?", (id,))
@@ -127,16 +127,16 @@ def _judge_one_of(connection: Connection, seq: int, id: str, at: float, word: Fe
     return True
 
 
-def _judged(experience: Experience, word: Feedback) -> Experience:
-    """Return an experience as a later word has it."""
-    score = word.score if word.score is not None else float(word.success)
-    why = safe_line(mask(word.why))
-    cause = experience.cause if word.success or not why else f"{_SAID[word.by]}: {why}"
+def _judged(experience: Experience, feedback: Feedback) -> Experience:
+    """Return an experience with the result that the feedback says."""
+    score = feedback.score if feedback.score is not None else float(feedback.success)
+    why = safe_line(mask(feedback.why))
+    cause = experience.cause if feedback.success or not why else f"{_SAID[feedback.by]}: {why}"
     lesson = experience.lesson
-    if lesson and not word.success and experience.success is not False:  # it told that this works
-        said = cause if why else _SAID[word.by].replace(" says", " said so")
-        lesson = f"for {experience.task or 'this'}: {experience.action} did not work: {said}"
-    return replace(experience, success=word.success, score=score, cause=cause, lesson=lesson)
+    if lesson and not feedback.success and experience.success is not False:  # the lesson was that this works
+        reason = cause if why else _SAID[feedback.by].replace(" says", " said so")
+        lesson = f"for {experience.task or 'this'}: {experience.action} did not work: {reason}"
+    return replace(experience, success=feedback.success, score=score, cause=cause, lesson=lesson)
 
 
 _SAID = {
@@ -148,12 +148,11 @@ _SAID = {
 
 
 def _row(connection: Connection, seq: int) -> tuple[Experience, str] | None:
-    """Return the experience of a row, and why it is kept apart from those that it is like; None if it cannot be
-    read."""
-    found = connection.execute(f"SELECT {rows.SHOWN}, digest FROM experience WHERE seq = ?", (seq,)).fetchone()
-    if found is None:
+    """Return the experience of a row and the origin that keeps it apart from similar ones; None if unreadable."""
+    row = connection.execute(f"SELECT {rows.SHOWN}, digest FROM experience WHERE seq = ?", (seq,)).fetchone()
+    if row is None:
         return None
-    *columns, digest = found
+    *columns, digest = row
     try:
         experience: Any = rows.shown(columns)
         body = decode(str(columns[2]), Experience)
@@ -164,7 +163,7 @@ def _row(connection: Connection, seq: int) -> tuple[Experience, str] | None:
 
 
 def _put(connection: Connection, seq: int, judged: Experience, apart: str) -> None:
-    """Write a row anew; if it is like another one now, it is counted to that."""
+    """Write a row again. If it is now like another row, it is merged into that."""
     item = rows.row(judged, apart)
     other = None if item.digest is None else rows.alike_of(connection, item.digest)
     if other is not None and other != seq:

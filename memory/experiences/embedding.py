@@ -1,7 +1,7 @@
-"""Embedding in idle time: what has no vector yet is given one, some at a time, in a thread of its own.
+"""Embedding in idle time: computes missing vectors in batches, in a thread of its own.
 
-The writer's maintenance wakes it when there is nothing else to do. A batch is read, embedded in the thread, and handed
-to the writer; an embedder that cannot be loaded is told once, and recall goes by words alone.
+The writer's maintenance wakes it when the writer is idle. A batch is read, embedded in the thread, and handed to the
+writer. An embedder that cannot be loaded is reported once, and recall then uses words alone.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 Vectors = TypeVar("Vectors")
 
-#: Texts of one batch, and batches until the writer has to be idle again.
+#: Texts of one batch, and batches after which the writer must be idle again.
 BATCH, BATCHES = 16, 16
 
 
 class Embedding:
     """Embeds for one memory while it is open.
 
-    Args: file: the open file; told: hears of an embedder that does not work.
+    Args: file: returns the open file; report: called for an embedder that does not work.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class Embedding:
         embedder: Embedder,
         clock: Callable[[], Clock],
         file: Callable[[], DatabaseSession],
-        told: Callable[[Fault], None],
+        report: Callable[[Fault], None],
     ) -> None:
-        self._embedder, self._clock, self._file, self._told = embedder, clock, file, told
+        self._embedder, self._clock, self._file, self._report = embedder, clock, file, report
         self._threads: Threads | None = None
         self._upto, self._is_broken = 0, False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -50,12 +50,12 @@ class Embedding:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Wait for idle moments from now on."""
+        """Start the task that waits for idle moments."""
         self._loop, self._idle = asyncio.get_running_loop(), asyncio.Event()
         self._task = asyncio.create_task(self._live(), name="memory embedding")
 
     async def end(self) -> None:
-        """Stop; what is not embedded yet is embedded by the next process."""
+        """Stop the task. The next process computes the vectors that are still missing."""
         task, self._task, self._loop = self._task, None, None
         if task is not None:
             task.cancel()
@@ -63,14 +63,14 @@ class Embedding:
                 await task
 
     def wake(self) -> None:
-        """Note, from any thread, that the writer has nothing to do."""
+        """Note that the writer is idle. Safe from any thread."""
         loop, idle = self._loop, self._idle
         if loop is not None and idle is not None and not self._is_broken:
             with suppress(RuntimeError):  # the loop is being closed
                 loop.call_soon_threadsafe(idle.set)
 
     async def nearness(self, query: str) -> Nearness | None:
-        """Return how near rows are to a question; None where that cannot be known."""
+        """Return a function that computes how near rows are to a query; None if there is no vector of the query."""
         if self._is_broken:
             return None
         try:
@@ -81,16 +81,16 @@ class Embedding:
         return vectors.nearness(self._embedder.fingerprint, vector)
 
     async def step(self) -> bool:
-        """Embed one batch; returns whether there may be more. Raises: what the embedder or the file raises."""
+        """Embed one batch. Return whether there may be more. Raises: the errors of the embedder and the file."""
         fingerprint = self._embedder.fingerprint
         file = self._file()
-        found = await file.read(partial(vectors.missing, fingerprint=fingerprint, after=self._upto, number=BATCH))
-        if found.rows:
-            made = await self._run(self._packed, [text for _, _, text in found.rows])
-            keep = partial(vectors.keep, fingerprint=fingerprint, rows=found.rows, vectors=made)
-            await file.put(keep, sum(map(len, made)))
-        self._upto = found.upto
-        return not found.is_end
+        missing = await file.read(partial(vectors.missing, fingerprint=fingerprint, after=self._upto, number=BATCH))
+        if missing.rows:
+            packed = await self._run(self._packed, [text for _, _, text in missing.rows])
+            keep = partial(vectors.keep, fingerprint=fingerprint, rows=missing.rows, vectors=packed)
+            await file.put(keep, sum(map(len, packed)))
+        self._upto = missing.upto
+        return not missing.is_end
 
     async def _live(self) -> None:
         assert self._idle is not None
@@ -101,13 +101,13 @@ class Embedding:
                 for _ in range(BATCHES):
                     if not await self.step():
                         break
-            except TransientError:  # the file cannot be read or written now, which is told by others
+            except TransientError:  # the file cannot be read or written now, which the writer reports
                 continue
             except Exception as error:  # an embedder is a stranger's
                 self._fail(error)
 
     def _packed(self, texts: list[str]) -> list[bytes]:
-        return [vectors.packed(each) for each in self._embedder.embed(texts)]
+        return [vectors.packed(text) for text in self._embedder.embed(texts)]
 
     async def _run(self, work: Callable[[list[str]], Vectors], texts: list[str]) -> Vectors:
         if self._threads is None:
@@ -117,4 +117,4 @@ class Embedding:
     def _fail(self, error: Exception) -> None:
         if not self._is_broken:
             self._is_broken = True
-            self._told(Fault.of(error, part="memory"))
+            self._report(Fault.of(error, part="memory"))

@@ -1,4 +1,4 @@
-"""Experiences looked at: one in full with what it stands for, and how much of all is of use."""
+"""Inspection of experiences: one in full with its sources, and counts of all by kind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FIGURES = f"""
 
 
 class Source(Struct, frozen=True):
-    """Where one of those that a row stands for came from."""
+    """Origin of one of the experiences that were merged into a row."""
 
     id: str
     run_id: str
@@ -42,8 +42,7 @@ class Source(Struct, frozen=True):
 
 
 class ExperienceDetail(Struct, frozen=True):
-    """An experience in full: the best example, the last one where that is another, and where all of them came from, as
-    far as that is known."""
+    """Experience in full: the best example, the last example if it is another one, and the known origins of all."""
 
     experience: Experience
     last: Experience | None = None
@@ -52,24 +51,25 @@ class ExperienceDetail(Struct, frozen=True):
 
 
 def detail(connection: Connection, id: str) -> ExperienceDetail | None:
-    """Return the experience with this id, or unique beginning of one; None where there is none.
+    """Return the experience with this id or unique beginning of an id; None if there is none.
 
-    Raises: LookupError when several begin so; AlteredError for one that was altered.
+    Raises: LookupError when several ids begin so; AlteredError for a row that was altered.
     """
-    found = list(connection.execute(_FOUND, (safe(id),))) or (
+    matches = list(connection.execute(_FOUND, (safe(id),))) or (
         list(connection.execute(_BEGINNING, (safe(id),))) if id else []
     )
-    if not found:
+    if not matches:
         return None
-    if len(found) > 1:
+    if len(matches) > 1:
         raise LookupError(f"several experiences begin with {id!r:.100}")
-    *row, last, run, cycle, _ = found[0]
+    *row, last, run, cycle, _ = matches[0]
     if not seals.fits(connection, "experience", int(row[0])):
         raise AlteredError(f"experience {row[1]}: its seal does not fit: it was altered")
     experience = shown(row)
     first = Source(str(row[1]), str(run), str(cycle), experience.first_at or experience.at)
     others = [
-        Source(str(each), str(of), str(in_), moment(at)) for each, of, in_, at in connection.execute(_SOURCES, row[:1])
+        Source(str(source_id), str(of), str(in_), moment(at))
+        for source_id, of, in_, at in connection.execute(_SOURCES, row[:1])
     ]
     return ExperienceDetail(
         experience,
@@ -80,10 +80,9 @@ def detail(connection: Connection, id: str) -> ExperienceDetail | None:
 
 
 def figures(connection: Connection) -> Mapping[str, Any]:
-    """Return counts: of the rows, and of those that were merged, went into decisions, are of no use as it seems, are of
-    strangers."""
+    """Return counts of all rows, and of those that were merged, used in decisions, seem useless, or are untrusted."""
     row: Any = connection.execute(_FIGURES).fetchone()
     names = ("rows", "made", "merged", "used", "untrusted", "unjudged", "failed", "lessons", "retired", "without_key",
              "idle", "bytes")  # fmt: skip
-    found = {name: int(value) for name, value in zip(names, row, strict=True)}
-    return {**found, "vectors": int(str(connection.execute("SELECT count(*) FROM experience_vector").get))}
+    totals = {name: int(value) for name, value in zip(names, row, strict=True)}
+    return {**totals, "vectors": int(str(connection.execute("SELECT count(*) FROM experience_vector").get))}

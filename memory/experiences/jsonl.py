@@ -1,7 +1,7 @@
-"""Experiences as JSON lines: one ASCII object a line, to carry them from one memory to another.
+"""Experiences as JSON lines: one ASCII object a line, to copy them from one memory to another.
 
-Reading looks at every line before anything is kept: a file with a bad line is refused as a whole, and the error
-names the lines. What was exported reads back equal, lone surrogates included.
+All lines are checked before anything is stored: a file with a bad line is refused as a whole, and the error names the
+lines. An exported experience is equal when it is read back, lone surrogates included.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from memory.experiences.rows import IMPORTED, ExperienceRow, of_line, row
 from spar.errors import SparError
 from spar.types import replace
 
-#: What a line may not claim of itself.
+#: Fields that an untrusted line must not set.
 _UNPROVEN: dict[str, Any] = {"trust": "untrusted", "count": 1, "helped": 0, "harmed": 0}
 _EXPECTED = "expected a JSON object a line, as spar memory export writes them"
-_MAX_NAMED = 10  # bad lines that the error names; more would not be read
+_MAX_NAMED = 10  # most bad lines that the error names
 
 
 def write_lines(target: str | os.PathLike[str] | IO[str], bodies: Iterable[str]) -> int:
-    """Write the lines; a file appears complete or not at all. Returns how many. Raises: OSError."""
+    """Write the lines; a file appears complete or not at all. Return their number. Raises: OSError."""
     if not isinstance(target, (str, os.PathLike)):
         return _write(target, bodies)
     path = Path(target)
@@ -42,9 +42,9 @@ def write_lines(target: str | os.PathLike[str] | IO[str], bodies: Iterable[str])
 
 
 def read_lines(source: str | os.PathLike[str] | IO[Any], *, trust: bool = False) -> list[ExperienceRow]:
-    """Return the rows that a file holds; empty lines are skipped.
+    """Return the rows of a file; empty lines are skipped.
 
-    Args: trust: believe what the lines claim of their trust, and of how often they were made and helped.
+    Args: trust: accept the trust, the number of examples and the credits that the lines claim.
     Raises: SparError naming the bad lines and what is wrong with each; OSError.
     """
     if isinstance(source, (str, os.PathLike)):
@@ -75,8 +75,8 @@ def _readable(lines: Iterable[str | bytes], bad: list[str], trust: bool) -> Iter
         if not line.strip():
             continue
         try:
-            found = of_line(json.loads(line))
-            yield row(found) if trust else row(replace(found, **_UNPROVEN), IMPORTED)
+            experience = of_line(json.loads(line))
+            yield row(experience) if trust else row(replace(experience, **_UNPROVEN), IMPORTED)
         except json.JSONDecodeError as error:
             bad.append(f"line {number}: no JSON, {error.msg} at character {error.pos + 1}")
         except (ValueError, TypeError, SparError, RecursionError) as error:

@@ -1,9 +1,8 @@
-"""Which experiences are alike, so that they are one row with a count; pure.
+"""Likeness of experiences, by which they are merged into one row with a count; pure functions.
 
-Alike are those of one session and one situation (`Experience.key`) in which the same was called with the same
-parameters, ended equally well, and of which the same was told, but for numbers, and people had said the same. Trusted
-and untrusted ones are never alike, nor what was imported and what was lived. One without a key is like no other: nobody
-knows its situation.
+Experiences are alike if they have the same session, situation (`Experience.key`), calls with their parameters, success,
+texts apart from numbers, and words of people. Trusted and untrusted ones are never alike, nor imported ones and those
+of this agent. An experience without a key is like no other, since its situation is unknown.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from memory.codec.encoding import encode
 from spar.records.abilities import wording
 from spar.types import Experience
 
-#: Bytes of a body; what is larger is cut, and marked.
+#: Most bytes of a body; a larger one is cut and marked.
 MOST_BYTES = 32 << 20
 
 
 def digest_of(experience: Experience, apart: str = "") -> bytes | None:
     """Return a digest that is equal for like experiences; None for one that is like no other.
 
-    Args: apart: where it comes from, if that keeps it from being like what was lived.
+    Args: apart: the origin of an imported experience, which keeps it apart from those of this agent; else "".
     """
     if not experience.key:
         return None
-    said = blake2b(experience.said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    words = blake2b(experience.said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     calls = [(call.tool, sorted(call.params.items(), key=itemgetter(0))) for call in experience.calls]
     same = (
         experience.session,
         experience.key,
         experience.success,
         experience.trust,
-        said,
+        words,
         wording(experience.situation),
         calls,
         [call.success for call in experience.calls],

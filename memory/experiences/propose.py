@@ -1,8 +1,9 @@
-"""Candidates by words: the best of the full text index, at a cost that does not grow with the memory.
+"""Candidates by words: the best rows of the full text index, at a cost that does not grow with the memory.
 
-The index ranks a row in about a microsecond, so at most `BUDGET` rows are ranked. In a small memory those are all that
-hold any of the words. In a large one the rarest words propose; words that more rows hold than can be ranked propose
-where they meet, and else only add to the score of what others proposed. Counting is cheap, and bounded too.
+The index ranks a row in about a microsecond, so at most `BUDGET` rows are ranked. In a small memory these are all rows
+with any of the words. In a large one the rows with the rarest words are candidates. Words with too many rows to rank
+give candidates only where they occur together; else they add to the score of the other candidates. Counting is cheap,
+and bounded too.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from memory.experiences.recall import match
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Rows that are ranked for one question.
+#: Most rows that are ranked for one query.
 BUDGET: Final = 3_000
-#: Up to where the rows that hold a word are counted: what more hold tells little.
+#: Number up to which the rows with a word are counted; a word with more rows says little.
 COUNTED: Final = 5_000
-#: Rows under a filter, the newest, that are looked through for words that are too common elsewhere.
+#: Number of the newest rows under a filter that are searched for words that are too common elsewhere.
 _FILTERED: Final = 300
-#: About what a word adds to bm25 for each unit of its rarity, where it stands in the situation.
+#: About the amount that a word of the situation adds to bm25 for each unit of its rarity.
 _WEIGHT: Final = 1.5
 
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM experience_text WHERE experience_text MATCH ? LIMIT ?)"
@@ -32,9 +33,9 @@ _HOLDING = "SELECT rowid FROM experience_text WHERE experience_text MATCH ? AND 
 def proposed(
     connection: Connection, words: Sequence[str], number: int, condition: str, bindings: Sequence[Any]
 ) -> dict[int, float]:
-    """Return those that hold some of the words, the best first, with how well their words fit.
+    """Return rows with some of the words, the best first, each with the score of its words.
 
-    Args: words: as phrases of the index; number: how many at most; condition, bindings: what must hold of their rows.
+    Args: words: as phrases of the index; number: most rows; condition, bindings: the filter of the rows, as SQL.
     """
     size = int(str(connection.execute("SELECT coalesce(max(seq), 0) FROM experience").get))
     if size <= BUDGET:
@@ -54,7 +55,7 @@ def proposed(
 
 
 def _planned(connection: Connection, counts: Mapping[str, int], size: int) -> tuple[str, list[str], int]:
-    """Return the expression that proposes, the words that are not in it, and the row after which it looks."""
+    """Return the expression that finds candidates, the words that are not in it, and the row after which it begins."""
     ordered = sorted((word for word in counts if counts[word]), key=counts.__getitem__)
     left, alone = BUDGET, list[str]()
     for word in ordered:
@@ -72,7 +73,7 @@ def _planned(connection: Connection, counts: Mapping[str, int], size: int) -> tu
             common = []
     if not parts and common:
         parts, left, common = [common[0]], left - counts[common[0]], common[1:]
-    if left < 0:  # more than can be ranked hold it: the newest of them
+    if left < 0:  # too many rows to rank: take the newest
         after = size - size * BUDGET // (BUDGET - left)
     return " OR ".join(parts), common, after
 
@@ -89,9 +90,9 @@ def _ranked(
         f"SELECT experience_text.rowid, rank FROM experience_text {join} WHERE experience_text MATCH ? "
         f"AND experience_text.rowid > ? AND {condition} ORDER BY rank LIMIT ?"
     )
-    found = connection.execute(sql, (expression, after, *bindings, number))
-    # bm25 is lower for better; rounded, so that equal texts are equal whatever the sum's last digits.
-    return {int(str(seq)): -round(float(str(fit)), 6) for seq, fit in found}
+    rows = connection.execute(sql, (expression, after, *bindings, number))
+    # bm25 is lower for a better fit. Rounded, so that equal texts have equal scores.
+    return {int(str(seq)): -round(float(str(fit)), 6) for seq, fit in rows}
 
 
 def _under_filter(
@@ -101,12 +102,12 @@ def _under_filter(
     condition: str,
     bindings: Sequence[Any],
 ) -> dict[int, float]:
-    """Return the newest under the filter that hold a common word, where the rare ones proposed too few."""
+    """Return the newest rows under the filter with a common word; needed when rare words gave too few rows."""
     newest = f"SELECT seq FROM experience WHERE {condition} ORDER BY at DESC LIMIT {_FILTERED}"
     sql = f"SELECT rowid FROM experience_text WHERE experience_text MATCH ? AND rowid IN ({newest})"
-    found: dict[int, float] = {}
+    scores: dict[int, float] = {}
     for word in words:
         for (seq,) in connection.execute(sql, (word, *bindings)):
             if (number := int(str(seq))) not in known:
-                found.setdefault(number, 0.01)
-    return found
+                scores.setdefault(number, 0.01)
+    return scores

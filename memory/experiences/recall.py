@@ -1,8 +1,8 @@
-"""Which memories come first: pure functions over scores, no database.
+"""Order of recalled experiences: pure functions over scores, no database.
 
-A query becomes words (`terms`); the full text index proposes candidates with a score; those beside a hit in its session
-come along, as an answer stands next to its question. Scores of different kinds (words, meaning) are compared as so many
-standard deviations from their mean, and added. Of equals the more useful one comes first, then the newer.
+A query becomes words (`terms`); the full text index gives candidates with a score; their neighbours in the session are
+candidates too, as an answer stands next to its question. Scores of different kinds (words, meaning) are expressed as
+standard deviations from their mean, and added. Of equal scores the more useful one comes first, then the newer.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from math import fsum, sqrt
 
 from msgspec import Struct
 
-MAX_QUERY = 4_000  # characters that are looked at; what a person asks is shorter, a whole document is no query
+MAX_QUERY = 4_000  # characters of a query that are used; a person's question is shorter
 MAX_TERMS = 32
-#: What of a hit's score the one next to it in the same session gains, and the one after that. Fixed on LoCoMo.
+#: Parts of a hit's score that its neighbours in the session gain, at a distance of one and two. Chosen on LoCoMo.
 BESIDE = (0.3, 0.15)
 
 _WORD = re.compile(r"\w+")
@@ -34,31 +34,31 @@ _COMMON = frozenset(
 
 
 def words_of(text: str) -> str:
-    """Text as the index sees it."""
+    """Return a text in the form that the index has."""
     return _UNSPACED.sub(r" \1 ", text)
 
 
 def terms(query: str) -> tuple[str, ...]:
-    """Return the words of a query worth searching for, each once, in order; common ones only if there are no others."""
-    found = dict.fromkeys(word.casefold() for word in _WORD.findall(words_of(query[:MAX_QUERY])))
-    telling = tuple(word for word in found if word not in _COMMON)
-    return (telling or tuple(found))[:MAX_TERMS]
+    """Return the different words of a query, in order; very common ones only if there are no others."""
+    words = dict.fromkeys(word.casefold() for word in _WORD.findall(words_of(query[:MAX_QUERY])))
+    rare = tuple(word for word in words if word not in _COMMON)
+    return (rare or tuple(words))[:MAX_TERMS]
 
 
 def phrases(words: Iterable[str], column: str = "") -> tuple[str, ...]:
-    """Return words in the index's own language, never a syntax error. Args: column: the only one to look in."""
+    """Return words as quoted phrases of the index's query language. Args: column: the only column to search."""
     place = f"{column} : " if column else ""
     return tuple(f'{place}"{word}"' for word in words)
 
 
 def match(any_of: Iterable[str]) -> str:
-    """Return what finds any of these phrases; empty when there are none."""
+    """Return the expression that finds any of these phrases; empty if there are none."""
     return " OR ".join(any_of)
 
 
 class Candidate(Struct, frozen=True):
-    """A memory that may be recalled: when it was made (seconds since 1970), whether it worked, whether it teaches, the
-    decisions that went by it and how they went."""
+    """Experience that may be recalled: its time (seconds since 1970), whether it succeeded, whether it has a lesson,
+    and how many decisions it helped and harmed."""
 
     at: float
     success: bool | None = None
@@ -68,7 +68,7 @@ class Candidate(Struct, frozen=True):
 
 
 class Pair(Struct, frozen=True):
-    """Two that stand so many places from each other in one session."""
+    """Two experiences of one session, and their distance in places."""
 
     first: int
     second: int
@@ -76,7 +76,7 @@ class Pair(Struct, frozen=True):
 
 
 def standard(scores: Mapping[int, float]) -> dict[int, float]:
-    """Return each score as standard deviations from the mean of all; 0 where they are all the same."""
+    """Return the scores as standard deviations from their mean; 0 if all are equal."""
     if not scores:
         return {}
     mean = fsum(scores.values()) / len(scores)
@@ -85,34 +85,34 @@ def standard(scores: Mapping[int, float]) -> dict[int, float]:
 
 
 def added(scores: Sequence[Mapping[int, float]], keys: Iterable[int]) -> dict[int, float]:
-    """Return the sum of these scores, each made comparable; who has none of a kind counts as the mean of it."""
-    kinds = [standard(each) for each in scores]
+    """Return for each key the sum of its standardized scores; a missing score counts as the mean of its kind."""
+    kinds = [standard(of_kind) for of_kind in scores]
     return {key: sum(kind.get(key, 0.0) for kind in kinds) for key in keys}
 
 
 def beside(scores: Mapping[int, float], pairs: Iterable[Pair]) -> dict[int, float]:
-    """Return the scores with what each gains from those beside it. Only what is better than most gives anything."""
+    """Return the scores with the gains from neighbours. Only scores above the mean give a gain."""
     lifted = {key: max(0.0, score + 1) for key, score in scores.items()}
-    found = dict(lifted)
+    gained = dict(lifted)
     for pair in pairs:
         share = BESIDE[pair.apart - 1]
-        found[pair.first] += share * lifted[pair.second]
-        found[pair.second] += share * lifted[pair.first]
-    return found
+        gained[pair.first] += share * lifted[pair.second]
+        gained[pair.second] += share * lifted[pair.first]
+    return gained
 
 
 def usefulness(candidate: Candidate) -> float:
-    """Rank success with a lesson before failure with a lesson, before what nobody judged; what helped counts for it."""
+    """Return the rank of usefulness: success with a lesson, failure with a lesson, the rest; credits add to it."""
     judged = {True: 1.0, False: 0.5, None: 0.0}[candidate.success]
     tried = candidate.helped + candidate.harmed
     return judged + (0.5 if candidate.lesson else 0.0) + (candidate.helped - candidate.harmed) / (tried + 2)
 
 
 def order(candidates: Mapping[int, Candidate], scores: Mapping[int, float]) -> list[int]:
-    """Return the candidates, best first: by their score, of equals the more useful, then the newer."""
+    """Return the candidates, best first: by score, then usefulness, then the newer."""
 
     def rank(key: int) -> tuple[float, float, float, int]:
-        each = candidates[key]
-        return -round(scores[key], 6), -usefulness(each), -each.at, -key
+        candidate = candidates[key]
+        return -round(scores[key], 6), -usefulness(candidate), -candidate.at, -key
 
     return sorted(candidates, key=rank)

@@ -1,8 +1,8 @@
-"""Experiences as rows: put in, merged with those that are like them, forgotten, read in order.
+"""Rows of experiences: inserted, merged with like ones, deleted, read in order.
 
-Functions of a connection; what writes is called by the writer's thread inside its transaction and may be called
-again when that had to be undone. The body is the best example; what changes without a new example stands in columns,
-which count where they differ.
+The writer's thread calls the functions that write inside its transaction, and again if the transaction was undone. The
+body is the best example. Values that change without a new example are in columns, which are valid where they differ
+from the body.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from apsw import Connection
 
 INDEXED = ("situation", "task", "action", "outcome", "cause", "lesson")
-#: What is indexed with a field: the whole of what the line is about.
+#: Fields with the whole text of a line; it is indexed with the line.
 _WHOLE = {"situation": "said", "outcome": "answer"}
-#: Bytes of columns and index entries beside the texts.
+#: Assumed bytes of columns and index entries beside the texts.
 _ROW_OVERHEAD = 320
-#: Ids, runs and cycles of those merged into a row that are known, but for its first.
+#: Most merged experiences of a row whose id, run and cycle are kept, apart from its first.
 MOST_SOURCES = 64
-#: What the id of a cycle follows in the origin of what came of recalled text.
+#: Prefix of the cycle's id in the origin of an experience that came from recalled text.
 _RECALLED = "memory:"
-#: Keeps what was imported without the owner's trust from being merged with what was lived.
+#: Mark that keeps experiences imported without trust from being merged with those of this agent.
 IMPORTED = "imported"
 
 _COLUMNS = (
@@ -54,12 +54,12 @@ _OLD_SOURCES = (
 _KNOWN = (
     "SELECT 1 FROM experience WHERE id = ?1 UNION ALL SELECT 1 FROM experience_source WHERE id = ?1 LIMIT 1"
 )  # fmt: skip
-#: What a row needs to be shown as the experience that it is now.
+#: Columns from which `shown` makes the present experience of a row.
 SHOWN = "seq, id, body, at, first_at, count, helped, harmed, success, score"
 
 
 class ExperienceRow(Struct, frozen=True):
-    """An experience, encoded: made where it is accepted, so that nothing can change it before it is written."""
+    """Encoded experience, made when it is accepted, so that nothing can change it before it is written."""
 
     id: str
     at: float
@@ -88,9 +88,9 @@ class ExperienceRow(Struct, frozen=True):
 
 
 class ExperienceFilter(Struct, frozen=True):
-    """Which experiences: every field that is set must hold. Times are aware (naive ones are taken as UTC).
+    """Filter of experiences: every field that is set must hold. Times are aware (naive ones are taken as UTC).
 
-    `as_of` leaves what was known at a time: those of which the first had been made.
+    `as_of` selects the experiences that were known at a time: those whose first example is not later.
     """
 
     id: str | None = None
@@ -125,10 +125,10 @@ class ExperienceFilter(Struct, frozen=True):
 
 
 def row(experience: Experience, apart: str = "") -> ExperienceRow:
-    """Return the experience as it will be written.
+    """Return an experience as it will be written.
 
-    Args: apart: where it comes from, if that keeps it from being merged with what was lived.
-    Raises: ContractError when it is none, or a field has a wrong type.
+    Args: apart: the origin of an imported experience, which keeps it apart from those of this agent; else "".
+    Raises: ContractError when it is no experience, or a field has a wrong type.
     """
     if not isinstance(experience, Experience):
         raise ContractError(f"only an Experience can be stored, found {type(experience).__name__}")
@@ -192,9 +192,9 @@ _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
 
 
 def insert(connection: Connection, rows: Sequence[ExperienceRow]) -> int:
-    """Write them, index included; a like one that is there counts it. One whose id is known is left as it is.
+    """Write experiences and their index entries. A like row counts a new one; a known id is left as it is.
 
-    Returns: how many were new.
+    Returns: the number of new rows.
     """
     new = 0
     for item in rows:
@@ -212,25 +212,27 @@ def insert(connection: Connection, rows: Sequence[ExperienceRow]) -> int:
 
 
 def index(connection: Connection, seq: int, texts: Iterable[str]) -> None:
-    """Have a row found by its words; in the writer's thread, as a text may be long."""
+    """Add a row's words to the index; in the writer's thread, as a text may be long."""
     connection.execute(_INDEX, (seq, *map(recall.words_of, texts)))
 
 
 def unindex(connection: Connection, seq: int) -> None:
-    """Have a row found no more by the words that it had."""
+    """Remove a row's former words from the index."""
     connection.execute("DELETE FROM experience_text WHERE rowid = ?", (seq,))
     connection.execute("UPDATE experience_vector SET model = 0 WHERE experience = ?", (seq,))
 
 
 def alike_of(connection: Connection, digest: bytes) -> int | None:
-    """Return the row of the experiences with this digest."""
-    found = connection.execute("SELECT seq FROM experience WHERE digest = ?", (digest,)).get
-    return None if found is None else int(str(found))
+    """Return the number of the row of the experiences with this digest; None if there is none."""
+    seq = connection.execute("SELECT seq FROM experience WHERE digest = ?", (digest,)).get
+    return None if seq is None else int(str(seq))
 
 
 def _merge(connection: Connection, seq: int, item: ExperienceRow) -> None:
-    """Count an experience to the row of those like it. The best example is its body, the newest of equals; the last
-    one is kept beside a better one."""
+    """Merge an experience into the row of those like it.
+
+    The body is the best example, the newest of equal ones; the last example is kept beside a better one.
+    """
     at, score, words, length, size = connection.execute(
         "SELECT at, score, words, length(body) + coalesce(length(last), 0), bytes FROM experience WHERE seq = ?", (seq,)
     ).fetchone() or (0.0, None, 0, 0, 0)
@@ -260,7 +262,7 @@ def _merge(connection: Connection, seq: int, item: ExperienceRow) -> None:
 
 
 def rewrite(connection: Connection, seq: int, item: ExperienceRow) -> None:
-    """Write a row anew, under its number; the index follows if the words have changed."""
+    """Write a row again under its number. The index changes if the words have changed."""
     words = connection.execute("SELECT words FROM experience WHERE seq = ?", (seq,)).get
     changes = {name: value for name, value in zip(_COLUMNS, item.columns, strict=True) if name not in ("run", "cycle")}
     columns = ", ".join(f"{name} = ?" for name in changes)
@@ -271,7 +273,7 @@ def rewrite(connection: Connection, seq: int, item: ExperienceRow) -> None:
 
 
 def delete(connection: Connection, where: ExperienceFilter) -> int:
-    """Forget them; returns how many there were. Index, vectors and sources follow by triggers."""
+    """Delete experiences. Return their number. Triggers delete their index entries, vectors and sources."""
     condition, bindings = where.sql()
     connection.execute(f"DELETE FROM experience WHERE {condition}", bindings)
     return connection.changes()
@@ -281,22 +283,22 @@ def delete(connection: Connection, where: ExperienceFilter) -> int:
 
 
 def after(connection: Connection, seq: int, limit: int) -> list[tuple[int, str]]:
-    """Return the next rows in order of arrival, as `(seq, body)`. Raises: AlteredError for one that was altered."""
+    """Return the next rows in order of arrival, as `(seq, body)`. Raises: AlteredError for an altered row."""
     query = f"SELECT {SHOWN} FROM experience WHERE seq > ? ORDER BY seq LIMIT ?"
-    return [(int(str(found[0])), _line(connection, found)) for found in list(connection.execute(query, (seq, limit)))]
+    return [(int(str(line[0])), _line(connection, line)) for line in list(connection.execute(query, (seq, limit)))]
 
 
-def _line(connection: Connection, found: Sequence[Any]) -> str:
-    if not seals.fits(connection, "experience", int(found[0])):
-        raise AlteredError(f"experience {found[1]}: its seal does not fit: it was altered")
-    body, plain = unsealed(str(found[2])), decode(str(found[2]), Experience)
-    now = shown(found)
+def _line(connection: Connection, columns: Sequence[Any]) -> str:
+    if not seals.fits(connection, "experience", int(columns[0])):
+        raise AlteredError(f"experience {columns[1]}: its seal does not fit: it was altered")
+    body, plain = unsealed(str(columns[2])), decode(str(columns[2]), Experience)
+    now = shown(columns)
     return body if now == plain else encode(now, limit=MOST_BYTES)
 
 
-def shown(found: Sequence[Any]) -> Experience:
-    """Return the experience of a row that was read as `SHOWN` says. Raises: ValueError, RecursionError."""
-    _, id, body, at, first_at, count, helped, harmed, success, score = found
+def shown(columns: Sequence[Any]) -> Experience:
+    """Return the present experience of a row from its columns `SHOWN`. Raises: ValueError, RecursionError."""
+    _, id, body, at, first_at, count, helped, harmed, success, score = columns
     experience = decode(str(body), Experience)
     changes: dict[str, Any] = {}
     if count != 1 or seconds(experience.at) != at:
@@ -314,21 +316,21 @@ def moment(at: Any) -> datetime:
 
 
 def read_rows(connection: Connection, chosen: Iterable[int]) -> Iterator[tuple[int, Experience]]:
-    """Return the experiences of these rows as they are now, but for those that cannot be read or were altered."""
+    """Return the present experiences of these rows. Rows that cannot be read or were altered are left out."""
     for seq in chosen:
         if not seals.fits(connection, "experience", seq):
             continue
-        found = connection.execute(f"SELECT {SHOWN} FROM experience WHERE seq = ?", (seq,)).fetchone()
-        if found is None:
+        columns = connection.execute(f"SELECT {SHOWN} FROM experience WHERE seq = ?", (seq,)).fetchone()
+        if columns is None:
             continue
         try:
-            yield seq, shown(found)
+            yield seq, shown(columns)
         except (ValueError, RecursionError):
             continue
 
 
 def of_line(plain: Any) -> Experience:
-    """An experience from parsed JSON. Raises: ValueError saying what is wrong."""
+    """Return an experience from parsed JSON. Raises: ValueError saying what is wrong."""
     if not isinstance(plain, dict):
         raise ValueError(f"an experience must be an object, found {type(plain).__name__}")
     return read(plain, Experience)

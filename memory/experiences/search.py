@@ -1,10 +1,10 @@
-"""Recall: which experiences fit a query, read from the rows; and why.
+"""Recall: finds the experiences that fit a query, with reasons.
 
-The index proposes by words, what stands beside a hit in its session comes along, and vectors rank those only: ranking a
-few hundred candidates by meaning finds more than looking through all vectors, and costs the same in a large memory.
-Where it is asked for the sake of a decision, the words of situations count alone, not those of what was done there, and
-nothing comes along; the nearest of what was lived in this situation last are candidates, too: what is meant alike need
-not share a word.
+The full text index gives candidates by their words, and their neighbours in the session are candidates too. Vectors
+rank only the candidates: to rank a few hundred of them by meaning finds more than to compare all vectors, and the cost
+does not grow with the memory. For a decision only words of situations count, not those of actions, and neighbours are
+left out; the newest experiences of the same situation whose meaning is nearest are candidates too, since texts with the
+same meaning need not share a word.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from spar.types import Experience, replace
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Candidates that the index proposes, by bm25.
+#: Number of candidates that the index gives, by bm25.
 CANDIDATES = 200
 #: Of what was lived in a situation: how many, the newest, are looked through by their meaning alone, and how many of
 #: those come first. For a decision what is meant alike says more than words in common.
 BY_MEANING = 2_000
 _NEAREST = 20
-#: Of how many of them those beside them come along.
+#: Number of candidates whose neighbours are candidates too.
 _WITH_NEIGHBOURS = 50
 _ROW = "seq, at, success, lesson, helped, harmed, session"
 _BESIDE = (
@@ -42,9 +42,9 @@ _BESIDE = (
 
 
 class Recalled(Struct, frozen=True):
-    """An experience that was found: how well it fits, in comparison with the others, and why, in sentences.
+    """Recalled experience: its score in comparison with the others, and the reasons as sentences.
 
-    `nearness` is the cosine of its meaning and that of the query; None where one of them is not known.
+    `nearness` is the cosine of its vector and that of the query; None if one of them is missing.
     """
 
     experience: Experience
@@ -53,7 +53,7 @@ class Recalled(Struct, frozen=True):
     nearness: float | None = None
 
 
-#: Meaning of rows: how near each is to what is asked for, as far as that is known.
+#: Function that returns the nearness of rows to the query; rows without a vector are left out.
 Nearness = Callable[["Connection", Sequence[int]], Mapping[int, float]]
 
 
@@ -65,9 +65,9 @@ def search(
     nearness: Nearness | None = None,
     situation: str | None = None,
 ) -> tuple[list[Recalled], int]:
-    """Return the k best, and how many rows could not be read. A query without words asks for the most recent.
+    """Return the k best experiences, and the number of rows that could not be read.
 
-    Args: situation: the name of the one that is decided on; None where nothing is decided.
+    A query without words gives the newest. Args: situation: the key of the situation of a decision; None without one.
     """
     condition, bindings = where.sql()
     terms = recall.terms(query)
@@ -98,7 +98,7 @@ def search(
 def _by_meaning(
     connection: Connection, nearness: Nearness, candidates: Iterable[int], there: ExperienceFilter | None
 ) -> tuple[dict[int, float], list[int]]:
-    """Return how near the candidates are, and the nearest of what was lived in a situation; these are some, too."""
+    """Return the nearness of all candidates, and the nearest rows of a situation, which become candidates."""
     newest = [] if there is None else _newest(connection, *there.sql(), BY_MEANING)
     near = nearness(connection, list({*candidates, *newest}))
     nearest = nlargest(_NEAREST, [seq for seq in newest if seq in near], key=near.__getitem__)
@@ -110,12 +110,14 @@ def _newest(connection: Connection, condition: str, bindings: Sequence[Any], num
     return [int(str(seq)) for (seq,) in connection.execute(sql, (*bindings, number))]
 
 
-def _that_answer(connection: Connection, ordered: Sequence[int], found: Collection[int], k: int) -> list[int]:
-    """Return the first k; of those that were only found beside others only such in which people said something: beside
-    an alert stands no answer."""
+def _that_answer(connection: Connection, ordered: Sequence[int], hits: Collection[int], k: int) -> list[int]:
+    """Return the first k rows, without neighbours in which no person said anything.
+
+    A question has its answer beside it, an alert has not.
+    """
     chosen: list[int] = []
     for seq in ordered:
-        if seq in found or next((each.said for _, each in read_rows(connection, [seq])), ""):
+        if seq in hits or next((experience.said for _, experience in read_rows(connection, [seq])), ""):
             chosen.append(seq)
         if len(chosen) == k:
             break
@@ -143,7 +145,7 @@ def _neighbours(
     condition: str,
     bindings: Sequence[Any],
 ) -> tuple[Pair, ...]:
-    """Add those beside the hits to the candidates; return who stands beside whom."""
+    """Add the neighbours of the hits to the candidates. Return the pairs of neighbours."""
     pairs: set[tuple[int, int, int]] = set()
     for seq in list(hits)[:_WITH_NEIGHBOURS]:
         apart = {1: 0, -1: 0}
@@ -151,25 +153,25 @@ def _neighbours(
             other = _take(tuple(row), places, candidates)
             apart[side] += 1
             pairs.add((min(seq, other), max(seq, other), apart[side]))
-    return tuple([Pair(*each) for each in sorted(pairs)])
+    return tuple([Pair(*pair) for pair in sorted(pairs)])
 
 
 def _reasons(
     chosen: Sequence[int], fits: Mapping[int, float], near: Mapping[int, float], pairs: Sequence[Pair]
 ) -> dict[int, list[str]]:
     wanted = set(chosen)
-    found: dict[int, list[str]] = {seq: [] for seq in chosen}
+    reasons: dict[int, list[str]] = {seq: [] for seq in chosen}
     ranks = {seq: place for place, seq in enumerate(fits, start=1)}
     for seq in chosen:
         if seq in ranks:
-            found[seq].append(f"its words fit: place {ranks[seq]} of {len(ranks)}")
+            reasons[seq].append(f"its words fit: place {ranks[seq]} of {len(ranks)}")
         if seq in near:
-            found[seq].append(f"its meaning is near: {near[seq]:.2f}")
+            reasons[seq].append(f"its meaning is near: {near[seq]:.2f}")
     for pair in pairs:
         for seq, other in ((pair.first, pair.second), (pair.second, pair.first)):
             if seq in wanted and other in ranks and (seq not in ranks or ranks[other] < ranks[seq]):
-                found[seq].append(f"it stands {pair.apart} beside the hit at place {ranks[other]} in its session")
-    return found
+                reasons[seq].append(f"it stands {pair.apart} beside the hit at place {ranks[other]} in its session")
+    return reasons
 
 
 def _recalled(
@@ -180,7 +182,7 @@ def _recalled(
     terms: Sequence[str],
     near: Mapping[int, float],
 ) -> tuple[list[Recalled], int]:
-    found = []
+    recalled = []
     for seq, experience in read_rows(connection, chosen):
         why = [*reasons.get(seq, ())]
         if words := _in_common(terms, experience):
@@ -192,12 +194,12 @@ def _recalled(
             why.append(f"its lesson is retired: it harmed {experience.harmed} times, helped {experience.helped}")
         score = scores.get(seq, 0.0)
         score = round(score, 4) if math.isfinite(score) else 0.0
-        found.append(Recalled(experience, score, tuple(why), near.get(seq)))
-    return found, len(chosen) - len(found)
+        recalled.append(Recalled(experience, score, tuple(why), near.get(seq)))
+    return recalled, len(chosen) - len(recalled)
 
 
 def _in_common(terms: Sequence[str], experience: Experience) -> list[str]:
     texts = (experience.situation, experience.said, experience.answer, experience.task, experience.action,
              experience.outcome, experience.cause, experience.lesson)  # fmt: skip
-    text = " ".join(each[:2_000] for each in texts).casefold()
+    text = " ".join(field[:2_000] for field in texts).casefold()
     return [term for term in terms if term in text]

@@ -1,7 +1,8 @@
-"""Vectors of experiences: which are missing, how they are kept, how near they are to what is asked for.
+"""Vectors of experiences: finds missing ones, stores them, computes their nearness to a query.
 
-They are kept as one byte a number beside the fingerprint of the model that made them: those of two models cannot be
-compared, and are made anew when there is time. They are derived, as the index is, so that they have no seals.
+A vector is stored with one byte for each number, and with the fingerprint of its model: vectors of two models cannot
+be compared, so those of a former model are computed again in idle time. Vectors, like the index, are derived from the
+rows, so they have no seals.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
     from apsw import Connection
 
-#: Rows that are looked at in one read for missing vectors.
+#: Rows of one read that are checked for missing vectors.
 LOOKED_AT: Final = 2_000
-#: Characters of a text that are embedded: a model reads no more.
+#: Characters of a text that are embedded; models read no more.
 _LONGEST: Final = 2_000
 
 _MODEL = "SELECT number FROM experience_vector_model WHERE fingerprint = ?"
@@ -40,14 +41,14 @@ _KEEP = (
 )
 
 
-#: How numbers are kept, beside the fingerprint of the model: vectors that were kept in another way are made anew.
+#: Name of the storage format, beside the fingerprint of the model: vectors in another format are computed again.
 _KIND: Final = "int8"
-#: What stands before the bytes: the number by which each is multiplied.
+#: Head of a stored vector: the number by which its bytes are multiplied.
 _SCALE: Final = struct.calcsize("<e")
 
 
 class Missing(Struct, frozen=True):
-    """Some rows without a vector of the present model, with their texts, and up to which row was looked."""
+    """Rows without a vector of the present model, with their texts; `upto` is the last row that was checked."""
 
     rows: tuple[tuple[int, int, str], ...] = ()
     upto: int = 0
@@ -55,30 +56,30 @@ class Missing(Struct, frozen=True):
 
 
 def missing(connection: Connection, fingerprint: str, after: int, number: int) -> Missing:
-    """Return some rows whose words have changed, or else the next after this one that have no vector of this model."""
+    """Return rows whose words have changed, or the next rows after `after` without a vector of this model."""
     if stale := [int(str(seq)) for (seq,) in connection.execute(_STALE, (number,))]:
         return Missing(_texts(connection, stale), after, is_end=False)
     model = _model(connection, fingerprint) or 0
-    found = [(int(str(seq)), bool(lacks)) for seq, lacks in connection.execute(_MISSING, (after, model, LOOKED_AT))]
-    lacking = [seq for seq, lacks in found if lacks][:number]
+    checked = [(int(str(seq)), bool(lacks)) for seq, lacks in connection.execute(_MISSING, (after, model, LOOKED_AT))]
+    lacking = [seq for seq, lacks in checked if lacks][:number]
     is_cut = len(lacking) == number
-    upto = lacking[-1] if is_cut else found[-1][0] if found else after
-    return Missing(_texts(connection, lacking), upto, is_end=not is_cut and len(found) < LOOKED_AT)
+    upto = lacking[-1] if is_cut else checked[-1][0] if checked else after
+    return Missing(_texts(connection, lacking), upto, is_end=not is_cut and len(checked) < LOOKED_AT)
 
 
 def _texts(connection: Connection, seqs: Sequence[int]) -> tuple[tuple[int, int, str], ...]:
     rows = []
     for seq, experience in read_rows(connection, seqs):
         words = connection.execute("SELECT words FROM experience WHERE seq = ?", (seq,)).get
-        told = [experience.said or experience.situation, experience.answer]
-        rows.append((seq, int(str(words)), "\n".join(filter(None, told))[:_LONGEST]))
+        parts = [experience.said or experience.situation, experience.answer]
+        rows.append((seq, int(str(words)), "\n".join(filter(None, parts))[:_LONGEST]))
     return tuple(rows)
 
 
 def keep(
     connection: Connection, fingerprint: str, rows: Sequence[tuple[int, int, str]], vectors: Sequence[bytes]
 ) -> None:
-    """Keep the packed vectors of these rows, but for those whose words have changed since."""
+    """Store the packed vectors of these rows, except rows whose words have changed meanwhile."""
     name = _named(fingerprint)
     connection.execute("INSERT OR IGNORE INTO experience_vector_model (fingerprint) VALUES (?)", (name,))
     model = _model(connection, fingerprint)
@@ -87,7 +88,7 @@ def keep(
 
 
 def nearness(fingerprint: str, wanted: array[float]) -> Callable[[Connection, Sequence[int]], dict[int, float]]:
-    """Return what says of rows how near their texts are to this vector; who has none of this model is left out."""
+    """Return a function that computes the nearness of rows to this vector; rows without a vector are left out."""
 
     def near(connection: Connection, seqs: Sequence[int]) -> dict[int, float]:
         model = _model(connection, fingerprint)
@@ -96,14 +97,14 @@ def nearness(fingerprint: str, wanted: array[float]) -> Callable[[Connection, Se
         marks = ", ".join(map(str, seqs))
         query = f"SELECT experience, vector FROM experience_vector WHERE model = ? AND experience IN ({marks})"
         size = _SCALE + len(wanted)
-        found = {seq: blob for seq, blob in connection.execute(query, (model,)) if len(blob) == size}
-        return _products(found, wanted)
+        blobs = {seq: blob for seq, blob in connection.execute(query, (model,)) if len(blob) == size}
+        return _products(blobs, wanted)
 
     return near
 
 
 def held(connection: Connection, fingerprint: str) -> int:
-    """Return how many vectors of this model there are."""
+    """Return the number of vectors of this model."""
     query = "SELECT count(*) FROM experience_vector WHERE model = ?"
     return int(str(connection.execute(query, (_model(connection, fingerprint) or 0,)).get))
 
@@ -118,26 +119,26 @@ def _named(fingerprint: str) -> str:
 
 
 def packed(vector: Sequence[float]) -> bytes:
-    """Return a vector as a scale and one byte a number; cosines of MiniLM are wrong by at most 0.004 then.
+    """Return a vector as a scale and one byte for each number. Cosines of MiniLM then differ by at most 0.004.
 
-    Raises: ValueError, OverflowError for what is no number.
+    Raises: ValueError, OverflowError for values that are no finite numbers.
     """
     scale = max(map(abs, vector), default=0.0) / 127 or 1.0
     return struct.pack(f"<e{len(vector)}b", scale, *(round(number / scale) for number in vector))
 
 
-def _products(found: Mapping[Any, Any], wanted: array[float]) -> dict[int, float]:
-    if not found:
+def _products(blobs: Mapping[Any, Any], wanted: array[float]) -> dict[int, float]:
+    if not blobs:
         return {}
-    if find_spec("numpy") is None:  # an embedder of another kind: slower, and the same
+    if find_spec("numpy") is None:  # without numpy it is slower, with the same result
         layout = f"<e{len(wanted)}b"
-        rows = ((seq, struct.unpack(layout, blob)) for seq, blob in found.items())
+        rows = ((seq, struct.unpack(layout, blob)) for seq, blob in blobs.items())
         return {seq: scale * sum(map(mul, numbers, wanted)) for seq, (scale, *numbers) in rows}
     numpy: Any = import_module("numpy")
-    bytes_of = numpy.frombuffer(b"".join(found.values()), numpy.int8).reshape(len(found), -1)
+    bytes_of = numpy.frombuffer(b"".join(blobs.values()), numpy.int8).reshape(len(blobs), -1)
     scales = bytes_of[:, :_SCALE].copy().view("<f2")[:, 0]
-    # By this thread alone: a product of matrices wakes others, which take more time to begin than it takes.
+    # In this thread only: a product of matrices starts other threads, which costs more time than it saves.
     products = numpy.einsum(
         "ij,j->i", bytes_of[:, _SCALE:].astype(numpy.float32), numpy.frombuffer(wanted, numpy.float32)
     )
-    return dict(zip(found, (scales * products).tolist(), strict=True))
+    return dict(zip(blobs, (scales * products).tolist(), strict=True))
