@@ -1,8 +1,8 @@
-"""The graph of calls: readiness as a pure function.
+"""The graph of calls: which call may start. Pure: no clock, no tasks, no tools.
 
-graph         turns references and `after` into dependencies and tells which call may start
+graph         makes dependencies from references and `after`, and says which call may start
 deadlock      finds calls that can never start, and the reason
-requirements  the values that calls wait for
-index         an index of readers and writers for each segment of a path
+requirements  the reads that wait for a value
+index         an index by path: which calls write there, which reads wait there
 nodes         calls as nodes, and the edges between them
 """

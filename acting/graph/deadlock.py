@@ -1,4 +1,4 @@
-"""Calls that can never start: they wait for themselves, or for what nobody will bring, and why not. Pure."""
+"""Search for calls that can never start: they wait for themselves, or for a value that no call will write. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from acting.graph.requirements import Requirements
 from spar.checks import shorten
 from spar.data.paths import Path, render
 
-#: Nodes that can never start, of the class that was added, why, and of which id or path.
+#: Nodes that can never start, the kind of reason, and a sentence with the id or the path.
 Stuck = tuple[list[Any], Why, str]
 
-# By what became of those who were to write there: nothing is known of them, CHOSE_ANOTHER, FAILED, both.
+# By the reason why no call wrote there: there was no such call, CHOSE_ANOTHER, FAILED, both.
 _VERDICTS: Final[tuple[tuple[Why, str], ...]] = (
     ("bad_reference", "nothing stands at {!r} and no call writes it"),
     ("branch", "the call that could have written {!r} took another branch"),
@@ -25,10 +25,10 @@ _VERDICTS: Final[tuple[tuple[Why, str], ...]] = (
 
 
 class Deadlocks:
-    """The calls of one batch that can never start, found one after another once nothing runs and nothing more arrives.
+    """Finder of the calls of one batch that can never start; used when nothing runs and nothing more arrives.
 
-    Args: known: all calls by id; awaited: those that wait for an id that no call has; offer: makes a call ready that
-        lacks nothing any more, if that is so; start: makes one ready whatever it still waits for.
+    Args: known: all calls by id; awaited: the calls that wait for an id that no call has; offer: makes a call ready if
+        nothing blocks it; start: makes a call ready even if it still waits for something.
     """
 
     def __init__(
@@ -42,26 +42,30 @@ class Deadlocks:
     ) -> None:
         self._known, self._awaited, self._requirements = known, awaited, requirements
         self._has, self._offer, self._start = has, offer, start
-        self._left: deque[Node] = deque()  # calls that were seen to wait and have not been looked at
+        self._left: deque[Node] = deque()  # waiting calls that have not been examined yet
 
     def next(self) -> Stuck | None:
-        """Give up the next calls, or make one ready and name none; None when no call waits."""
+        """Return the next calls to give up, or none after making one ready; None when no call waits."""
         while self._awaited:
             id, nodes = self._awaited.popitem()
             waiting = [node for node in nodes if not node.ended]
             if waiting:
-                return _given_up(waiting, "bad_reference", f"no call has the id {shorten(id)} that it is to run after")
+                return _give_up(waiting, "bad_reference", f"no call has the id {shorten(id)} that it is to run after")
         for node in self._requirements.suspects():
             self._reconsider(node)
             if node.is_ready:
                 return [], "bad_reference", ""
-            found = verdict(node)
-            if found is not None:
-                return _given_up([node], *found)
-        return self._untie()
+            reason_found = verdict(node)
+            if reason_found is not None:
+                return _give_up([node], *reason_found)
+        return self._resolve_cycle()
 
     def _reconsider(self, node: Node) -> None:
-        """See what nobody told: a write may have taken away what it once had, or made an instance's value fit again."""
+        """Compare a call's reads with the values that are there now.
+
+        Some changes are not reported: a write may remove a value below it, or make a value of an instance visible
+        again.
+        """
         requirements = self._requirements
         for read in list(node.requirements):
             for path in list(read.absent):
@@ -74,9 +78,10 @@ class Deadlocks:
             for read in node.requirements:
                 read.find_feeders()
 
-    def _untie(self) -> Stuck | None:
-        """Resolve a knot of calls that wait for one another, of which at least one read has alternatives, or an old
-        value stands at it: the first of them that has all it reads starts; else the one that came last is given up.
+    def _resolve_cycle(self) -> Stuck | None:
+        """Resolve a cycle of waiting calls in which a read has alternatives or an old value.
+
+        The first call of the cycle that has all its values starts; if there is none, the last call is given up.
         """
         while self._left and not _is_waiting(self._left[0]):
             self._left.popleft()
@@ -84,19 +89,19 @@ class Deadlocks:
             self._left.extend(filter(_is_waiting, self._known.values()))
         if not self._left:
             return None
-        knot = knot_from(self._left[0])
-        for member in sorted(knot, key=lambda each: each.at):
+        cycle = cycle_from(self._left[0])
+        for member in sorted(cycle, key=lambda member: member.at):
             if could_start(member, self._has):
                 for read in member.requirements:
                     read.close()
                 self._start(member)
                 return [], "dep_failed", ""
-        last = max(knot, key=lambda each: each.at)
-        return _given_up([last], "cycle", "it waits for itself through others, and no alternative to that came")
+        last = max(cycle, key=lambda member: member.at)
+        return _give_up([last], "cycle", "it waits for itself through others, and no alternative to that came")
 
 
 def verdict(node: Node) -> tuple[Why, str] | None:
-    """Why what `node` reads will never come, by that of its paths of which most is known; None if it may."""
+    """Return why a value of `node` will never come, by the path with the most important reason; None if it may come."""
     losses = [loss for read in node.requirements if read.is_open and read.is_hopeless for loss in read.losses()]
     if not losses:
         return None
@@ -105,7 +110,7 @@ def verdict(node: Node) -> tuple[Why, str] | None:
 
 
 def could_start(node: Node, has: Callable[[Path, str | None], bool]) -> bool:
-    """Return whether all that it reads is there, and it waits only for the order of the program to be kept."""
+    """Return whether all values of a call are there, so that it waits only to keep the plan's order."""
     return (
         node.after == 0
         and all(has(path, node.instance) for path in node.reads)
@@ -116,8 +121,8 @@ def could_start(node: Node, has: Callable[[Path, str | None], bool]) -> bool:
     )
 
 
-def knot_from(start: Node) -> list[Node]:
-    """Calls that wait for one another in a circle, to which one comes from `start` from call to awaited call."""
+def cycle_from(start: Node) -> list[Node]:
+    """Return a cycle of calls that wait for one another, found by following from `start` the calls that are awaited."""
     trail: dict[Node, None] = {}
     node: Node | None = start
     while node is not None and node not in trail:
@@ -128,16 +133,16 @@ def knot_from(start: Node) -> list[Node]:
 
 
 def awaited_by(node: Node) -> Node | None:
-    """One of those that live for whom `node` waits."""
+    """Return a call that has not ended and that `node` waits for."""
     gates = [gate for read in node.requirements if read.is_open and (gate := read.gate) is not None]
     stack: list[Node | Barrier] = [*gates]
     feeders = (feeder for read in node.requirements if read.is_open for feeder in read.fed.values())
     stack += [blocker for blocker in chain(node.blockers, feeders) if not blocker.ended][:1]
     while stack:
-        each = stack.pop()
-        if isinstance(each, Node):
-            return each
-        stack += [blocker for blocker in each.blockers if not blocker.ended]
+        blocker_or_barrier = stack.pop()
+        if isinstance(blocker_or_barrier, Node):
+            return blocker_or_barrier
+        stack += [blocker for blocker in blocker_or_barrier.blockers if not blocker.ended]
     return None
 
 
@@ -169,24 +174,24 @@ def reaches(node: Node, waiters: list[Node]) -> bool:
     return False
 
 
-def _before(each: Node | Barrier) -> Sequence[Node | Barrier]:
-    if isinstance(each, Barrier) or not each.requirements:
-        return each.blockers
+def _before(node: Node | Barrier) -> Sequence[Node | Barrier]:
+    if isinstance(node, Barrier) or not node.requirements:
+        return node.blockers
     return [
-        *each.blockers,
-        *(feeder for read in each.requirements if read.is_plain for feeder in read.fed.values()),
+        *node.blockers,
+        *(feeder for read in node.requirements if read.is_plain for feeder in read.fed.values()),
     ]
 
 
-def _behind(each: Node | Barrier) -> Sequence[Node | Barrier]:
-    # A gate leads on to nobody: reads with alternatives close no circle.
-    if isinstance(each, Barrier) or not (each.followers or each.feeds):
-        return each.dependants
-    fed = [read.node for read, place in each.feeds if read.is_plain and read.fed.get(place) is each]
-    return [*each.dependants, *each.followers, *fed]
+def _behind(node: Node | Barrier) -> Sequence[Node | Barrier]:
+    # Gates are not followed: reads with alternatives close no cycle.
+    if isinstance(node, Barrier) or not (node.followers or node.feeds):
+        return node.dependants
+    fed = [read.node for read, place in node.feeds if read.is_plain and read.fed.get(place) is node]
+    return [*node.dependants, *node.followers, *fed]
 
 
-def _given_up(nodes: list[Node], why: Why, sentence: str) -> Stuck:
+def _give_up(nodes: list[Node], why: Why, sentence: str) -> Stuck:
     for node in nodes:
         node.why = why
     return nodes, why, sentence

@@ -1,27 +1,27 @@
-"""Which call may start: references and `after` made into dependencies. Pure: no clock, no tasks, no tools.
+"""Graph of the calls of one batch: makes dependencies from references and `after`, and says which call may start. Pure.
 
-A call waits for three things: the calls it names in `after`; every earlier call that is still to write where
-it reads (program order, also when an old value stands); and a value at each path it reads. Of a read with
-alternatives (`||`) it waits for the earlier writers of those up to the one that it would take, so that when a left
-one's writers have all ended without it the next is taken at once; with `fallback="race"` it takes what is there.
-A later writer feeds an earlier reader only if that reader has no value and no earlier writer lives.
+A call waits for three things: the calls in its `after`; every earlier call that is still to write where it reads (plan
+order, even if an old value is there); and a value at each path that it reads. For a read with alternatives (`a || b`)
+it waits for the earlier writers of each alternative up to the one that it takes: when all writers of `a` have ended
+without a value, `b` is taken at once. With `fallback="race"` it takes an alternative that has a value. A later writer
+feeds an earlier reader only if that reader has no value and all earlier writers have ended.
 
-A call of an instance reads what was written for all with what was written for the instance over it, and writes for
-the instance: so it waits for writers of both kinds, and only readers of its instance wait for it.
+A call of an instance reads the values of the instance, and below them the common values; it writes values of the
+instance. So it waits for writers of both kinds, and only readers of its instance wait for it.
 
-Cycles are looked for when a call arrives, over `after` and reads with one alternative: whoever waits so for himself
-can never start, and the call that closes the circle is refused. Reads with alternatives are not counted, since
-another alternative may still come; nor are the writer's own (`||` in an output path), since its reader waits for
-its end whichever it chooses. What they leave knotted up is untied when nothing else can run.
+Cycles are searched when a call arrives, over `after` and reads with one alternative: a call that waits for itself in
+this way can never start, so the call that closes the cycle is refused. Reads with alternatives do not count, since
+another alternative may still get its value; alternatives in an output path do not matter, since a reader waits for the
+writer's end whichever it writes. `deadlock` resolves the remaining cycles when nothing else can run.
 
-The work is proportional to calls + references: a countdown per call, an index by path, and nobody ever scans what
-remains. Readers of a path that many calls write to share one `Barrier` instead of an edge each.
+The work is proportional to calls + references: a counter per call, an index by path, and no scan of all remaining
+calls. Readers of a path that many calls write to share one `Barrier` instead of one edge per writer.
 
-`earlier(id)` says whether a call of an earlier batch of the same run ended well; None: there was none.
+`earlier(id)` returns whether a call of an earlier batch of the same run ended well; None for an unknown id.
 
-The caller adds calls in the order of arrival, says when one ended and what was written, and empties `ready`
-(may start; it takes its values at once) and `doomed` (must be skipped for the reason in `why`). `stuck` says, once
-nothing runs and nothing more arrives, what can never start and why.
+The caller adds calls in the order of arrival, reports ends and written values, and empties two lists: `ready` (calls
+that may start, and read their values at once) and `doomed` (calls to be skipped for the reason in `why`). When nothing
+runs and nothing more arrives, `stuck` returns the calls that can never start, and why.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from spar.data.paths import Expression, Path, overlaps
 
 
 class Graph:
-    """The calls of one batch. `has(path, instance)` says whether a value stands at a path now, as an instance sees."""
+    """The calls of one batch. `has(path, instance)` returns whether an instance sees a value at a path now."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Graph:
         self._awaited: dict[str, list[Node]] = {}
         self._deadlocks: Deadlocks | None = None  # made when they are first looked for
         self._count = 0
-        self.pending = 0  # neither ready nor ended
+        self.pending = 0  # count of the calls that are neither ready nor ended
         self.ready: list[Any] = []  # nodes of the class that was added
         self.doomed: list[Any] = []
 
@@ -63,7 +63,7 @@ class Graph:
         return self.known[id].ok if id in self.known else self._earlier(id) is True
 
     def refuse(self, node: Node, writes: Expression | None = None, instance: str | None = None) -> None:
-        """Take in a call that will not run, so that what names it or reads what it was to write learns that."""
+        """Add a call that will not run, so that calls that name it or read its output path are given up."""
         self._admit(node, instance)
         if writes is not None:
             self._index.register(node, writes.alternatives)
@@ -78,7 +78,7 @@ class Graph:
         after: Sequence[str] = (),
         instance: str | None = None,
     ) -> bool:
-        """Take in the next call; False if it closes a cycle: the caller must then end it.
+        """Add the next call. Return False if it closes a cycle: the caller must then end it.
 
         `reads` are distinct. Of two calls with one id the first keeps it.
         """
@@ -88,14 +88,14 @@ class Graph:
         fed: list[tuple[ReadRequirement, IndexNode]] = []
         if writes is not None:
             fed = self._index.register(node, writes.alternatives)
-            for path in missing:  # whoever waits for what it alone is to write
-                circular = circular or any(overlaps(path, own) for paths in node.writes for own in paths)
+            for path in missing:  # a call that waits for a value that only it writes
+                circular = circular or any(overlaps(path, written) for paths in node.writes for written in paths)
         awaiting = self._awaited.pop(node.id, ()) if self._awaited else ()
         if fed or awaiting:
             for read, place in fed:
                 place.set_fed(read, node)
             if not circular and reaches(node, [*(read.node for read, _ in fed if read.is_plain), *awaiting]):
-                # Unless somebody else, who has not been on record, is to feed the readers as well.
+                # Search again without the readers that have another feeder, which was not recorded yet.
                 alone = [read.node for read, place in fed if read.is_plain and not place.writer(read.node, node)]
                 circular = reaches(node, [*alone, *awaiting])
             node.followers = [*node.followers, *awaiting]
@@ -115,15 +115,15 @@ class Graph:
         return True
 
     def end(self, node: Node, ok: bool, chosen: int | None = None) -> None:
-        """A call has ended: free, or doom, what waits for it. Idempotent.
+        """Record the end of a call: free the calls that wait for it, or doom them. Idempotent.
 
-        `chosen` is the alternative of its output path that was written, of a call that ended well the first if it
-        is not said. One that did not end well may have written too: readers of that run, those of others do not.
+        `chosen` is the index of the alternative of its output path that was written; by default the first, if the call
+        ended well. A call that did not end well may have written too: then readers of that alternative run, others not.
         """
         if node.ended:
             return
         node.ended, node.ok = True, ok
-        if not node.at:  # it was never taken in, and ends all the same
+        if not node.at:  # it was never added
             return
         if not node.is_ready:
             self.pending -= 1
@@ -135,7 +135,7 @@ class Graph:
             if read.fed.get(place) is node:
                 place.set_fed(read, None)
                 self.requirements.suspect(read.node)
-        # What it was tied to is not tied to it any more, so that nothing of a batch waits for the garbage collector.
+        # Remove the edges, so that the memory of a batch is free without the garbage collector.
         for read in node.requirements:
             read.gates = ()
         node.requirements, node.feeds = NOBODY, NONE
@@ -153,19 +153,19 @@ class Graph:
             self._free(free)
 
     def written(self, path: Path, value: object, instance: str | None = None) -> None:
-        """`value` now stands at `path` (or was merged into it): wake the readers that have theirs now."""
-        for read, found in self._index.awaiting(path, value, instance):
-            if found in read.absent and self.requirements.arrived(read, found):
+        """Record that `value` was written to `path` (or merged into it): free the readers that have all values now."""
+        for read, read_path in self._index.awaiting(path, value, instance):
+            if read_path in read.absent and self.requirements.arrived(read, read_path):
                 self._offer(read.node)
 
     def close(self) -> None:
-        """Forget who writes and waits where: nothing arrives or ends any more."""
+        """Drop the index: no call arrives or ends any more."""
         self._deadlocks = None
         if self._index.roots or self._index.instances:
             self._index.close()
 
     def stuck(self) -> Stuck | None:
-        """Calls that can never start, as far as nothing else runs; why, and of which id or path. None: nobody waits.
+        """Return calls that can never start, and why; None if no call waits. Nothing may be running.
 
         The caller ends them and asks again. If no call is named, one that waited has been made `ready`.
         """
@@ -192,7 +192,7 @@ class Graph:
         self.known.setdefault(node.id, node)
 
     def _follow(self, node: Node, after: Sequence[str]) -> bool:
-        """Wait for the calls named; True if it names itself."""
+        """Wait for the calls in `after`; return True if the call names itself."""
         circular = False
         ended_badly = []
         for id in dict.fromkeys(after):
@@ -221,7 +221,7 @@ class Graph:
         return circular
 
     def _order(self, node: Node, reads: Sequence[Expression]) -> Sequence[Path]:
-        """Wait for the earlier calls that write where it reads; the paths at which nothing is and nobody writes."""
+        """Wait for the earlier calls that write where this one reads. Return the paths without a value or a writer."""
         instance, has = node.instance, self._has
         paths: list[Path] = []
         for expression in reads:
@@ -229,7 +229,7 @@ class Graph:
             if only is not None:
                 paths.append(only)
             elif len(expression.alternatives) == 1:
-                paths += expression.alternatives[0]  # what belongs together is as if each were read by itself
+                paths += expression.alternatives[0]  # paths of one alternative count as separate reads
             else:
                 self.requirements.choose(node, expression.alternatives, is_racing=self._is_racing)
         node.reads = paths if len(paths) < 2 else list(dict.fromkeys(paths))
@@ -238,7 +238,7 @@ class Graph:
     # -- starting and ending
 
     def _offer(self, node: Node) -> None:
-        """Make a node ready that nothing blocks, if all it reads is there; else let it wait for values."""
+        """Make a node ready if nothing blocks it and all its values are there; else let it wait for values."""
         if node.ended or node.is_doomed or node.is_ready:
             return
         if node.requirements:
@@ -255,7 +255,7 @@ class Graph:
         self.ready.append(node)
 
     def _make_ready(self, node: Node) -> None:
-        """Let a node start whatever it still waits for."""
+        """Make a node ready even if it still waits for something."""
         node.is_ready = True
         self.pending -= 1
         self.ready.append(node)
@@ -267,9 +267,9 @@ class Graph:
             self.doomed.append(node)
 
     def _free(self, waiters: list[Node | Barrier]) -> None:
-        """Something that each of these waited for has ended."""
+        """Count down a blocker of each waiter, and free those with none left."""
         further: list[Node | Barrier] = []
-        for waiter in chain(waiters, further):  # which grows while barriers end
+        for waiter in chain(waiters, further):  # `further` grows while barriers end
             waiter.waiting -= 1
             if waiter.waiting == 0:
                 if isinstance(waiter, Node):

@@ -1,6 +1,6 @@
-"""The index behind the graph: for each segment of a path who writes there and who waits there.
+"""Index by path: for each segment of a path, the calls that write there and the reads that wait there.
 
-Only data and its upkeep; what it means for a call is decided in `graph`.
+This module only keeps the data; `graph` decides which call may start.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from spar.data.paths import MISSING, Path, get
 
 
 class Index(Struct, eq=False):
-    """The places of all paths, those of each instance apart: who writes where one reads, who waits where one writes.
+    """The places of all paths; each instance has its own.
 
-    What is read by an instance stands in two places: its own, and the one for all.
+    A read by an instance concerns two places: that of the instance, and the common one.
     """
 
     roots: dict[str, IndexNode] = field(default_factory=dict)
     instances: dict[str, dict[str, IndexNode]] = field(default_factory=dict)
 
     def block(self, waiter: Node | Barrier, path: Path, instance: str | None) -> bool:
-        """Make `waiter` wait for those who live and write where `path` reads; False if there are none."""
+        """Make `waiter` wait for the calls that have not ended and write to `path`, above or below it. Return False if
+        there are none."""
         blocked = False
-        own = None if instance is None else self.instances.get(instance)
-        for roots in (self.roots,) if own is None else (self.roots, own):
+        own_roots = None if instance is None else self.instances.get(instance)
+        for roots in (self.roots,) if own_roots is None else (self.roots, own_roots):
             place = roots.get(path[0])
             if place is None:
                 continue
@@ -50,7 +51,7 @@ class Index(Struct, eq=False):
     def register(
         self, node: Node, alternatives: tuple[tuple[Path, ...], ...]
     ) -> list[tuple[ReadRequirement, IndexNode]]:
-        """Note who writes here; returns the readers that wait for just that and that nobody else feeds."""
+        """Record the paths that a call writes to. Return the reads that wait there and have no feeder."""
         groups: list[Group] = []
         fed: list[tuple[ReadRequirement, IndexNode]] = []
         ends = []
@@ -85,7 +86,7 @@ class Index(Struct, eq=False):
         return fed
 
     def watch(self, read: ReadRequirement, path: Path) -> tuple[IndexNode, ...]:
-        """Let `read` wait for a value at `path`, as yet unfed; the places where it does."""
+        """Let `read` wait for a value at `path`, without a feeder yet. Return the places where it waits."""
         places: tuple[IndexNode, ...] = (walk(self.roots, path),)
         instance = read.node.instance
         if instance is not None:
@@ -101,37 +102,37 @@ class Index(Struct, eq=False):
         place: IndexNode | None = roots.get(path[0])
         if place is None or not place.waiters_sub:
             return []
-        found: list[tuple[ReadRequirement, Path]] = []
+        satisfied: list[tuple[ReadRequirement, Path]] = []
         for segment in path[1:]:
             if place.waiters:
-                found += place.waiters.items()
+                satisfied += place.waiters.items()
             place = place.children.get(segment)
             if place is None:
-                return found
-        return [*found, *(item for below in present(place, value) for item in below.waiters.items())]
+                return satisfied
+        return [*satisfied, *(item for below in present(place, value) for item in below.waiters.items())]
 
     def close(self) -> None:
-        """Take the tree apart, whose nodes know those above them."""
+        """Take the tree apart: its nodes refer to those above them, which would keep them in memory."""
         stack = [node for roots in (self.roots, *self.instances.values()) for node in roots.values()]
         while stack:
             node = stack.pop()
-            stack += [each for each in node.children.values() if each.children]
+            stack += [below for below in node.children.values() if below.children]
             node.children = NOTHING
 
 
 class IndexNode(PathNode, eq=False):
-    """One segment of the index by path: who writes exactly here (`own`) or further in (`below`), who waits here."""
+    """One segment of a path in the index: the calls that write here (`own`) or below, the reads that wait here."""
 
-    # Made when there is one: most places only ever have a writer.
+    # Created on demand: most places only ever have a writer.
     own: Group | None = None
     below: Group | None = None
     waiters: dict[ReadRequirement, Path] = NOBODY
-    unfed: dict[ReadRequirement, None] = NOBODY  # waiters that have nobody on record who is going to feed them
-    waiters_sub: int = 0  # here and further in
+    unfed: dict[ReadRequirement, None] = NOBODY  # waiting reads without a feeder
+    waiters_sub: int = 0  # count of the waiting reads here and below; `unfed_sub` likewise
     unfed_sub: int = 0
 
     def groups(self) -> Iterator[Group]:
-        """Yield the groups of all who write what is read here."""
+        """Yield the groups of all calls whose writes a read of this place sees."""
         for place in upwards(self.up):
             if place.own is not None:
                 yield place.own
@@ -140,12 +141,12 @@ class IndexNode(PathNode, eq=False):
                 yield group
 
     def writer(self, *but: Node) -> Node | None:
-        """Somebody who lives and writes what is read here, other than `but`."""
+        """Return a call other than `but` that has not ended and whose write a read of this place sees."""
         for group in self.groups():
             if group.live:
-                found = group.writer(*but)
-                if found is not None:
-                    return found
+                living = group.writer(*but)
+                if living is not None:
+                    return living
         return None
 
     @property
@@ -156,13 +157,13 @@ class IndexNode(PathNode, eq=False):
         return bits
 
     def enter(self, read: ReadRequirement, path: Path) -> None:
-        """Note that `read` waits here, as yet unfed."""
+        """Record that `read` waits here, without a feeder yet."""
         if self.waiters is NOBODY:
             self.waiters, self.unfed = {}, {}
         self.waiters[read] = path
         self.unfed[read] = None
         above: IndexNode | None = self
-        while above is not None:  # not `upwards`: this is the longest way of a call that comes before its writer
+        while above is not None:  # a plain loop instead of `upwards`, because this is a hot path
             above.waiters_sub += 1
             above.unfed_sub += 1
             above = above.up
@@ -179,7 +180,7 @@ class IndexNode(PathNode, eq=False):
             above = above.up
 
     def set_fed(self, read: ReadRequirement, feeder: Node | None) -> None:
-        """Put on record who is going to feed a waiter."""
+        """Record the feeder of a waiting read; None if it has none any more."""
         if feeder is None:
             if read.fed.pop(self, None) is None:
                 return
@@ -200,7 +201,7 @@ class IndexNode(PathNode, eq=False):
 
 
 def walk(roots: dict[str, IndexNode], path: Path) -> IndexNode:
-    """The place of `path`, made if there is none."""
+    """Return the place of `path`; create it if there is none."""
     place = roots.get(path[0])
     if place is None:
         place = roots[path[0]] = IndexNode()
@@ -208,29 +209,31 @@ def walk(roots: dict[str, IndexNode], path: Path) -> IndexNode:
 
 
 def present(place: IndexNode, value: Any) -> Iterator[IndexNode]:
-    """The places at and below `place` that somebody waits at and at which `value` has something."""
+    """Yield the places at and below `place` where reads wait and where `value` has a value."""
     stack = [(place, value)]
     while stack:
-        here, found = stack.pop()
+        here, content = stack.pop()
         if here.waiters:
             yield here
         if here.waiters_sub == len(here.waiters):
             continue
-        if isinstance(found, list):
-            found = {key: item for key in here.children if (item := get(found, (key,))) is not MISSING}
-        if isinstance(found, dict):
-            smaller, larger = (here.children, found) if len(here.children) <= len(found) else (found, here.children)
-            stack += [(here.children[key], found[key]) for key in smaller if key in larger]
+        if isinstance(content, list):
+            content = {key: item for key in here.children if (item := get(content, (key,))) is not MISSING}
+        if isinstance(content, dict):
+            smaller, larger = (
+                (here.children, content) if len(here.children) <= len(content) else (content, here.children)
+            )
+            stack += [(here.children[key], content[key]) for key in smaller if key in larger]
 
 
 def unfed_below(place: IndexNode) -> list[tuple[ReadRequirement, IndexNode]]:
-    """Return the waiting requirements here or further in that nobody feeds."""
-    found: list[tuple[ReadRequirement, IndexNode]] = []
+    """Return the waiting reads without a feeder, here and below."""
+    unfed: list[tuple[ReadRequirement, IndexNode]] = []
     stack = [place]
     while stack:
         here = stack.pop()
         if here.unfed_sub:
-            found += [(read, here) for read in here.unfed]
+            unfed += [(read, here) for read in here.unfed]
             if here.unfed_sub > len(here.unfed):
                 stack += here.children.values()
-    return found
+    return unfed

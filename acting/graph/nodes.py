@@ -1,6 +1,6 @@
-"""Calls as the graph sees them, and what ties them together: who waits for whose end, and for what value.
+"""Calls as nodes, and the edges between them: which call waits for the end of another one, or for a value.
 
-Only records and their upkeep; what it means for a call is decided in `graph`.
+This module only keeps these records; `graph` decides which call may start.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from spar.data.paths import Path
 
 Why = Literal["bad_reference", "dep_failed", "branch", "cycle"]
 
-# What became of those who were to write somewhere and have not: bits, of which the higher tells more.
+# Why calls that were to write to a path ended without doing so: bits; the higher bit is the more important reason.
 CHOSE_ANOTHER: Final = 1
 FAILED: Final = 2
 
@@ -22,7 +22,7 @@ NONE: Final[Any] = ()
 
 
 class RequirementNode(Protocol):
-    """A segment of the index by path (`index`) as a read that waits there sees it."""
+    """A place of the index (`IndexNode`) at which a read waits."""
 
     @property
     def lost(self) -> int: ...
@@ -32,7 +32,7 @@ class RequirementNode(Protocol):
 
 
 class Barrier:
-    """Ends when everything that it waits for has ended, well or not."""
+    """A node that ends when all calls and barriers that it waits for have ended, well or not."""
 
     __slots__ = ("blockers", "dependants", "waiting")
 
@@ -47,7 +47,7 @@ class Barrier:
 
 
 class Gate(Barrier):
-    """A barrier before one alternative of a read: when it ends, the read is looked at again."""
+    """A barrier before one alternative of a read: when it ends, the read is judged again."""
 
     __slots__ = ("requirement",)
 
@@ -57,25 +57,26 @@ class Gate(Barrier):
 
 
 class Node:
-    """One call as the graph sees it; the executor's own record extends it.
+    """One call in the graph; the batch's `Step` extends it.
 
-    `why` says why the graph gave it up, empty while it has not. The graph sets the rest when it takes the call in.
+    `why` says why the graph gave the call up; "" while it has not. The graph sets the other fields when it adds the
+    call.
     """
 
     __slots__ = ("after", "at", "blockers", "branches", "dependants", "ended", "feeds", "followers",
                  "groups", "id", "instance", "is_doomed", "is_ready", "lacking", "ok", "reads",
                  "requirements", "waiting", "why", "writes")  # fmt: skip
 
-    waiting: int  # calls and barriers that block it
-    after: int  # those of them that it named
-    lacking: int  # its open requirements
+    waiting: int  # count of the calls and barriers that block it
+    after: int  # count of the calls in its `after` that have not ended well
+    lacking: int  # count of its open requirements
     reads: Sequence[Path]  # each must be present; reads with alternatives are requirements
     writes: tuple[tuple[Path, ...], ...]
-    # These most calls do not have.
+    # Most calls have none of these.
     blockers: list[Node | Barrier]
-    dependants: list[Node | Barrier]  # wait for this to end
-    followers: list[Node]  # wait for this to end well
-    feeds: list[tuple[ReadRequirement, RequirementNode]]  # it is to write what they lack
+    dependants: list[Node | Barrier]  # nodes that wait for this to end
+    followers: list[Node]  # nodes that wait for this to end well
+    feeds: list[tuple[ReadRequirement, RequirementNode]]  # the waiting reads that this call is to write for
     requirements: dict[ReadRequirement, None]
     groups: Sequence[Group]
     branches: Sequence[Sequence[Group]]  # the groups of each alternative, if there are several
@@ -86,12 +87,12 @@ class Node:
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self.at = 0  # its number in the order of arrival; 0: it is not in the graph
+        self.at = 0  # the number in the order of arrival; 0: not in the graph
         self.ended = False
         self.why: Why | Literal[""] = ""
 
     def leave(self, chosen: int | None) -> None:
-        """It has ended and writes nowhere any more: leave a note where it has not."""
+        """Remove an ended call from its groups; record the reason at the paths that it did not write to."""
         for group in self.groups:
             group.live -= 1
         if chosen is None and not self.ok:
@@ -107,10 +108,10 @@ class Node:
 
 
 class ReadRequirement:
-    """A read that has to be waited for by value: one path that is missing, or several alternatives.
+    """A read that waits for a value: at one path without a value, or at one of several alternatives.
 
-    `absent` are its paths at which nothing stands, with the places where it waits for them; `fed` says of such a
-    place who that lives is to write there, as far as that was looked for.
+    `absent` are its paths without a value, each with the places of the index where the read waits. `fed` has for such a
+    place a call that has not ended and is to write there (its *feeder*), as far as one was looked for.
     """
 
     __slots__ = ("absent", "alternatives", "fed", "gates", "is_open", "node")
@@ -125,30 +126,30 @@ class ReadRequirement:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether it is for one path, and goes away once that is present."""
+        """Return whether the read is for one path only, and ends when a value is there."""
         return not self.gates
 
     @property
     def gate(self) -> Gate | None:
-        """Return the gate that it waits for before it can be judged; None if there is none."""
+        """Return the first gate that has not ended; None if the read can be judged."""
         return next((gate for gate in self.gates if gate is not None and gate.waiting), None)
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether nobody who lives can still bring what it lacks."""
+        """Return whether no call that has not ended can still write a value that this read needs."""
         if self.gate is not None:
             return False
         return all(any(self._is_lost(path) for path in paths) for paths in self.alternatives)
 
     def find_feeders(self) -> None:
-        """Somebody who lives and writes there, for each place that has none on record."""
+        """Find a feeder for each place that has none."""
         for places in self.absent.values():
             for place in places:
                 if place not in self.fed:
                     place.set_fed(self, place.writer(self.node))
 
     def close(self) -> None:
-        """It waits no longer."""
+        """Stop waiting."""
         for places in self.absent.values():
             for place in places:
                 place.leave(self)
@@ -160,14 +161,14 @@ class ReadRequirement:
         return places is not None and not any(place in self.fed for place in places)
 
     def losses(self) -> Iterator[tuple[int, Path]]:
-        """The paths that nobody will bring, each with what became of those who were to."""
+        """Yield the paths that no call will write any more, each with the reason (bits) of the calls that were to."""
         for path, places in self.absent.items():
             if self._is_lost(path):
                 yield max(place.lost for place in places), path
 
 
 class Group:
-    """Calls that write here and have perhaps not ended; the readers that arrive together share a barrier."""
+    """The calls that write to one place and may not have ended. Readers that arrive together share a barrier."""
 
     __slots__ = ("barrier", "fresh", "live", "lost")
 
@@ -177,7 +178,7 @@ class Group:
         self.barrier: Barrier | None = None
 
     def block(self, reader: Node | Barrier) -> None:
-        """Make `reader` wait for all that live, of whom there are some."""
+        """Make `reader` wait for all writers that have not ended; there is at least one."""
         if self.fresh:
             self.fresh = [node for node in self.fresh if not node.ended]
         if self.barrier is not None and self.barrier.ended:
@@ -196,27 +197,27 @@ class Group:
             link(self.barrier, reader)
 
     def writer(self, *but: Node) -> Node | None:
-        """One of those who live, other than `but`; the one that came last, if it is easily found."""
-        found: Node | None = None
+        """Return a writer that has not ended, other than `but`: the last one, if it is easy to find."""
+        living: Node | None = None
         stack: list[list[Any]] = [self.fresh]
         if self.barrier is not None and not self.barrier.ended:
             stack.append(self.barrier.blockers)
         while stack:
             writers = stack.pop()
             passed = 0
-            for each in reversed(writers):
-                if each.ended:
+            for candidate in reversed(writers):
+                if candidate.ended:
                     passed += 1
-                elif isinstance(each, Barrier):
-                    stack.append(each.blockers)
-                elif each not in but:
-                    found = each
+                elif isinstance(candidate, Barrier):
+                    stack.append(candidate.blockers)
+                elif candidate not in but:
+                    living = candidate
                     break
-            if passed > 8:  # the next one who looks need not pass them
-                writers[:] = [each for each in writers if not each.ended]
-            if found is not None:
+            if passed > 8:  # so that the next search need not pass the ended ones
+                writers[:] = [candidate for candidate in writers if not candidate.ended]
+            if living is not None:
                 break
-        return found
+        return living
 
 
 def link(blocker: Node | Barrier, waiter: Node | Barrier) -> None:

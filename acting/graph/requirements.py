@@ -1,8 +1,8 @@
-"""The values that calls wait for: at each path that they read one must stand before they start.
+"""The reads that wait for a value: a call starts only when there is a value at each path that it reads.
 
-A read of one path is open from the moment the path is found empty. A read with alternatives waits first, at a gate
-before each, for the earlier calls that are to write there; what is missing is seen when the gates open. Whether that
-lets a call start is decided in `graph`, whether a value will never come in `deadlock`.
+A read of one path is open from the moment when no value is there. A read with alternatives first waits at a gate before
+each alternative for the earlier calls that are to write there; it is judged when the gates open. `graph` decides
+whether a call may start, `deadlock` whether a value will never come.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from spar.data.paths import Path
 
 
 class Requirements(Struct, eq=False):
-    """The open reads of one batch. `has(path, instance)` says whether a value stands there now."""
+    """The open reads of one batch. `has(path, instance)` returns whether there is a value at a path now."""
 
     _index: Index
     _has: Callable[[Path, str | None], bool]
-    is_watched: bool = False  # whether a call has ever waited for a value to be written
-    _suspects: list[tuple[int, Node]] = field(default_factory=list)  # a heap: whom nobody feeds, when it was noted
+    is_watched: bool = False  # whether a call has ever waited for a value
+    _suspects: list[tuple[int, Node]] = field(default_factory=list)  # a heap of calls whose values may never come
 
     def miss(self, node: Node, path: Path) -> None:
         """Wait for a value at a path that must be present."""
@@ -33,7 +33,7 @@ class Requirements(Struct, eq=False):
         self._watch(read, path)
 
     def choose(self, node: Node, alternatives: tuple[tuple[Path, ...], ...], *, is_racing: bool) -> None:
-        """Put a gate before each alternative that earlier calls are still to write; none in a race."""
+        """Add a read with alternatives, with a gate before each that earlier calls may still write; none in a race."""
         read = ReadRequirement(node, alternatives)
         gates: list[Gate | None] = []
         for paths in alternatives:
@@ -43,18 +43,18 @@ class Requirements(Struct, eq=False):
                     self._index.block(gate, path, node.instance)
             gates.append(gate if gate.waiting else None)
         read.gates = gates
-        read.is_open = False  # as long as it has not been looked at: `judge` does
+        read.is_open = False  # until `judge` opens it
         self._require(read)
 
     def judge(self, node: Node) -> None:
-        """See which reads with alternatives are not settled."""
+        """Open the reads with alternatives that are not settled."""
         for read in node.requirements:
             if not read.is_plain and not self._is_settled(read) and not read.is_open:
                 read.is_open = True
                 node.lacking += 1
 
     def note_missing(self, node: Node) -> None:
-        """Wait for a value at each of its paths at which nothing stands."""
+        """Wait for a value at each path of the call that has none."""
         known = (
             {path for read in node.requirements if read.is_plain for path in read.absent} if node.lacking else NOBODY
         )
@@ -63,7 +63,7 @@ class Requirements(Struct, eq=False):
                 self.miss(node, path)
 
     def arrived(self, read: ReadRequirement, path: Path) -> bool:
-        """Take note that something stands at a path that `read` waited for; return whether its call lacks nothing."""
+        """Record that there is a value at a path that `read` waited for; return whether nothing blocks its call now."""
         for place in read.absent.pop(path):
             place.leave(read)
         if read.is_plain:
@@ -76,7 +76,7 @@ class Requirements(Struct, eq=False):
         return self._is_one_less(read.node)
 
     def gate_opened(self, read: ReadRequirement) -> bool:
-        """Look at a read again one of whose gates has opened; return whether its call lacks nothing any more."""
+        """Judge a read again after one of its gates has opened; return whether nothing blocks its call now."""
         node = read.node
         if not read.is_open or node.ended or node.is_ready:
             return False
@@ -87,11 +87,11 @@ class Requirements(Struct, eq=False):
         return self._is_one_less(node)
 
     def suspect(self, node: Node) -> None:
-        """Note that perhaps nobody who lives will bring what a call reads: `deadlock` finds out."""
+        """Record that the values of a call may never come; `deadlock` finds out."""
         heappush(self._suspects, (node.at, node))
 
     def suspects(self) -> Iterator[Node]:
-        """Yield, and forget, the calls under suspicion that wait for nothing but values, by their order of arrival."""
+        """Remove and yield the suspected calls that wait only for values, in the order of arrival."""
         while self._suspects:
             node = heappop(self._suspects)[1]
             if not (node.waiting or node.ended or node.is_ready or node.is_doomed):
@@ -113,9 +113,9 @@ class Requirements(Struct, eq=False):
         return node.waiting == node.lacking == 0
 
     def _is_settled(self, read: ReadRequirement) -> bool:
-        """Return whether an alternative is present and no earlier writer of it or of one before it lives.
+        """Return whether an alternative has all its values, and no earlier call may still write to it or to one before.
 
-        If not, it waits at each path that is missing from the alternatives that can be judged.
+        If not, the read waits at each path without a value, in the alternatives that can be judged.
         """
         absent, instance, has = read.absent, read.node.instance, self._has
         missing: list[Path] = []
