@@ -1,4 +1,4 @@
-"""The rules of approvals: which changes are legal, what a decision needs, when a question is a new one. Pure."""
+"""Rules of approvals: the legal changes, the contents of a decision, and repeated questions. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OUTCOMES: Final[dict[Decision, ApprovalStatus]] = {
     "deny": "denied",
 }
 _NEEDS: Final[dict[Decision, str]] = {"edit": "params", "replace": "call"}
-KEPT: Final = 1000  # answered approvals that can still be looked at
-_RUNS: Final = 10  # times what may wait of one run may wait in all
+KEPT: Final = 1000  # settled approvals that stay readable
+_RUNS: Final = 10  # the limit of all questions is so many times the limit of one run
 
 
 class RefusedError(SparError):
@@ -34,7 +34,7 @@ class RefusedError(SparError):
 
 
 def moved(row: Approval, status: ApprovalStatus, **changes: Any) -> Approval:
-    """The row in another status. Raises: DecidedError for a change that is not legal (`TRANSITIONS`)."""
+    """Return the row in another status. Raises: DecidedError for a change that is not legal (`TRANSITIONS`)."""
     if status not in TRANSITIONS[row.status]:
         raise DecidedError(f"approval {row.id!r} is {row.status} and cannot become {status}")
     return replace(row, status=status, **changes)
@@ -48,7 +48,7 @@ def standing(row: Approval) -> str:
 
 
 def check_shape(decision: str, params: Any, call: Any, grant_for: float | None) -> None:
-    """Raises: ValueError when a decision comes with what does not belong to it, or without what does."""
+    """Check the fields of a decision. Raises: ValueError for a missing field, or one that does not belong to it."""
     if decision not in OUTCOMES:
         raise ValueError(f"the decision is {decision!r}, expected {', '.join(OUTCOMES)}")
     for name, value in (("params", params), ("call", call)):
@@ -62,7 +62,7 @@ def check_shape(decision: str, params: Any, call: Any, grant_for: float | None) 
 
 
 def demand_pending(row: Approval, digest: str, now: datetime) -> None:
-    """Raises: DecidedError for a row that takes no decision now; DigestMismatchError for one of another call."""
+    """Check that a row takes a decision. Raises: DecidedError if not; DigestMismatchError for another call."""
     if row.status != "pending" or now >= row.expires_at:
         raise DecidedError(f"approval {row.id!r} takes no decision any more: it is {standing(row)}")
     if row.digest != digest:
@@ -72,17 +72,17 @@ def demand_pending(row: Approval, digest: str, now: datetime) -> None:
 def asked_already(
     rows: Collection[Approval], bound_call: BoundCall, digest: str, session: str, cycle_id: str, now: datetime
 ) -> tuple[Approval, bool] | None:
-    """Return the question that is about this call now, and whether it is this cycle's own; None if there is none."""
+    """Return the question that exists for a call, and whether this cycle asked it; None if there is none."""
     if cycle_id:
-        # A cycle that was cut off and goes on owns its questions still, and what was answered before it got here.
+        # An interrupted cycle that goes on still owns its questions, also those that have an answer by now.
         for row in rows:
             is_own = (row.cycle_id, row.call.id) == (cycle_id, bound_call.call.id)
-            if is_own and _speaks_of(row, bound_call, digest, now):
+            if is_own and _is_about(row, bound_call, digest, now):
                 return row, True
     for row in rows:
         if row.status != "pending" or row.session != session:
             continue
-        # Another call of the same plan, be it the same in all but its id, is answered by itself.
+        # Another call of the same plan gets a question of its own, even if it differs only in its id.
         is_own = row.call.id == bound_call.call.id
         if row.digest == digest and now < row.expires_at and (is_own or row.cycle_id != cycle_id):
             return row, False
@@ -90,7 +90,7 @@ def asked_already(
 
 
 def demand_room(rows: Iterable[Approval], session: str, run_id: str | None, most: int) -> None:
-    """Raises: RefusedError when as many calls of this run, or in all, wait for an answer as may."""
+    """Check the limits of waiting questions, of this run and in all. Raises: RefusedError when one is reached."""
     pending = [row for row in rows if row.status == "pending"]
     if len(pending) >= _RUNS * most:
         raise RefusedError(f"{len(pending)} calls wait for an approval already, as many as may in all")
@@ -101,16 +101,16 @@ def demand_room(rows: Iterable[Approval], session: str, run_id: str | None, most
 
 
 def surplus(rows: Iterable[Approval]) -> list[Approval]:
-    """Return the oldest rows that are settled, beyond those that are kept."""
+    """Return the oldest settled rows beyond the `KEPT` latest ones."""
     settled = sorted((row for row in rows if not TRANSITIONS[row.status]), key=lambda row: row.asked_at)
     return settled[: max(0, len(settled) - KEPT)]
 
 
-def _speaks_of(row: Approval, bound_call: BoundCall, digest: str, now: datetime) -> bool:
-    """Return whether a question about a call of this id is about what it would do now, and still counts."""
+def _is_about(row: Approval, bound_call: BoundCall, digest: str, now: datetime) -> bool:
+    """Return whether a question is about a call as it would run now, and still counts."""
     is_same = row.digest == digest
-    if row.original is not None:  # the digest is that of the call which people put in its place
-        asked = row.original
-        is_same = (asked.tool, asked.params) == (bound_call.call.tool, bound_call.call.params)
+    if row.original is not None:  # the digest is that of the call by which people replaced it
+        original = row.original
+        is_same = (original.tool, original.params) == (bound_call.call.tool, bound_call.call.params)
     is_in_time = row.status in ("pending", "approved") and now < row.expires_at
     return is_same and (is_in_time or row.status == "denied")

@@ -1,10 +1,10 @@
-"""Calls that nobody answered in time: their cycle goes on without them, and they go on in the cycle after the answer.
+"""Deferred calls: their cycle ended without an answer, and they run in the cycle after the answer.
 
-A batch leaves behind the calls that wait for a person together with all that depends on them, as a durable record of
-wire calls: what they read and stood there by then is filled in, the rest they read from one another. Once one of the
-approvals has an answer, the session's next cycle is given them again, before anything new. An approval is used by
-compare-and-set before its call starts, and everything in a record depends on such a call, so a record that is executed
-twice runs nothing twice.
+A batch stores the calls that wait for a person, together with all calls that depend on them, as one durable record of
+wire calls. References whose values are known by then are filled in; the others are read from one another. When one of
+the approvals has an answer, the session's next cycle executes these calls first. An approval is used by compare-and-set
+before its call starts, and every other call in a record depends on such a call, so a record that is executed twice runs
+nothing twice.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from spar.records.approvals import Approval
 from spar.records.journal import CallJournal
 from spar.types import Action, Call, Perception, Trust, replace
 
-_GOES_ON = ("cancelled", "skipped")  # with what a call has not come to its end
+_GOES_ON = ("cancelled", "skipped")  # the statuses after which a call may still run
 
 
 class ParkedCalls(Struct, frozen=True):
-    """The calls that a batch left behind, as wire calls in order, and by call id the approval that each waits for."""
+    """The calls that a batch parked, as wire calls in order, and by call id the approval that each waits for."""
 
     id: str
     agent: str
@@ -48,9 +48,9 @@ class ParkedCalls(Struct, frozen=True):
 
 
 class Resumed(Struct, frozen=True):
-    """A call that goes on: of which record, with which approval ("" for what depends on one), its trust and its run.
+    """A parked call that runs now: its record, its approval ("" if it only depends on an approved call), trust and run.
 
-    `is_unclear`: it depends on a call whose approval was used before, so it may have run then.
+    `is_unclear` says that it depends on a call whose approval was used before, so it may have run then.
     """
 
     call: Call
@@ -62,25 +62,28 @@ class Resumed(Struct, frozen=True):
 
 
 class Parked:
-    """The records of one executor. `known` holds the calls that were handed out to go on, by id."""
+    """The records of one executor. `known` has the calls that were given to a cycle to run, by id."""
 
     def __init__(self, queue: ApprovalQueue, taint: Taint) -> None:
         self._queue, self._taint = queue, taint
         self._rows = Rows("parked", ParkedCalls, lambda row: row.agent == queue.agent)
         self._actions: dict[str, Action] = {}
-        self._ready: set[str] = set()  # sessions that have something to go on with
+        self._ready: set[str] = set()  # sessions with parked calls that can run
         self.known: dict[str, Resumed] = {}
         self.resume: Callable[[str], None] = lambda session: None
         self._journal: CallJournal | None = None
         self._is_in_hand: Callable[[str], bool] = lambda cycle_id: False
-        queue.on_answer = self._answered
+        queue.on_answer = self._on_answer
 
     def attach(self, host: Host) -> None:
-        """Wake the agent's sessions when there are answers; know which cycles go on by themselves."""
+        """Take the host's functions to wake a session and to ask which cycles still run, and its journal."""
         self.resume, self._journal, self._is_in_hand = host.resume, host.journal, host.is_in_hand
 
     async def open(self) -> None:
-        """Read what is kept; questions whose calls nobody holds any more are void. Raises: TransientError."""
+        """Read the records.
+
+        Questions whose calls are in no record and no open cycle become void. Raises: TransientError.
+        """
         await self._queue.open()
         await self._rows.open(self._queue.store)
         self._actions, self._ready, self.known = {}, set(), {}
@@ -96,12 +99,12 @@ class Parked:
                 self._go_on(row.session)
 
     async def take_over(self) -> None:
-        """Take up what the executor before this one has left behind or settled meanwhile. Raises: TransientError."""
+        """Read the changes by the executor before this one. Raises: TransientError."""
         await self._queue.refresh()
         known = set(self._rows.values)
         await self._rows.refresh()
         changed = known.symmetric_difference(self._rows.values)
-        for call_id in [call_id for call_id, found in self.known.items() if found.record not in self._rows.values]:
+        for call_id in [call_id for call_id, resumed in self.known.items() if resumed.record not in self._rows.values]:
             del self.known[call_id]
         if changed:
             self._actions.clear()
@@ -124,17 +127,17 @@ class Parked:
         return action
 
     def of(self, call: Call) -> Resumed | None:
-        """Return the record of a call that goes on; None for any other, also if it goes by the same id.
+        """Return the record of a parked call that runs now; None for any other call, even with the same id.
 
         Its tool may prescribe other things than when it was left behind.
         """
-        found = self.known.get(call.id)
-        is_it = found is not None and (found.call.tool, found.call.params) == (call.tool, call.params)
-        return found if is_it else None
+        resumed = self.known.get(call.id)
+        is_it = resumed is not None and (resumed.call.tool, resumed.call.params) == (call.tool, call.params)
+        return resumed if is_it else None
 
     async def leave(self, parking: Parking[Any], scope: Scope, board: Board, ended_well: Callable[[str], bool],
                     tell: Callable[[], object]) -> None:  # fmt: skip
-        """Keep what a batch leaves behind; `tell` is called right before, what it writes down is kept with it.
+        """Store the calls that a batch leaves. `tell` is called just before; its writes are stored together with them.
 
         Raises: ValueError when it is too large; TransientError.
         """
@@ -144,7 +147,7 @@ class Parked:
             tell()
             return
         resumed = (self.known.get(step.call.id) for step in parking.steps)
-        run_id = scope.run_id or next((found.run_id for found in resumed if found is not None), None)
+        run_id = scope.run_id or next((earlier.run_id for earlier in resumed if earlier is not None), None)
         for approval in waits.values():
             await self._queue.park(approval)
         crashpoint("approval.parking")
@@ -161,46 +164,48 @@ class Parked:
             self._go_on(scope.session)
 
     async def settle(self, steps: Sequence[ParkedStep]) -> None:
-        """Forget the records whose calls have come to their end, or were left behind anew. Raises: TransientError."""
+        """Drop the records whose calls have all ended or were parked again. Raises: TransientError."""
         records = set()
         for step in steps:
-            if (found := self.known.get(step.call.id)) is None:
+            if (resumed := self.known.get(step.call.id)) is None:
                 continue
-            records.add(found.record)
-            is_it = step.approval_id == found.approval or self.of(step.call) is found
-            if found.approval and is_it and step.result is not None and step.result.status not in _GOES_ON:
-                # Its tool is gone, or a hook or a rule is against it: it would end like this in every cycle to come.
-                await self._queue.void(found.approval, "its call ended without it")
+            records.add(resumed.record)
+            is_it = step.approval_id == resumed.approval or self.of(step.call) is resumed
+            if resumed.approval and is_it and step.result is not None and step.result.status not in _GOES_ON:
+                # Its tool is gone, or a hook or a rule refuses it: it would end like this in every later cycle.
+                await self._queue.void(resumed.approval, "its call ended without it")
         again = {
             step.approval_id for step in steps if step.result and step.result.reason == "parked" and not step.is_guest
         }
         for id in records:
             row = self._rows.values.get(id)
-            if row is None or not all(each in again or self._is_over(each) for each in row.waits.values()):
+            if row is None or not all(approval in again or self._is_over(approval) for approval in row.waits.values()):
                 continue
             await self._forget(row)
 
     def own_approval(self, step: ParkedStep) -> str:
-        """The approval of which nothing is to come if this call does not start; "" if that is another one's."""
+        """Return the approval that becomes void if this call does not start; "" if another call asked for it."""
         resumed = self.of(step.call)
         if resumed is not None:
             return resumed.approval
         return "" if step.is_guest else step.approval_id
 
     async def refuse(self, approval: str, why: str) -> None:
-        """Nothing comes of this approval. Never raises for a store that fails: at the next start it is void."""
+        """Make an approval void. Ignores a failing store: the approval becomes void at the next start."""
         try:
             await self._queue.void(approval, why)
         except Exception:
             pass
 
     def runs(self) -> Collection[str]:
-        """Return the ids of the runs that left calls behind, or whose questions nobody has settled."""
+        """Return the ids of the runs with parked calls or open questions."""
         rows = {row.run_id for row in self._rows.values.values()}
-        return {run_id for run_id in rows.union(each.run_id for each in self._queue.unsettled) if run_id is not None}
+        return {
+            run_id for run_id in rows.union(approval.run_id for approval in self._queue.unsettled) if run_id is not None
+        }
 
     async def abandon(self, run_id: str) -> None:
-        """Nothing of this run is to go on. Raises: TransientError."""
+        """Drop the parked calls and questions of a run. Raises: TransientError."""
         for row in [row for row in self._rows.values.values() if row.run_id == run_id]:
             await self._forget(row)
         for approval in self._queue.unsettled:
@@ -208,7 +213,7 @@ class Parked:
                 await self._queue.void(approval.id, "its run was ended")
 
     async def end_conversation(self, session: str) -> None:
-        """Nothing of this session's runs is to go on. Raises: TransientError."""
+        """Drop the parked calls and questions of a session's runs. Raises: TransientError."""
         rows = self._rows.values.values()
         for run_id in {row.run_id for row in rows if row.session == session and row.run_id is not None}:
             await self.abandon(run_id)
@@ -218,9 +223,9 @@ class Parked:
     async def _forget(self, row: ParkedCalls) -> None:
         await self._rows.drop(row.id)
         for wire in row.calls:
-            found = self.known.get(wire.get("_id", ""))
-            if found is not None and found.record == row.id:
-                del self.known[found.call.id]
+            resumed = self.known.get(wire.get("_id", ""))
+            if resumed is not None and resumed.record == row.id:
+                del self.known[resumed.call.id]
         self._actions.pop(row.session, None)
 
     def _is_untrusted(self, call: Call, scope: Scope) -> bool:
@@ -228,7 +233,7 @@ class Parked:
         trust = trust_in(call, scope.trust if resumed is None else resumed.trust)
         return trust == "untrusted" or self._taint.reads(call, scope)
 
-    def _answered(self, approval: Approval) -> None:
+    def _on_answer(self, approval: Approval) -> None:
         for row in self._rows.values.values():
             if approval.id in row.waits.values():
                 self._go_on(row.session)
@@ -239,21 +244,23 @@ class Parked:
         self.resume(session)
 
     def _has_answer(self, row: ParkedCalls) -> bool:
-        return any(found is None or found.status != "pending" for found in map(self._queue.known, row.waits.values()))
+        return any(
+            approval is None or approval.status != "pending" for approval in map(self._queue.known, row.waits.values())
+        )
 
     def _is_over(self, approval: str) -> bool:
-        found = self._queue.known(approval)
-        return found is None or found.status not in ("pending", "approved")
+        row = self._queue.known(approval)
+        return row is None or row.status not in ("pending", "approved")
 
     def _was_used(self, approval: str) -> bool:
-        found = self._queue.known(approval)
-        return found is None or found.status == "used"
+        row = self._queue.known(approval)
+        return row is None or row.status == "used"
 
     def _action(self, rows: list[ParkedCalls]) -> Action:
         calls, perceptions = [], []
         for row in rows:
             mine = [Call.from_wire(wire) for wire in row.calls]
-            # What had begun of them, the journal knows: the cycle that they were in hand of goes on.
+            # A journal knows which of them had begun: it goes on with their cycle.
             is_known = self._journal is not None
             begun = set() if is_known else {id for id, approval in row.waits.items() if self._was_used(approval)}
             unclear = _depending(mine, begun) if begun else begun
@@ -262,21 +269,21 @@ class Parked:
                 self.known[call.id] = Resumed(call, row.id, row.waits.get(call.id, ""), row.trust, is_unclear,
                                               row.run_id)  # fmt: skip
             calls += mine
-            answered = [found for found in map(self._queue.known, row.waits.values()) if found]
-            perceptions += [_perception(found) for found in answered if found.status != "pending"]
+            answered = [approval for approval in map(self._queue.known, row.waits.values()) if approval]
+            perceptions += [_perception(approval) for approval in answered if approval.status != "pending"]
         tools = ", ".join(dict.fromkeys(call.tool for call in calls))
         return Action(tuple(calls), f"go on with {tools}", perceptions=tuple(perceptions), trust="trusted")
 
 
 def _name(call: Call, record: str) -> str:
-    """An id that no call of a later plan has."""
+    """Return an id that no call of a later plan has."""
     before = call.meta.get("_parked")
     first = before.get("id") if isinstance(before, Mapping) else None
     return f"{first if isinstance(first, str) else call.id}~{record}"
 
 
 def _depending(calls: list[Call], on: set[str]) -> set[str]:
-    """The ids of the calls that depend on one of these, directly or through others."""
+    """Return the ids of the calls that depend on one of these, directly or through others."""
     return dependants(on, ((call.id, call.after, read_paths(call.params), written_paths(call)) for call in calls))
 
 

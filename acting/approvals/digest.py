@@ -1,9 +1,9 @@
-"""Hashes what was approved: canonical JSON of the call and of everything that decides what it does.
+"""Hash of an approved call: canonical JSON of the call and of all facts that decide what it does.
 
 Canonical JSON is RFC 8785: keys sorted by UTF-16 units, no spaces, numbers as ECMAScript writes them, so that two
-values with one text are one value. It is written here because libraries refuse two things that calls may hold:
+values with the same text are the same value. This project has its own writer, because libraries refuse two values:
 integers beyond 2**53 stay exact (written as ECMAScript's `123n`, which no float is), and lone surrogates stay what they
-are. NaN, infinity and what is no JSON are refused.
+are. NaN, infinity and values of other types are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEEPEST = 200  # levels; parameters and what tools say are shallower
 
 
 def canonical(value: Any) -> bytes:
-    """The value as canonical JSON. Raises: ValueError for what JSON has no word for."""
+    """Return a value as canonical JSON. Raises: ValueError for a value that JSON cannot express."""
     parts: list[str] = []
     _write(value, parts.append, 0)
     return "".join(parts).encode("utf-8", "surrogatepass")
@@ -37,7 +37,7 @@ def digest(
     revision: str,
     bound: Mapping[str, Any],
 ) -> str:
-    """SHA-256 (hexadecimal) of a call as it would run now.
+    """Return the SHA-256 (hexadecimal) of a call as it would run now.
 
     Args: params: resolved; revision: of the policy; bound: what the tool says binds the call, e.g. a program's hash.
     Raises: ValueError when something of it cannot be written exactly.
@@ -54,7 +54,7 @@ def digest(
 
 
 def fingerprint(value: Any) -> str:
-    """SHA-256 of canonical JSON, hexadecimal. Raises: ValueError."""
+    """Return the SHA-256 (hexadecimal) of the canonical JSON of a value. Raises: ValueError."""
     return sha256(canonical(value)).hexdigest()
 
 

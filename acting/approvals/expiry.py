@@ -1,4 +1,4 @@
-"""Timers of approvals, the work that one begins when it is due, and those that wait for an answer for a time."""
+"""Timers of approvals, with the task that each starts when it is due; and futures of tasks that wait for an answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spar.clock import Clock, Timer
 
 
 class Expiry(Struct, eq=False):
-    """Begins `due(id)` once the time of `id` has come; `clock` says which clock is asked."""
+    """Timers by id: each starts `due(id)` as a task; `clock` returns the clock to use."""
 
     clock: Callable[[], Clock]
     due: Callable[[str], Coroutine[Any, Any, None]]
@@ -21,7 +21,7 @@ class Expiry(Struct, eq=False):
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def arm(self, id: str, seconds: float) -> None:
-        """In so many seconds, and not when it was to come before."""
+        """Start the timer of an id for so many seconds, in place of an earlier one."""
         self.disarm(id)
         clock = self.clock()
         self._timers[id] = clock.call_at(clock.monotonic() + max(0.0, seconds), partial(self._begin, id))
@@ -31,7 +31,7 @@ class Expiry(Struct, eq=False):
             timer.cancel()
 
     async def close(self) -> None:
-        """Begin nothing any more, and end what has begun."""
+        """Cancel all timers and tasks."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -48,7 +48,7 @@ class Expiry(Struct, eq=False):
 
 
 class Waiters(Struct, eq=False):
-    """Those that wait for the answer to a question, by its id; `clock` says which clock is asked."""
+    """Futures of tasks that wait for the answer to a question, by its id; `clock` returns the clock to use."""
 
     clock: Callable[[], Clock]
     _waiting: dict[str, list[asyncio.Future[None]]] = field(default_factory=dict)

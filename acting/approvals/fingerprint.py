@@ -1,9 +1,8 @@
-"""Binds an approval to one call exactly as it would run, by a digest.
+"""Binding of an approval to one call exactly as it would run, by a digest.
 
-A tool that knows what else decides what its call does says so in `binds(params) -> dict` (a program's path and hash,
-the working directory); a tool that knows why a standing permission would be too wide says so in
-`grantable(params) -> str`. Both may block on a disk. Parameters that people hand back are data: nothing in them is read
-as a reference.
+A tool returns the other facts that decide what its call does from `binds(params) -> dict` (a program's path and hash,
+the working directory). It returns why a standing permission would be too wide from `grantable(params) -> str`. Both may
+block on a disk. Parameters from people are data: nothing in them is read as a reference.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from spar.protocols import Effect
 from spar.threads import Threads
 from spar.types import Call, replace
 
-#: What a call may choose beside its parameters that decides who carries it out, on what, and with which result.
+#: The keys of a call's meta that decide what runs, on which messages, and with which result.
 _CHOICES: Final = ("_activity", "_delegate", "_output", "_scopes")
 WITHIN: Final = 10.0  # seconds that a tool may take to say what binds its call
 
 
 class UnboundError(SparError):
-    """It cannot be said exactly what would run."""
+    """Error of a call for which the tool cannot say exactly what would run."""
 
 
 class BoundCall(Struct, frozen=True):
-    """A call with its parameters as they are, nothing in them a reference; the tool, and what it does to the world."""
+    """A call whose parameters are plain values without references, with its tool and its effect."""
 
     call: Call
     entry: BoundTool
@@ -43,7 +42,7 @@ class BoundCall(Struct, frozen=True):
 
 
 class Fingerprint(Struct, frozen=True):
-    """The hash of what would run, and what the tool itself says of it (`binds`)."""
+    """The hash of a call as it would run, and the facts from the tool's `binds`."""
 
     digest: str
     binds: Mapping[str, Any]
@@ -54,18 +53,18 @@ Check = Callable[[Call], tuple[Call, BoundTool]]
 
 
 class Fingerprinter:
-    """Binds calls under a policy of this revision; `check` gives a call as its tool prescribes it, and the tool."""
+    """Binder of calls to a policy's revision. `check` returns a call with its tool's prescriptions, and the tool."""
 
     def __init__(self, check: Check, revision: str, clock: Clock) -> None:
         self._check, self._revision = check, revision
         self.use(clock)
 
     def use(self, clock: Clock) -> None:
-        """Let what tools look up count as work on this clock."""
+        """Count the blocking work of tools as work on this clock."""
         self._threads = Threads("binding", clock)
 
     def of(self, call: Call, entry: BoundTool, params: Mapping[str, Any]) -> BoundCall:
-        """A call whose parameters came to `params`."""
+        """Return a call with `params` as the values of its parameters."""
         return BoundCall(replace(call, params=copied(params)), entry, entry.effect_of(params))
 
     def edited(self, call: Call, params: Mapping[str, Any]) -> BoundCall:
@@ -76,7 +75,7 @@ class Fingerprinter:
             raise ValueError(str(error)) from error
 
     def replaced(self, call: Call, wire: Mapping[str, Any]) -> BoundCall:
-        """Another call in its place, under its id, writing where it would if it names no path. Raises: ValueError."""
+        """Return another call under the id of `call`, with its output path by default. Raises: ValueError."""
         new = Call.from_wire(wire)
         if new.after:
             raise ValueError("a call that replaces one runs in its place: leave out '_after'")
@@ -101,7 +100,7 @@ class Fingerprinter:
                     bound = await self._ask(binds, copied(call.params))
             if not isinstance(bound, Mapping):
                 raise TypeError(f"it must be an object, found {type(bound).__name__}")
-            own: dict[str, Any] = {"tool": bound, "by": _maker(entry)}
+            own: dict[str, Any] = {"tool": bound, "by": _code_name(entry)}
             own |= {key: call.meta[key] for key in _CHOICES if key in call.meta}
             return Fingerprint(
                 digest(entry.name, entry.schema, call.params, bound_call.effect, self._revision, own), bound
@@ -111,36 +110,36 @@ class Fingerprinter:
             raise UnboundError(f"it cannot be said exactly what {entry.name!r} would do: {why}") from error
 
     async def refusal(self, bound_call: BoundCall) -> str:
-        """Why no standing permission is given for this call; "" if one may be."""
+        """Return why this call must not get a standing permission; "" if it may."""
         grantable = getattr(bound_call.entry.target, "grantable", None)
         if not callable(grantable):
             return ""
         try:
             async with asyncio.timeout(WITHIN):
-                found = await self._ask(grantable, copied(bound_call.call.params))
+                reason = await self._ask(grantable, copied(bound_call.call.params))
         except Exception as error:
             return f"{bound_call.entry.name!r} could not say whether it may: {str(error) or type(error).__name__}"
         return (
-            found
-            if isinstance(found, str)
-            else f"{bound_call.entry.name!r} answered {shorten(found)}, which is no reason"
+            reason
+            if isinstance(reason, str)
+            else f"{bound_call.entry.name!r} answered {shorten(reason)}, which is no reason"
         )
 
     async def _ask(self, function: Any, params: dict[str, Any]) -> Any:
-        found = function(params) if is_async(function) else await self._threads.run(function, params)
-        return await found if inspect.isawaitable(found) else found
+        answer = function(params) if is_async(function) else await self._threads.run(function, params)
+        return await answer if inspect.isawaitable(answer) else answer
 
     def _checked(self, call: Call) -> BoundCall:
         call, entry = self._check(call)
         return BoundCall(call, entry, entry.effect_of(call.params))
 
 
-#: Modules that have moved, by the name under which grants that people gave before know their code.
+#: Modules that have moved: the former name, which existing grants are bound to, by the name of today.
 _FORMER_MODULES = {"acting.mcp.tools": "acting.mcp_tools"}
 
 
-def _maker(entry: BoundTool) -> str:
-    """Return the code that carries a call out: another tool may come to have the name and schema of an approved one."""
+def _code_name(entry: BoundTool) -> str:
+    """Return the name of the code behind a tool: another tool may get the name and schema of an approved one."""
     code = entry.target if inspect.isroutine(entry.target) else type(entry.target)
     module = getattr(code, "__module__", "")
     return f"{entry.activity}: {_FORMER_MODULES.get(module, module)}.{getattr(code, '__qualname__', '')}"

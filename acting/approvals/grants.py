@@ -1,7 +1,7 @@
-"""Answers that stay: calls that a person let run for a time, each the very call and nothing wider.
+"""Grants: standing permissions by people, each for one exact call and for a time.
 
-A grant is bound by the digest of the call that it was given for, so one whose program, schema, effect or rules have
-changed since is asked about again. Each use is counted, durably, before the call starts.
+A grant is bound to the digest of its call, so people are asked again when the call's program, schema, effect or rules
+have changed. Each use is counted, durably, before the call starts.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ LONGEST: Final = 30 * 86_400.0  # seconds
 
 
 class Grants:
-    """The grants of one executor; `now` says what time it is."""
+    """The grants of one executor; `now` returns the wall time."""
 
     def __init__(self, fingerprinter: Fingerprinter, now: Callable[[], datetime]) -> None:
         self._fingerprinter, self._now = fingerprinter, now
         self._rows = Rows("grant", Grant)
 
     async def open(self, store: Records) -> None:
-        """Read what is kept. Raises: TransientError when that cannot be done now."""
+        """Read the grants. Raises: TransientError when the store cannot be read now."""
         await self._rows.open(store)
 
     def in_force(self) -> list[Grant]:
         now = self._now()
-        return sorted((each for each in self._rows.values.values() if each.expires_at > now), key=lambda each: each.id)
+        return sorted(
+            (grant for grant in self._rows.values.values() if grant.expires_at > now), key=lambda grant: grant.id
+        )
 
     async def give(self, row: Approval, seconds: float, by: str, *, is_of_session: bool) -> Grant:
-        """Let this very call run from now on; durable when this returns.
+        """Grant exactly this call for `seconds` from now; durable when this returns.
 
-        Raises: ValueError for a time that is too long or a tool that is against it; TransientError.
+        Raises: ValueError for a time that is too long or a tool that refuses it; TransientError.
         """
         if not 0 < seconds <= LONGEST:
             raise ValueError(f"a grant lasts more than 0 and at most {LONGEST:g} seconds, found {seconds!r}")
@@ -47,32 +49,32 @@ class Grants:
         now = self._now()
         grant = Grant(self._rows.new_id("g"), row.call.tool, row.call.params, now + timedelta(seconds=seconds),
                       row.session if is_of_session else "", by, now, 0, row.digest)  # fmt: skip
-        for over in [each.id for each in self._rows.values.values() if each.expires_at <= now]:
-            await self._rows.drop(over)
+        for expired in [grant.id for grant in self._rows.values.values() if grant.expires_at <= now]:
+            await self._rows.drop(expired)
         await self._rows.add(grant)
         return grant
 
     async def use(self, bound_call: BoundCall, session: str) -> tuple[Grant, Mapping[str, Any]] | None:
-        """The grant that lets this very call run, counted, and what binds the call; None if there is none.
+        """Use a grant for exactly this call and count the use. Return it with the facts that bind the call, or None.
 
         Raises: UnboundError.
         """
-        found = [
-            each for each in self.in_force() if each.session in ("", session) and each.tool == bound_call.entry.name
+        candidates = [
+            grant for grant in self.in_force() if grant.session in ("", session) and grant.tool == bound_call.entry.name
         ]
-        if not found:
+        if not candidates:
             return None
         fingerprint = await self._fingerprinter.fingerprint(bound_call)
-        for grant in found:
+        for grant in candidates:
             if grant.digest == fingerprint.digest:
                 try:
-                    return await self._rows.change(grant.id, self._used), fingerprint.binds
-                except (LookupError, TransientError):  # revoked just now, or its use cannot be told
+                    return await self._rows.change(grant.id, self._count_use), fingerprint.binds
+                except (LookupError, TransientError):  # revoked just now, or the use cannot be counted
                     return None
         return None
 
-    def _used(self, row: Grant) -> Grant:
-        """Counted; judged by the row as it is when it is written. Raises: LookupError for one that is over."""
+    def _count_use(self, row: Grant) -> Grant:
+        """Return the row with one use more. Raises: LookupError for an expired grant."""
         if row.expires_at <= self._now():
             raise LookupError(f"grant {row.id!r} has expired")
         return replace(row, uses=row.uses + 1)

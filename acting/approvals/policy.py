@@ -1,4 +1,4 @@
-"""Decides whether a call runs, is asked about or is denied: by rules, the tool's own terms, and trust. Pure.
+"""Policy of calls: decides by rules, terms and trust whether a call runs, needs approval or is denied. Pure.
 
     policy = Policy.of({"untrusted": "ask", "rules": [
         {"tool": "files", "params": {"op": "delete", "path": "reports/*"}, "decision": "deny"},
@@ -6,11 +6,11 @@
     ]})
 
 The first rule that matches decides instead of the tool's own `approval`; a tool's own `deny` stands whatever the
-rules say. A call that follows from untrusted text, to a tool that is not `safe_with_untrusted`, is then held to the
-setting `untrusted` where that is stricter: a rule loosens this only if it names `trust` itself.
+rules say. For a call that follows from untrusted text, to a tool that is not `safe_with_untrusted`, the setting
+`untrusted` decides where it is stricter, unless the matching rule names `trust` itself.
 
-A pattern is a shell glob over the whole text, upper and lower case told apart: `*` any characters (also `/` and line
-breaks), `?` one, `[ab]` one of these, so `[*]` is a star (`spar.data.patterns`).
+A pattern is a case-sensitive shell glob over the whole text: `*` stands for any characters (also `/` and line breaks),
+`?` for one, `[ab]` for one of these, so `[*]` is a star (`spar.data.patterns`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _LONGEST = 1000  # characters of a pattern
 
 
 class Ruling(Struct, frozen=True):
-    """A decision about a call; `why` is a sentence, empty where the tool's own terms let it run."""
+    """A decision about a call; `why` is a sentence, "" where the tool's own terms let it run."""
 
     decision: Approval
     why: str = ""
 
 
 class Rule(Struct, frozen=True):
-    """One rule, made ready: each key that it names must match."""
+    """One compiled rule: each key that it names must match."""
 
     decision: Approval
     tests: tuple[tuple[str, Callable[[Any], bool]], ...]
@@ -67,11 +67,11 @@ class Policy:
         if isinstance(rules, (str, Mapping)) or not isinstance(rules, Sequence):
             raise ConfigError(f"rules must be a list of tables, found {shorten(rules)}", path=("rules",))
         self._untrusted = untrusted
-        self.rules = tuple(_rule(index, each) for index, each in enumerate(rules))
+        self.rules = tuple(_rule(index, rule) for index, rule in enumerate(rules))
         self.revision = fingerprint({"untrusted": untrusted, "rules": [rule.text for rule in self.rules]})
 
     def decide(self, terms: ToolTerms, effect: Effect, call: Call, params: Any, trust: Trust, session: str) -> Ruling:
-        """The decision on a call of a tool with these terms; `params` resolved. Never raises."""
+        """Return the decision on a call of a tool with these terms; `params` are its values. Never raises."""
         if terms.approval == "deny":
             return Ruling("deny", f"tool {terms.name!r} may not be called: its approval is 'deny'")
         names_trust, ruling = False, Ruling(terms.approval)
@@ -82,8 +82,8 @@ class Policy:
             for index, rule in enumerate(self.rules, 1):
                 if rule.matches(about):
                     names_trust = rule.names_trust
-                    said = {"auto": "lets it run", "ask": "asks about it", "deny": "forbids it"}[rule.decision]
-                    ruling = Ruling(rule.decision, f"rule {index} of the approval rules {said}")
+                    verb = {"auto": "lets it run", "ask": "asks about it", "deny": "forbids it"}[rule.decision]
+                    ruling = Ruling(rule.decision, f"rule {index} of the approval rules {verb}")
                     break
         if trust == "trusted" or names_trust or terms.safe_with_untrusted or not _is_stricter(self._untrusted, ruling):
             return ruling
@@ -93,7 +93,7 @@ class Policy:
 
 
 def trust_in(call: Call, trust: Trust) -> Trust:
-    """A call's own trust: it can only be less than that of its action."""
+    """Return the trust in a call by the trust in its action; the call itself can only lower it."""
     return "untrusted" if call.meta and call.meta.get("_trust") == "untrusted" else trust
 
 
@@ -105,12 +105,12 @@ def _is_stricter(decision: Approval, than: Ruling) -> bool:
 
 
 def _rule(index: int, given: Any) -> Rule:
-    """Raises: ConfigError naming the key, what was found and what is allowed."""
+    """Compile one rule. Raises: ConfigError naming the key, what was found and what is allowed."""
 
-    def wrong(key: str, found: Any, expected: str) -> ConfigError:
+    def wrong(key: str, value: Any, expected: str) -> ConfigError:
         place = ("rules", index, key) if key else ("rules", index)
         return ConfigError(
-            f"approval rule {index + 1}: {key or 'it'} is {shorten(found)}, expected {expected}", path=place
+            f"approval rule {index + 1}: {key or 'it'} is {shorten(value)}, expected {expected}", path=place
         )
 
     if not isinstance(given, Mapping):
@@ -152,7 +152,7 @@ def _pattern(text: str) -> Callable[[Any], bool]:
 
 
 def _written(value: Any) -> Any:
-    """A parameter as JSON says it: tools are given paths, dates, members of enumerations and objects of their own."""
+    """Return a parameter as a JSON value: tools also get paths, dates, members of enumerations and own objects."""
     if value is None or isinstance(value, (bool, int, float, Mapping, list, tuple)) or type(value) is str:
         return value
     from pydantic_core import to_jsonable_python  # heavy, and needed only here
@@ -177,7 +177,7 @@ def _plain_shape(expected: Any) -> Callable[[Any], bool]:
             isinstance(value, Mapping) and all(key in value and shape(value[key]) for key, shape in shapes.items())
         )
     if isinstance(expected, (list, tuple)):
-        items = [_shape(each) for each in expected]
+        items = [_shape(item) for item in expected]
         return lambda value: (
             isinstance(value, (list, tuple))
             and len(value) == len(items)
@@ -188,5 +188,5 @@ def _plain_shape(expected: Any) -> Callable[[Any], bool]:
         raise ValueError("finite numbers")
     if expected is not None and not isinstance(expected, (bool, int, float)):
         raise ValueError(f"text, numbers, lists and tables, not a {type(expected).__name__}")
-    # 1 and true are one in Python and two in JSON.
+    # 1 and True are equal in Python, but not in JSON.
     return lambda value: value == expected and isinstance(value, bool) == isinstance(expected, bool)

@@ -1,8 +1,8 @@
 """Queue of approvals and grants as durable rows, each changed by compare-and-set only (`records`).
 
-So a hundred decisions at once leave one that counts, and an approval is used once, also over restarts. A row is written
-before anybody hears of it. Which changes are legal is said in `decisions`, what becomes of calls that nobody answered
-in time in `deferred`, what may run at all in `authorize`.
+So of a hundred decisions at once only one counts, and an approval is used once, also over restarts. A row is written
+before anything is published about it. `decisions` has the legal changes, `deferred` stores calls without an answer in
+time, `run/authorize` decides which calls may run.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from spar.records.approvals import (
 )
 from spar.types import Trust, replace
 
-_RETRY = 10.0  # seconds until an expiry is written again that the store did not take
+_RETRY = 10.0  # seconds until an expiry that the store did not take is written again
 
 
 class Use(Struct, frozen=True):
-    """The outcome of using an approval: the kind of fault and why it cannot be used, else what binds the call."""
+    """The outcome of using an approval: `kind` and `why` of a refusal, or the facts that bind the call."""
 
     kind: str = ""
     why: str = ""
@@ -56,9 +56,8 @@ class Use(Struct, frozen=True):
 class ApprovalQueue:
     """The approvals of one executor; a `spar.records.approvals.Approver`.
 
-    Args: expires: seconds until no answer is a denial, and for which an approval may be used once it is given; most:
-        how many questions of one run, or of one session's cycles without a run, may wait for an answer; tell: publishes
-        an event of a class.
+    Args: expires: seconds after which an unanswered question is denied, and for which an approval may be used; most:
+        how many questions of one run, or of one session's cycles without a run, may wait; tell: publishes an event.
     """
 
     def __init__(
@@ -69,27 +68,27 @@ class ApprovalQueue:
         self.agent = ""
         self.store: Records = InMemory()
         self._rows = Rows("approval", Approval, lambda row: row.agent == self.agent)
-        self._rows.on_found = self._found
+        self._rows.on_found = self._on_found
         self._grants = Grants(fingerprinter, lambda: self.clock.now())
         self._expiry = Expiry(lambda: self.clock, self._expire)
         self._waiters = Waiters(lambda: self.clock)
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self._is_open = False
-        #: Told of each answer and expiry.
+        #: Called with each approval that got an answer or expired.
         self.on_answer: Callable[[Approval], object] = lambda approval: None
 
     # -- opening and closing
 
     def attach(self, host: Host, clock: Clock) -> None:
-        """Keep rows in the agent's memory if it offers that. Before it is opened."""
+        """Store rows in the agent's memory if it offers that. Call this before `open`."""
         self.agent, self.clock = host.agent, clock
         self.fingerprinter.use(clock)
         if isinstance(host.store, Records) and host.store is not self.store:
             self.store = host.store
-            self._is_open = False  # whoever looked before saw another store's rows
+            self._is_open = False  # the rows in memory are those of another store
 
     async def open(self) -> None:
-        """Read what is kept. Idempotent. Raises: TransientError when the store cannot be read now."""
+        """Read the rows. Idempotent. Raises: TransientError when the store cannot be read now."""
         if self._is_open:
             return
         async with self._opening:
@@ -102,7 +101,7 @@ class ApprovalQueue:
                     self._arm(row)
 
     async def refresh(self) -> None:
-        """Take over what another queue has asked and settled. Raises: TransientError when it cannot be read now."""
+        """Read the changes by another queue. Raises: TransientError when the store cannot be read now."""
         if not self._is_open:
             return
         await self._rows.refresh()
@@ -110,24 +109,24 @@ class ApprovalQueue:
             self._arm(row)
 
     async def close(self) -> None:
-        """Call nobody back any more; the rows are read again when it is opened again."""
+        """Cancel the timers; the rows are read again at the next `open`."""
         self._is_open = False
         await self._expiry.close()
 
-    # -- what doors ask
+    # -- for people: list and decide
 
     async def list(self, status: str | None = "pending") -> Sequence[Approval]:
-        """The newest first; None: of any status."""
+        """Return the approvals of a status (None: all), the newest first."""
         await self.open()
         return self.rows(status)
 
     def rows(self, status: str | None = "pending") -> builtins.list[Approval]:
-        """Return the approvals as they were last known; none before it was opened."""
-        found = [row for row in self._rows.values.values() if status is None or row.status == status]
-        return sorted(found, key=lambda row: row.asked_at)[::-1]
+        """Return the approvals in memory; none before `open`."""
+        rows = [row for row in self._rows.values.values() if status is None or row.status == status]
+        return sorted(rows, key=lambda row: row.asked_at)[::-1]
 
     async def get(self, id: str) -> Approval:
-        """The approval with this id or unique beginning of one. Raises: LookupError."""
+        """Return the approval with this id, or with the only id that begins so. Raises: LookupError."""
         await self.open()
         return self._rows.named(id)
 
@@ -144,7 +143,7 @@ class ApprovalQueue:
         grant_for: float | None = None,
         grant_session: bool = True,
     ) -> Approval:
-        """Take a person's decision; durable when this returns. See `spar.records.approvals.Approver`.
+        """Store a person's decision; it is durable when this returns. See `spar.records.approvals.Approver`.
 
         Raises: LookupError, DigestMismatchError, DecidedError, ValueError; TransientError when it cannot be kept now.
         """
@@ -161,15 +160,15 @@ class ApprovalQueue:
             changes |= {"original": row.call, "call": new.call, "effect": new.effect, "digest": await self._digest(new)}
         grant = None
         if grant_for is not None:
-            # First: a permission that its approval names must be there.
+            # The grant is stored first, because the approval names it.
             grant = await self._grants.give(row, grant_for, by, is_of_session=grant_session)
             changes["grant"] = grant.id
 
-        def answered(found: Approval) -> Approval:
-            demand_pending(found, digest, self.clock.now())
+        def answered(approval: Approval) -> Approval:
+            demand_pending(approval, digest, self.clock.now())
             now = self.clock.now()
-            until = found.expires_at if decision == "deny" else now + timedelta(seconds=self._expires)
-            return moved(found, OUTCOMES[decision], decided_at=now, expires_at=until, **changes)
+            until = approval.expires_at if decision == "deny" else now + timedelta(seconds=self._expires)
+            return moved(approval, OUTCOMES[decision], decided_at=now, expires_at=until, **changes)
 
         crashpoint("approval.decided_before_commit")
         try:
@@ -179,14 +178,14 @@ class ApprovalQueue:
                 await self._grants.revoke(grant.id)
             raise
         crashpoint("approval.committed")
-        said = f"by {by}: {reason}" if reason else f"by {by}"
-        self._tell_of(ApprovalResolved, row, decision=decision, reason=said)
-        self._ended(row)
+        reason_text = f"by {by}: {reason}" if reason else f"by {by}"
+        self._tell_of(ApprovalResolved, row, decision=decision, reason=reason_text)
+        self._on_end(row)
         self._arm(row)
         return row
 
     async def grants(self) -> Sequence[Grant]:
-        """The grants in force."""
+        """Return the grants in force."""
         await self.open()
         return self._grants.in_force()
 
@@ -195,11 +194,11 @@ class ApprovalQueue:
         await self.open()
         return await self._grants.revoke(id)
 
-    # -- what the gate asks
+    # -- for calls: ask and use
 
     async def ask(self, bound_call: BoundCall, *, why: str, trust: Trust, session: str, cycle_id: str,
                   run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
-        """The question about this call, and whether it is this cycle's own: one call is asked about once at a time.
+        """Return the question about a call, and whether this cycle asked it: there is only one at a time for a call.
 
         Raises: RefusedError when too many wait already; UnboundError; TransientError and ValueError when it cannot be
         kept.
@@ -212,30 +211,30 @@ class ApprovalQueue:
                    run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
         async with self._asking:
             rows, now = self._rows.values.values(), self.clock.now()
-            if (found := asked_already(rows, bound_call, digest, session, cycle_id, now)) is not None:
-                return found
+            if (existing := asked_already(rows, bound_call, digest, session, cycle_id, now)) is not None:
+                return existing
             demand_room(rows, session, run_id, self._most)
             row = Approval(self._rows.new_id("a"), bound_call.call, digest, now, now + timedelta(seconds=self._expires),
                            why, bound_call.effect, trust, self.agent, session, cycle_id, run_id)  # fmt: skip
             for old in surplus(rows):
                 await self._rows.drop(old.id)
             crashpoint("approval.before_commit")
-            await self._rows.add(row)  # the last wait: a cancelled asker leaves no question that nobody waits for
+            await self._rows.add(row)  # the last wait: after a cancellation no question is left without a caller
             crashpoint("approval.requested")
             self._arm(row)
             return row, True
 
     async def answer(self, id: str, hold: float) -> Approval:
-        """The row once it has an answer or has expired, or as it is after `hold` seconds."""
+        """Return the row when it has an answer or has expired, at the latest after `hold` seconds."""
         if (row := self._rows.named(id)).status == "pending" and hold > 0:
             await self._waiters.wait(id, hold)
             row = self._rows.named(id)
         return row
 
     async def use(self, id: str, bound_call: BoundCall) -> Use:
-        """Use an approval for this call, once, durably before it may start.
+        """Use an approval for a call, once, and durably before the call may start.
 
-        What would run now is bound anew first: if it is not what was approved, the approval is void.
+        The fingerprint is taken again first: if the call is not the approved one any more, the approval becomes void.
         """
         fingerprint, changed = None, "what would run now is not what was approved"
         try:
@@ -264,7 +263,7 @@ class ApprovalQueue:
         return Use("drift", f"{changed}: approval {id!r} is void")
 
     async def granted(self, bound_call: BoundCall, session: str) -> tuple[Grant, Mapping[str, Any]] | None:
-        """The grant that lets this very call run, counted, and what binds the call; None if there is none.
+        """Use a grant for exactly this call. Return it with the facts that bind the call; None if there is none.
 
         Raises: UnboundError.
         """
@@ -272,12 +271,12 @@ class ApprovalQueue:
         return await self._grants.use(bound_call, session)
 
     async def park(self, id: str) -> None:
-        """The cycle that asked goes on without an answer, and its call is kept."""
+        """Mark an approval whose cycle goes on without an answer and whose call is stored."""
         if not self._rows.values[id].is_parked:
             await self._rows.change(id, lambda row: replace(row, is_parked=True))
 
     async def void(self, id: str, reason: str) -> None:
-        """The work that asked is gone, or is another one: whatever the answer, nothing comes of it, nor of no row."""
+        """Make an approval void: its call will not run. Does nothing for one that has ended or has no row."""
 
         def voided(row: Approval) -> Approval:
             return moved(row, "void", reason=reason)
@@ -291,12 +290,12 @@ class ApprovalQueue:
         self._tell_of(ApprovalResolved, row, decision="void", reason=reason)
 
     def known(self, id: str) -> Approval | None:
-        """The row as it was last known."""
+        """Return the row in memory, or None."""
         return self._rows.values.get(id)
 
     @property
     def unsettled(self) -> builtins.list[Approval]:
-        """The rows of which something may still come."""
+        """Return the rows whose calls may still run."""
         return [row for row in self._rows.values.values() if row.status in ("pending", "approved")]
 
     # -- inside
@@ -308,15 +307,15 @@ class ApprovalQueue:
             raise ValueError(str(error)) from error
 
     def _arm(self, row: Approval) -> None:
-        """Have a row expire in time. A wall clock that was set back since it was written lengthens that not."""
+        """Start the timer of a row. A wall clock that was set back since then does not lengthen its time."""
         if row.status in ("pending", "approved"):
             left = (row.expires_at - self.clock.now()).total_seconds()
             self._expiry.arm(row.id, min(left, self._expires))
 
     async def _expire(self, id: str) -> None:
-        if (asked := self.known(id)) is None:
+        if (known_row := self.known(id)) is None:
             return
-        before = asked.status
+        before = known_row.status
 
         def expired(row: Approval) -> Approval:
             if row.status != before:
@@ -331,17 +330,17 @@ class ApprovalQueue:
             self._waiters.wake(id)
             self._expiry.arm(id, _RETRY)
             return
-        self._ended(row)
+        self._on_end(row)
         if before == "pending":
             self._tell_of(ApprovalExpired, row)
 
-    def _found(self, row: Approval) -> None:
-        """The store holds another answer than was known: it took a change though it never said so."""
+    def _on_found(self, row: Approval) -> None:
+        """Handle a row that another process changed, or that the store changed without answering in time."""
         if row.status != "pending":
-            self._ended(row)
+            self._on_end(row)
             self._arm(row)
 
-    def _ended(self, row: Approval) -> None:
+    def _on_end(self, row: Approval) -> None:
         self._expiry.disarm(row.id)
         self._waiters.wake(row.id)
         self.on_answer(row)

@@ -1,7 +1,7 @@
-"""Durable rows of one kind, with a copy at hand: read from the copy, changed by compare-and-set in the store.
+"""Durable rows of one kind, with a copy in memory: read from the copy, changed by compare-and-set in the store.
 
-A row that somebody else changed meanwhile is read again and judged anew, so what decides is never an old copy. A store
-that does not answer in time fails the change; whether it comes to pass after all, the next reading tells.
+A row that another process has changed meanwhile is read again, and the change is decided again on the new row. If the
+store does not answer in time, the change fails; the next reading shows whether the store has made it after all.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ class Rows(Generic[T]):
         self.on_found: Callable[[T], object] = lambda row: None
 
     async def open(self, store: Records) -> None:
-        """Read them. Raises: TransientError when that cannot be done now."""
+        """Read the rows. Raises: TransientError when the store cannot be read now."""
         self._store = store
         self.values, self._versions = {}, {}
         await self._read()
 
     async def refresh(self) -> None:
-        """Take over what others have changed in the store. Raises: TransientError."""
+        """Read the changes by others in the store. Raises: TransientError."""
         await self._read()
 
     async def add(self, row: T) -> None:
-        """Keep a new row. Raises: TransientError; ValueError when it is larger than the store takes."""
+        """Store a new row. Raises: TransientError; ValueError when it is larger than the store takes."""
         self._versions[row.id] = await self._write(row, 0)
         self.values[row.id] = row
 
     async def change(self, id: str, to: Callable[[T], T]) -> T:
-        """Put what `to` makes of a row in its place; it may be asked again about the row as it then is.
+        """Replace a row by `to(row)`. `to` is called again if another process has changed the row meanwhile.
 
         Raises: what `to` raises; LookupError for a row that is gone; TransientError; ValueError.
         """
@@ -98,17 +98,17 @@ class Rows(Generic[T]):
         raise TransientError(f"{self._kind} {id!r} is being changed by others all the time")
 
     async def drop(self, id: str) -> None:
-        """Forget a row. Raises: TransientError."""
+        """Delete a row. Raises: TransientError."""
         await in_time(self._store.drop(self._kind, id))
         self.values.pop(id, None)
         self._versions.pop(id, None)
 
     def named(self, id: str) -> T:
-        """The row with this id or unique beginning of one. Raises: LookupError."""
+        """Return the row with this id, or with the only id that begins so. Raises: LookupError."""
         return self.values[_named(id, self.values, self._kind)]
 
     def new_id(self, prefix: str) -> str:
-        """An id that nobody can guess and people can type the beginning of."""
+        """Return a new id that nobody can guess and whose beginning people can type."""
         while (id := f"{prefix}{secrets.token_hex(6)}") in self.values:
             pass
         return id
@@ -117,11 +117,11 @@ class Rows(Generic[T]):
         return await in_time(self._store.keep(self._kind, row.id, msgspec.to_builtins(row), expect=expect))
 
     async def _read(self) -> None:
-        """Take over what the store holds, but for what was changed here while it was being read."""
+        """Read all rows of the store, except those that were changed here meanwhile."""
         before = dict(self._versions)
-        found: Iterable[Record] = await in_time(self._store.records(self._kind))
+        records: Iterable[Record] = await in_time(self._store.records(self._kind))
         unreadable, there = 0, set()
-        for record in found:
+        for record in records:
             there.add(record.id)
             try:
                 row = msgspec.convert(record.value, self._type)
@@ -140,7 +140,7 @@ class Rows(Generic[T]):
 
 
 async def in_time(work: Awaitable[R]) -> R:
-    """Return a store's answer. Raises: TransientError when it takes too long; what it raises."""
+    """Return a store's answer. Raises: TransientError when it takes too long, and the errors of the store."""
     try:
         async with asyncio.timeout(WITHIN):
             return await work
@@ -151,10 +151,10 @@ async def in_time(work: Awaitable[R]) -> R:
 def _named(id: str, known: Mapping[str, Any], what: str) -> str:
     if id in known:
         return id
-    found = [each for each in known if id and each.startswith(id)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise LookupError(f"{len(found)} {what} ids begin with {id!r}: {', '.join(sorted(found)[:5])}")
+    matches = [known_id for known_id in known if id and known_id.startswith(id)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise LookupError(f"{len(matches)} {what} ids begin with {id!r}: {', '.join(sorted(matches)[:5])}")
     more = f" and {len(known) - 5} more" if len(known) > 5 else ""
     raise LookupError(f"no {what} has the id {id!r}; known: {', '.join(sorted(known)[:5]) or 'none'}{more}")

@@ -28,19 +28,19 @@ _DEFAULTS: Final[dict[str, Any]] = {
 class ApprovalService:
     """Policy, queue, taint and deferred calls of one executor.
 
-    `hold` is how many seconds a call waits for its answer before its cycle goes on without it.
+    `hold` is the seconds that a call waits for its answer before its cycle goes on without it.
     """
 
     def __init__(self, settings: Mapping[str, Any], parts: Iterable[Any], check: Check, clock: Clock,
                  tell: Callable[..., None]) -> None:  # fmt: skip
-        """Raises: ConfigError that names the key, what was found and what is allowed."""
+        """Read the settings. Raises: ConfigError that names the key, what was found and what is allowed."""
         for key in settings:
             if key not in _DEFAULTS:
                 raise ConfigError(
                     f"no setting {key!r} for approvals; known: {', '.join(_DEFAULTS)}", path=("approval", key)
                 )
-        given = {**_DEFAULTS, **settings}
-        hold, expires, most = given["hold"], given["expires"], given["max_pending"]
+        values = {**_DEFAULTS, **settings}
+        hold, expires, most = values["hold"], values["expires"], values["max_pending"]
         if not _is_number(hold) or hold < 0:
             raise _wrong("hold", hold, "seconds, 0 or more")
         if not _is_number(expires) or expires <= 0:
@@ -48,10 +48,10 @@ class ApprovalService:
         if type(most) is not int or most < 1:
             raise _wrong("max_pending", most, "a whole number, 1 or more")
         try:
-            self.policy = Policy(given["untrusted"], given["rules"])
+            self.policy = Policy(values["untrusted"], values["rules"])
         except ConfigError as error:
             raise ConfigError(str(error), path=("approval", *error.path)) from None
-        grantable = given["grantable"]
+        grantable = values["grantable"]
         if isinstance(grantable, str) or not all(isinstance(name, str) and name for name in grantable):
             raise _wrong("grantable", grantable, "a list of names of programs")
         for part in parts:
@@ -65,27 +65,33 @@ class ApprovalService:
         self.parked = Parked(self.queue, self.taint)
 
     def attach(self, host: Host, clock: Clock) -> None:
-        """Keep what is asked in the agent's memory, and wake its sessions when there are answers."""
+        """Store questions in the agent's memory, and wake its sessions when there are answers."""
         self.queue.attach(host, clock)
         self.parked.attach(host)
 
     async def open(self) -> None:
-        """Take up what an earlier process left behind. Raises: TransientError when the store cannot be read now."""
+        """Read the questions and calls of an earlier process.
+
+        Raises: TransientError when the store cannot be read now.
+        """
         await self.queue.open()
         await self.parked.open()
 
     async def take_over(self) -> None:
-        """Take up what the executor before this one has left. Raises: TransientError when it cannot be read now."""
+        """Read the changes by the executor before this one.
+
+        Raises: TransientError when the store cannot be read now.
+        """
         await self.parked.take_over()
 
     async def leave_behind(
         self, scope: Scope, parking: Parking[Any], board: Board, ended_well: Callable[[str], bool],
         steps: Sequence[ParkedStep], tell: Callable[[], object],
     ) -> None:  # fmt: skip
-        """Keep what a batch leaves behind at its end, forget what it went on with.
+        """Store the calls that a batch leaves at its end, and drop the records of those that have ended.
 
-        `tell` writes down what is parked, together with keeping it. What cannot be kept is not left behind: its calls
-        are denied, and their approvals void.
+        `tell` writes the parked calls to the journal, together with storing them. Calls that cannot be stored are
+        denied, and their approvals become void.
         """
         try:
             if parking.steps or self.parked.known:
@@ -115,8 +121,8 @@ class ApprovalService:
         await self.queue.close()
 
 
-def _wrong(key: str, found: Any, expected: str) -> ConfigError:
-    return ConfigError(f"approval.{key} is {found!r}, expected {expected}", path=("approval", key))
+def _wrong(key: str, value: Any, expected: str) -> ConfigError:
+    return ConfigError(f"approval.{key} is {value!r}, expected {expected}", path=("approval", key))
 
 
 def _is_number(value: Any) -> bool:

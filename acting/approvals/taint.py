@@ -1,9 +1,9 @@
-"""Which of a run's data came from outside, so that what reads it is not taken for the plan's own word.
+"""Taint tracking: finds the data of a run that came from outside, so that calls that read it are untrusted.
 
 A call that is untrusted itself, or whose tool says that it `brings_untrusted`, taints what it writes; a call that reads
 what is tainted is untrusted, and taints in turn. This holds for all cycles of a run, also of those that an earlier
-process made (`recall`). It errs on the safe side: a path stays tainted whatever is written there later, in whichever
-instance. Not seen is what a tool hands over as a `Message` of another kind than its call named.
+process made (`recall`). It errs on the safe side: a path stays tainted whatever is written there later, in any
+instance. It does not see a `Message` that a tool returns with another kind than its call names.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from spar.data.paths import Path, parse_write, references
 from spar.ports.trust import trust_of
 from spar.types import ActionResult, Call, Trust
 
-MOST: Final = 20_000  # runs, more than there can be at once; the one that was quiet for longest is forgotten first
+MOST: Final = 20_000  # runs, more than there can be at once; the least recently used one is dropped first
 _RESULT: Final[Path] = ("result",)
-_EVERYTHING: Final[Path] = ()  # leads to every path
+_EVERYTHING: Final[Path] = ()  # the beginning of every path
 
 
 class Taint:
@@ -33,32 +33,32 @@ class Taint:
     def __init__(self) -> None:
         self.runs: BoundedDict[str, PathIndex[bool]] = BoundedDict(MOST)
 
-    def of_plan(self, stated: Trust | None, found: Trust, run_id: str | None) -> Trust:
-        """Return the trust in the plan of one cycle: as the planner says, else as what it was made from.
+    def of_plan(self, stated: Trust | None, trust: Trust, run_id: str | None) -> Trust:
+        """Return the trust in the plan of one cycle: as the planner states it, else that of its perceptions (`found`).
 
-        A later cycle of a run has no perceptions of its own; what the first one was made from still decides.
+        A later cycle of a run has no perceptions of its own; those of the first cycle still count.
         """
         if stated is not None or run_id is None:
-            return found
-        if found == "untrusted":
+            return trust
+        if trust == "untrusted":
             self._taint(run_id, [_EVERYTHING])
         tainted = self.runs.get(run_id)
-        return "untrusted" if tainted is not None and tainted.at(_EVERYTHING) else found
+        return "untrusted" if tainted is not None and tainted.at(_EVERYTHING) else trust
 
     def recall(self, run_id: str, earlier: Iterable[ActionResult], find: Callable[[str], BoundTool | None]) -> None:
-        """Taint what the calls of a run's earlier batches tainted; what cannot be told any more may be all of it."""
+        """Taint what the calls of a run's earlier batches tainted; everything, if a call cannot be read any more."""
         for batch in earlier:
             trust = trust_of(batch.action) if batch.action is not None else "untrusted"
             scope = Scope("", run_id=run_id)
-            for call in [each.call for each in batch.results if each.attempts]:
+            for call in [result.call for result in batch.results if result.attempts]:
                 try:
                     entry = find(call.tool)
                     self.judge(call, entry, "untrusted" if entry is None else trust_in(call, trust), scope)
-                except Exception:  # written down by another version
+                except Exception:  # a call in the form of another version
                     self._taint(run_id, [_EVERYTHING])
 
     def judge(self, call: Call, entry: BoundTool | None, trust: Trust, scope: Scope) -> Trust:
-        """Return the trust in a call, given its trust apart from what it reads; note what it writes."""
+        """Return the trust in a call by its own trust and the data that it reads; taint its output if untrusted."""
         if trust == "trusted" and self.runs and self.reads(call, scope):
             trust = "untrusted"
         if trust == "untrusted" or (entry is not None and entry.terms.brings_untrusted):
@@ -74,18 +74,18 @@ class Taint:
             tainted.add(path, True)
 
     def reads(self, call: Call, scope: Scope) -> bool:
-        """Return whether it is given anything that is tainted."""
+        """Return whether a call reads tainted data."""
         tainted = self.runs.get(_key(scope))
         if tainted is None:
             return False
-        read = [path for found in references(call.params).values() for each in found for paths in each.alternatives
-                for path in paths]  # fmt: skip
+        read = [path for expressions in references(call.params).values() for expression in expressions
+                for paths in expression.alternatives for path in paths]  # fmt: skip
         scopes = call.meta.get("_scopes")
         read += [(kind,) for kind in scopes if isinstance(kind, str)] if isinstance(scopes, (list, tuple)) else []
         return any(tainted.over(path) for path in read)
 
     def close(self, scope: Scope) -> None:
-        """One batch is over: what belongs to no run is read by nobody any more."""
+        """Drop the taint of an ended batch that belongs to no run."""
         if scope.run_id is None:
             self.runs.pop(scope.key, None)
 
