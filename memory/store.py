@@ -177,7 +177,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
                     self._clock,
                     read_only=self.read_only,
                     tend=self._tend,
-                    told=self._told,
+                    report=self._told,
                     ballast=self._ballast,
                     on_damage=self._on_damage,
                 )

@@ -1,8 +1,8 @@
-"""Copies of the file while it is in use, and how one is put back.
+"""Copies of the file while it is in use, and the restoring of a copy.
 
-A copy is what one moment saw: it is read in one transaction, in small steps that hold up nobody, checked, flushed and
-only then given its name; a copy that was there before is replaced in one step or not at all. `restore` never
-overwrites: the present file is set aside under a name of its own.
+A copy is the state of one moment: it is read in one transaction, in small steps that delay nobody, checked, flushed and
+then renamed; an earlier copy is replaced in one step or not at all. `restore` never overwrites: it renames the present
+file.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from spar.types import Fault
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Appended to the name of the database: the copy that is made by itself.
+#: Appended to the name of the database: the automatic copy.
 SNAPSHOT = ".snapshot"
-#: The file that is being put in place; it is whole once it has this name.
+#: Appended to the name of the database: a copy that is being put in place, complete once it has this name.
 RESTORING = ".restoring"
-#: Seconds between two copies that are made by themselves, and before the first.
+#: Seconds between two automatic copies, and before the first.
 EVERY, FIRST = 86_400.0, 3_600.0
-#: The format from which on there are facts.
+#: First format with facts.
 WITH_FACTS = 3
 _STEP = 256  # pages: a megabyte
 _SPARE = 64 << 20  # bytes that a copy must leave free
 
 
 class BackupFile(Struct, frozen=True):
-    """A copy: where, how large in bytes, when, and the number of its last fact."""
+    """Copy: its path, its size in bytes, its time in seconds since 1970, and the number of its last fact."""
 
     path: str
     bytes: int
@@ -53,21 +53,22 @@ def back_up(
 ) -> BackupFile:
     """Copy the database at `path`, which may be in use, to `target`.
 
-    Args: stopped: asked between steps; facts: how many of the newest facts are checked, None for all.
-    Raises: SparError when the copy is not whole, or it was stopped; ConfigError; apsw.Error, OSError.
+    Args: stopped: called between steps, returns whether to stop; facts: number of the newest facts to check, None for
+        all.
+    Raises: SparError when the copy is not whole, or was stopped; ConfigError; apsw.Error, OSError.
     """
-    database.inspect(path)  # one of an older format, too: it is copied before it is brought to the present one
+    database.inspect(path)  # also accepts an older format, which people copy before the migration
     target = os.path.realpath(target)
     if target.startswith(os.path.realpath(path)) and target != f"{path}{SNAPSHOT}":
         raise ConfigError(f"{target!r} is a file of the memory itself; give the copy another name")
     if Path(target).exists() and Path(target).stat().st_size:
-        database.inspect(target)  # what is replaced must be an older copy
+        database.inspect(target)  # only an older copy may be replaced
     at, unfinished = time.time(), f"{target}.{os.getpid()}.tmp"
     try:
         with database.reading(path) as source:
             _copy(source, unfinished, stopped)
         last_fact = examine(unfinished, facts=facts)
-        os.utime(unfinished, (at, at))  # it says what was so at that moment
+        os.utime(unfinished, (at, at))  # the time of the state that the copy has
         _flush(unfinished)
         Path(unfinished).replace(target)
     finally:
@@ -78,15 +79,15 @@ def back_up(
 
 
 def examine(path: str, *, facts: int | None = None) -> int:
-    """See that a copy is whole and can be used here; returns the number of its last fact.
+    """Check that a copy is whole and can be used here. Return the number of its last fact.
 
     Raises: SparError saying what is wrong; ConfigError for a file that is no memory, or of a newer format.
     """
     database.inspect(path)
     with database.explained(path), database.reading(path) as connection:
-        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
-        if found != ["ok"]:
-            raise SparError(f"{path!r} is damaged: {'; '.join(found)[:300]}")
+        problems = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+        if problems != ["ok"]:
+            raise SparError(f"{path!r} is damaged: {'; '.join(problems)[:300]}")
         if schema.version(connection) < WITH_FACTS:
             return 0
         if broken := hash_chain.check(connection, last=facts):
@@ -95,7 +96,7 @@ def examine(path: str, *, facts: int | None = None) -> int:
 
 
 def restore(source: str, path: str, *, word: str = "replaced") -> str | None:
-    """Put a copy in the place of the database at `path`; returns under which name the present one was set aside.
+    """Put a copy in the place of the database at `path`. Return the name under which that was set aside, or None.
 
     Raises: ConfigError while a process uses the database, or when the copy cannot be used; SparError when it is
     damaged; OSError. The present file is then as it was.
@@ -112,7 +113,7 @@ def restore(source: str, path: str, *, word: str = "replaced") -> str | None:
 
 
 def put_in_place(source: str, path: str, word: str) -> str | None:
-    """Put a copy that was examined in place, with the lock held. What a crash interrupts `finish` completes."""
+    """Put an examined copy in place; the caller holds the lock. After a crash `finish` completes it."""
     unfinished = f"{path}{RESTORING}.tmp"
     if free_bytes(path) < (needed := Path(source).stat().st_size):
         raise ConfigError(f"there is no room beside {path!r} for a copy of {needed} bytes; make some")
@@ -129,9 +130,9 @@ def put_in_place(source: str, path: str, word: str) -> str | None:
 
 
 def finish(path: str, word: str = "replaced") -> str | None:
-    """Complete what `put_in_place` began: a log must never meet a file that it does not belong to.
+    """Complete a `put_in_place` that has begun, so that no write-ahead log stays beside another file than its own.
 
-    Returns under which name a file was set aside, None when there was nothing to do. Raises: OSError.
+    Return the name under which a file was set aside, None if there was none. Raises: OSError.
     """
     whole = Path(f"{path}{RESTORING}")
     if not whole.exists():
@@ -143,10 +144,10 @@ def finish(path: str, word: str = "replaced") -> str | None:
 
 
 def set_aside(path: str, word: str) -> str | None:
-    """Rename a database and its log, never over another file; the new name, or None when there is no such file.
+    """Rename a database and its log, never over another file. Return the new name, None if there is no such file.
 
-    The old name goes last: a log that stood there alone would be taken for that of the next file. The mark goes first:
-    it promises nothing of any other file. Raises: OSError.
+    The old name is removed last: SQLite would take a log that is alone for that of the next file. The mark of the log's
+    length is removed first, since it is about no other file. Raises: OSError.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     names = (f"{path}.{word}-{stamp}{f'-{number}' if number else ''}" for number in range(1_000))
@@ -168,9 +169,9 @@ def set_aside(path: str, word: str) -> str | None:
 
 
 class DailyBackup:
-    """The copy that is made by itself, once a day, by a thread of its own.
+    """Automatic copy, made once a day in a thread of its own.
 
-    `told` is called in that thread with a Fault when there is none to be had.
+    `report` is called in that thread with a Fault when no copy can be made.
     """
 
     def __init__(self, path: str, *, every: float = EVERY) -> None:
@@ -182,11 +183,11 @@ class DailyBackup:
         self.last_error: str | None = None
 
     def is_due(self, now: float) -> bool:
-        """Return whether the last copy is a day old, or there is none yet and this an hour, and there is news since."""
-        made = _changed_at(f"{self._path}{SNAPSHOT}")
+        """Return whether the file has changed, and the last copy is a day old, or without one this object an hour."""
+        copied_at = _changed_at(f"{self._path}{SNAPSHOT}")
         changed = max(_changed_at(self._path), _changed_at(f"{self._path}-wal"))
-        age, after = (now - made, self._every) if made else (now - self._began, FIRST)
-        return changed > made and not -after < age < after  # a clock may have been set back
+        age, after = (now - copied_at, self._every) if copied_at else (now - self._began, FIRST)
+        return changed > copied_at and not -after < age < after  # a clock may have been set back
 
     @property
     def is_busy(self) -> bool:
@@ -200,7 +201,7 @@ class DailyBackup:
         self._thread.start()
 
     def stop(self, within: float = 2.0) -> None:
-        """Give up a copy that is under way."""
+        """Abandon the current copy."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(within)
@@ -230,8 +231,8 @@ def _copy(source: Connection, target: str, stopped: Callable[[], bool]) -> None:
     connection = apsw.Connection(target)
     try:
         Path(target).chmod(0o600)
-        connection.execute("PRAGMA synchronous = OFF")  # it is flushed once, when it is whole
-        # In one transaction: else every change by the writer would begin the copy anew, under load for ever.
+        connection.execute("PRAGMA synchronous = OFF")  # the complete copy is flushed once
+        # In one transaction: else each change by the writer would restart the copy, under load for ever.
         source.execute("BEGIN")
         source.execute("SELECT 1 FROM sqlite_schema").fetchall()
         try:
@@ -243,7 +244,7 @@ def _copy(source: Connection, target: str, stopped: Callable[[], bool]) -> None:
                     crashpoint("backup.step")
         finally:
             source.execute("COMMIT")
-        connection.execute("PRAGMA journal_mode = DELETE").fetchall()  # one file, which can be carried away
+        connection.execute("PRAGMA journal_mode = DELETE").fetchall()  # so that the copy is one file
     finally:
         connection.close()
 

@@ -1,7 +1,6 @@
-"""Looking after the file of a memory, from outside: what `spar backup`, `restore`, `verify` and `doctor` ask for.
+"""Care of a memory's file from outside: the work of `spar backup`, `restore`, `verify` and `doctor`.
 
-Everything here blocks, takes no part in a running service's work, and may be called while one runs (but for
-`restore`, which is then refused).
+All functions block. They may be called while a service uses the file, except `restore`, which is then refused.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _MIB = 1 << 20
 _LITTLE, _TOO_LITTLE = 1 << 30, 64 * _MIB  # bytes of free disk
 _LONG_LOG = 64 * _MIB
 _OLD_COPY = 3 * 86_400.0
-_AHEAD = 60.0  # seconds that the newest fact may lie in the future
+_AHEAD = 60.0  # seconds by which the newest fact may be in the future
 
 
 class Line(Struct, frozen=True):
-    """One line of an examination: what was looked at, how it is, what was found, what to do about it."""
+    """Line of an examination: the name of the subject, its state, the observation, and what to do."""
 
     name: str
     state: Literal["ok", "warn", "bad"]
@@ -43,32 +42,32 @@ class Line(Struct, frozen=True):
 
 
 class Doctor:
-    """The file at `path`, whose memory keeps a ballast of `ballast_size` bytes.
+    """Care of the file at `path`, whose disk reserve has `ballast_size` bytes.
 
-    Raises, in all methods: ConfigError for a memory that is in no file.
+    All methods raise ConfigError for a memory without a file.
     """
 
     def __init__(self, path: str, ballast_size: int = disk_reserve.SIZE) -> None:
         self.path, self._ballast_size = path, ballast_size
 
     def back_up(self, target: str) -> backup.BackupFile:
-        """A copy of what is committed now, checked as a whole. Raises: SparError, OSError."""
+        """Copy the file as it is committed now, and check the whole copy. Raises: SparError, OSError."""
         return backup.back_up(self._file(), target)
 
     def restore(self, source: str) -> str | None:
-        """Put a copy in the place of the file; under which name that was set aside. Raises: SparError, OSError."""
+        """Replace the file by a copy. Return the new name of the replaced file. Raises: SparError, OSError."""
         return backup.restore(source, self._file())
 
     def verify(self) -> verify.Report:
-        """Every page and every row. Raises: ConfigError, TransientError."""
+        """Check every page and every row. Raises: ConfigError, TransientError."""
         return verify.verify(self._file())
 
     def acknowledge(self) -> int:
-        """Note that somebody has seen the losses; returns how many. Raises: OSError."""
+        """Mark all losses as acknowledged. Return the number of new ones. Raises: OSError."""
         return len(losses.acknowledge(self._file()))
 
     def examine(self) -> list[Line]:
-        """Examine the file and what is around it; quick, and never raises for what it finds."""
+        """Examine the file and the files beside it, quickly. Problems are lines, never errors."""
         path = self._file()
         lines = [_sqlite(), _holder(path), _disk(path), *_losses(path)]
         if not Path(path).exists():
@@ -78,7 +77,7 @@ class Doctor:
             database.inspect(path)
             with database.explained(path), database.reading(path) as connection:
                 lines += [_older(connection)] if schema.is_older(connection) else _inside(connection)
-        except ConfigError as error:  # of a newer version, or of another program: the file itself is well
+        except ConfigError as error:  # the file is of a newer version or another program, but not damaged
             lines.append(Line("memory", "bad", str(error), ""))
         except SparError as error:
             lines.append(Line("memory", "bad", str(error), "spar restore FILE"))
@@ -91,8 +90,8 @@ class Doctor:
 
 
 def _older(connection: Connection) -> Line:
-    found = f"the older format {schema.version(connection)}, as an earlier version left it"
-    return Line("memory", "warn", found, "spar backup, then spar run: it brings it to the present one")
+    state = f"the older format {schema.version(connection)}, as an earlier version left it"
+    return Line("memory", "warn", state, "spar backup, then spar run: it brings it to the present one")
 
 
 def _sqlite() -> Line:
@@ -100,9 +99,9 @@ def _sqlite() -> Line:
 
     version, source = apsw.sqlite_lib_version(), apsw.sqlite3_sourceid()
     is_safe = tuple(int(part) for part in version.split(".")[:3]) >= SAFE_SQLITE
-    found = f"{version} ({source[:10]}, {source.split(' ')[-1][:10]})"
+    label = f"{version} ({source[:10]}, {source.split(' ')[-1][:10]})"
     advice = "" if is_safe else f"install an apsw that brings {'.'.join(map(str, SAFE_SQLITE))} or later"
-    return Line("sqlite", "ok" if is_safe else "bad", found, advice)
+    return Line("sqlite", "ok" if is_safe else "bad", label, advice)
 
 
 def _holder(path: str) -> Line:
@@ -126,10 +125,10 @@ def _disk(path: str) -> Line:
 
 def _sizes(path: str) -> Line:
     size, log = database.sizes(path)
-    found = f"{size // 1024} KiB, log {log // 1024} KiB"
+    label = f"{size // 1024} KiB, log {log // 1024} KiB"
     if log > _LONG_LOG:
-        return Line("size", "warn", found, "a reader holds up the log: close what else reads the file")
-    return Line("size", "ok", found)
+        return Line("size", "warn", label, "a reader holds up the log: close what else reads the file")
+    return Line("size", "ok", label)
 
 
 def _ballast(path: str, size: int) -> Line:
@@ -144,10 +143,10 @@ def _copy(path: str) -> Line:
     if not copy.exists():
         return Line("copy", "ok", "none yet; one is made an hour after the start, then every day")
     age = time.time() - copy.stat().st_mtime
-    found = f"{age / 3600:.1f} hours old, {copy.stat().st_size // 1024} KiB"
+    label = f"{age / 3600:.1f} hours old, {copy.stat().st_size // 1024} KiB"
     if age > _OLD_COPY and Path(path).stat().st_mtime > copy.stat().st_mtime + _OLD_COPY:
-        return Line("copy", "warn", found, "see in the log why none was made, or: spar backup")
-    return Line("copy", "ok", found)
+        return Line("copy", "warn", label, "see in the log why none was made, or: spar backup")
+    return Line("copy", "ok", label)
 
 
 def _losses(path: str) -> Iterator[Line]:
@@ -158,7 +157,7 @@ def _losses(path: str) -> Iterator[Line]:
 
 def _set_aside(path: str) -> Iterator[Line]:
     damaged = sorted(Path(path).parent.glob(f"{Path(path).name}.damaged-*"))
-    if names := [each.name for each in damaged if not each.name.endswith(("-wal", "-shm"))]:
+    if names := [file.name for file in damaged if not file.name.endswith(("-wal", "-shm"))]:
         yield Line("set aside", "warn", ", ".join(names), "look at what is missing, then move them away")
 
 

@@ -1,8 +1,8 @@
-"""Looks at every page and every row of a file, which may be in use, and says what does not fit.
+"""Check of every page and every row of a file, which may be in use.
 
-Five questions: does SQLite find its pages whole, are the tables those that we made and no others, does the chain of
-facts hold from the first to the last, can every row be read, and is every row as it was written, with none put in and
-none taken away (`memory.sqlite.seals`). It changes nothing.
+It answers five questions: are the pages whole, are the tables exactly those of the format, does the chain of facts hold
+from the first to the last, can every row be read, and does every row fit its seal, with none added and none removed
+(`memory.sqlite.seals`). It changes nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from spar.types import Experience
 if TYPE_CHECKING:
     from apsw import Connection
 
-_MOST = 100  # findings that are told: where there are more, one does not read them
+_MOST = 100  # findings of a report
 _BATCH = 1_000
-#: Where the bodies are: table, key, body, what it must be.
+#: Tables with bodies: table, columns of its key, column of the body, type of the body.
 _BODIES: tuple[tuple[str, tuple[str, ...], str, Any], ...] = (
     ("experience", ("id",), "body", Experience),
     ("cycle", ("id",), "body", object),
@@ -41,7 +41,7 @@ _BODIES: tuple[tuple[str, tuple[str, ...], str, Any], ...] = (
 
 
 class Finding(Struct, frozen=True):
-    """A mismatch: its table, its row and its kind."""
+    """Problem: its table, its row and a description."""
 
     table: str
     row: str
@@ -53,7 +53,7 @@ class Finding(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """The result of a check: rows by table, and the first hundred findings."""
+    """Result of a check: the number of rows by table, and the first hundred findings."""
 
     path: str
     rows: dict[str, int]
@@ -65,9 +65,9 @@ class Report(Struct, frozen=True):
 
 
 def verify(path: str) -> Report:
-    """Look at the whole file; some seconds for a gigabyte.
+    """Check the whole file; this takes some seconds for a gigabyte.
 
-    Raises: ConfigError when there is none, it is not ours or of a newer format; TransientError when it is locked.
+    Raises: ConfigError for no file, a file of another program or of a newer format; TransientError when it is locked.
     """
     rows: dict[str, int] = {}
     try:
@@ -89,14 +89,14 @@ def _findings(connection: Connection, rows: dict[str, int]) -> Iterator[Finding]
         *(_bodies(connection, rows, *b) for b in _BODIES),
         _seals(connection),
     )
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for step in steps:
         try:
             for finding in step:
-                if not finding.row or (finding.table, finding.row) not in told:  # once is enough for a row
-                    told.add((finding.table, finding.row))
+                if not finding.row or (finding.table, finding.row) not in reported:  # one finding for each row
+                    reported.add((finding.table, finding.row))
                     yield finding
-        except (apsw.CorruptError, apsw.NotADBError) as error:  # what cannot be read here may be readable elsewhere
+        except (apsw.CorruptError, apsw.NotADBError) as error:  # the next steps may still work
             yield Finding("file", "", str(error))
 
 
@@ -112,12 +112,12 @@ def _tables(connection: Connection) -> Iterator[Finding]:
     fresh = apsw.Connection(database.IN_MEMORY)
     try:
         schema.migrate(fresh, steps=schema.STEPS[: schema.version(connection)])
-        expected, found = _names(fresh), _names(connection)
+        expected, present = _names(fresh), _names(connection)
     finally:
         fresh.close()
-    for kind, name in sorted(found - expected):
+    for kind, name in sorted(present - expected):
         yield Finding(name, "", f"a {kind} that is not ours")
-    for kind, name in sorted(expected - found):
+    for kind, name in sorted(expected - present):
         yield Finding(name, "", f"the {kind} is missing")
 
 
@@ -133,7 +133,7 @@ def _chain(connection: Connection) -> Iterator[Finding]:
 
 
 def _seals(connection: Connection) -> Iterator[Finding]:
-    if schema.version(connection) == len(schema.STEPS):  # there are none in an older file
+    if schema.version(connection) == len(schema.STEPS):  # older files have no seals, or not all
         for broken in seals.check(connection):
             yield Finding(broken.table, broken.row, broken.why)
 
@@ -141,19 +141,19 @@ def _seals(connection: Connection) -> Iterator[Finding]:
 def _bodies(
     connection: Connection, rows: dict[str, int], table: str, key: tuple[str, ...], body: str, kind: Any
 ) -> Iterator[Finding]:
-    """Read a table in short transactions, so that its writer is not held up."""
+    """Check the bodies of a table, in short transactions that do not delay the writer."""
     if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = ?", (table,)).get:
         return
     columns, count = ", ".join(key), len(key)
     query = f"SELECT {columns}, {body} FROM {table} {{}} ORDER BY {columns} LIMIT {_BATCH}"
     after = query.format(f"WHERE ({columns}) > ({', '.join('?' * count)})")
-    found = list(connection.execute(query.format("")))
+    batch = list(connection.execute(query.format("")))
     rows[table] = 0
-    while found:
-        rows[table] += len(found)
-        for row in found:
+    while batch:
+        rows[table] += len(batch)
+        for row in batch:
             try:
                 decode(row[count], kind)
             except Exception as error:
                 yield Finding(table, "/".join(map(str, row[:count])), f"its {body} cannot be read: {error}")
-        found = list(connection.execute(after, found[-1][:count]))
+        batch = list(connection.execute(after, batch[-1][:count]))

@@ -1,4 +1,4 @@
-"""One process at a time: the lock of a database file, kept in `path + ".lock"`."""
+"""Lock of a database file, in `path + ".lock"`: only one process at a time has it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from spar.file_lock import FileLock, LockHeldError
 
 
 class Lock(FileLock):
-    """The lock of the data at `path`."""
+    """Lock of the data at `path`."""
 
     def __init__(self, path: str) -> None:
         super().__init__(lock_path(path))
         self._data = path
 
     def acquire(self) -> None:
-        """Take the lock or say who has it.
+        """Take the lock.
 
         Raises: ConfigError naming the holder's pid; OSError when the lock file cannot be opened.
         """
@@ -32,5 +32,5 @@ class Lock(FileLock):
 
 
 def lock_path(path: str) -> str:
-    """Return the file of the lock of the data at `path`."""
+    """Return the path of the lock file for the data at `path`."""
     return f"{path}.lock"

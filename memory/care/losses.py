@@ -1,6 +1,6 @@
-"""Notes of losses and damage, kept beside the file until somebody acknowledges them.
+"""Notes of losses and damage, in a file beside the database, until a person acknowledges them.
 
-A line of JSON for each loss, in a file of its own: it is there also when the database is replaced or cannot be read.
+The file has a line of JSON for each loss. It remains when the database is replaced or cannot be read.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from memory.codec.encoding import encode
 
 #: Appended to the name of the database.
 SUFFIX = ".losses"
-#: Losses that are known; of more the newest.
+#: Most losses that are kept; of more the newest.
 MOST = 100
 
 
 class Loss(msgspec.Struct):
-    """A loss: in seconds of UTC when it was noticed, and when somebody acknowledged it."""
+    """Loss: the time when it was noticed, a sentence about it, and the time when a person acknowledged it."""
 
     at: datetime
     what: str
@@ -27,16 +27,16 @@ class Loss(msgspec.Struct):
 
 
 def note(path: str, sentences: list[str]) -> None:
-    """Note these; what is known, acknowledged or not, is not noted twice. Raises: OSError."""
+    """Note losses. A sentence that is already noted, acknowledged or not, is not noted twice. Raises: OSError."""
     known = read(path)
-    said = {loss.what for loss in known}
-    new = [Loss(datetime.now(UTC), sentence) for sentence in dict.fromkeys(sentences) if sentence not in said]
+    noted = {loss.what for loss in known}
+    new = [Loss(datetime.now(UTC), sentence) for sentence in dict.fromkeys(sentences) if sentence not in noted]
     if new:
         _write(path, [*known, *new])
 
 
 def acknowledge(path: str) -> list[Loss]:
-    """Note that somebody has seen them; returns those that were not acknowledged before. Raises: OSError."""
+    """Mark all losses as acknowledged. Return those that were not acknowledged before. Raises: OSError."""
     known, now = read(path), datetime.now(UTC)
     new = [loss for loss in known if loss.acknowledged_at is None]
     for loss in new:
@@ -47,26 +47,26 @@ def acknowledge(path: str) -> list[Loss]:
 
 
 def unseen(path: str) -> list[Loss]:
-    """Return the losses that nobody has acknowledged, the oldest first."""
+    """Return the losses that are not acknowledged, the oldest first."""
     return [loss for loss in read(path) if loss.acknowledged_at is None]
 
 
 def read(path: str) -> list[Loss]:
-    """Return all noted losses, the oldest first; a line that cannot be read counts as a loss."""
+    """Return all noted losses, the oldest first. A line that cannot be read counts as a loss."""
     try:
         lines = Path(f"{path}{SUFFIX}").read_bytes().splitlines()
     except OSError:
         return []
-    found: list[Loss] = []
+    losses: list[Loss] = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(msgspec.json.decode(line, type=Loss))
+            losses.append(msgspec.json.decode(line, type=Loss))
         except msgspec.DecodeError:
-            found.append(Loss(datetime.now(UTC), f"line {number} of {path}{SUFFIX} cannot be read"))
-    return found
+            losses.append(Loss(datetime.now(UTC), f"line {number} of {path}{SUFFIX} cannot be read"))
+    return losses
 
 
 def _write(path: str, losses: list[Loss]) -> None:
-    from memory.experiences.jsonl import write_lines  # most processes lose nothing
+    from memory.experiences.jsonl import write_lines  # imported late, since most processes have no losses
 
     write_lines(f"{path}{SUFFIX}", (encode(loss) for loss in losses[-MOST:]))

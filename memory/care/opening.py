@@ -1,4 +1,4 @@
-"""Opens the file: locked, repaired where that is needed, with its writer and its readers."""
+"""Opening of the file: takes the lock, repairs damage, and starts the writer and the readers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spar.types import Fault
 if TYPE_CHECKING:
     from apsw import Connection
 
-LET_GO = 1.0  # seconds that who calls an opening off waits for it to be undone
+LET_GO = 1.0  # seconds for which a cancelled opening waits until the file is closed again
 _READERS = 4
 
 
@@ -34,36 +34,38 @@ async def open_file(
     *,
     read_only: bool,
     tend: Callable[[Connection], bool],
-    told: Callable[[Fault | None], None],
+    report: Callable[[Fault | None], None],
     ballast: int = SIZE,
     on_damage: repair.OnDamage = "restore",
     copies: bool = True,
 ) -> DatabaseSession:
-    """Open a file, or say why not; what is wrong with it although it can be used is told.
+    """Open a file. Damage that does not prevent its use is reported.
 
-    Args: ballast: bytes that are kept free for the day on which the disk is full; copies: whether one is made a day.
+    Args: tend: does one small step of maintenance, returns whether there is more to do; report: called with a fault
+        when writing begins to fail, and with None when it works again; ballast: bytes of the disk reserve; copies:
+        whether a copy is made once a day.
     Raises: ConfigError, TransientError; nothing then stays open or locked.
     """
     threads, lock = Threads("memory", clock, limit=_READERS), Lock(path)
-    kept = DiskReserve(path, ballast)
+    reserve = DiskReserve(path, ballast)
 
     def prepare() -> Prepared | None:
         if read_only:
             database.inspect(path, read_only=True)
             return None
-        prepared = repair.prepare(path, durability, lock, on_damage=on_damage, ballast=kept)
+        prepared = repair.prepare(path, durability, lock, on_damage=on_damage, ballast=reserve)
         if path != IN_MEMORY and prepared.faults:
-            with suppress(OSError):  # it is told in any case
+            with suppress(OSError):  # the writer reports it in any case
                 losses.note(path, [fault.message for fault in prepared.faults])
         return prepared
 
-    # A thread cannot be cancelled: when the caller is, what it opens in the end is closed again.
+    # A thread cannot be cancelled: if the caller is cancelled, the opened connection is closed later.
     opening = asyncio.ensure_future(threads.run(prepare))
     try:
         prepared = await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(lambda late: _close_late(late, lock))
-        await asyncio.wait([opening], timeout=LET_GO)  # who opens it again finds it closed
+        await asyncio.wait([opening], timeout=LET_GO)  # then it can be opened again at once
         raise
     writer: Writer | None = None
     if prepared is not None:
@@ -74,10 +76,10 @@ async def open_file(
             durability=durability,
             epoch=prepared.epoch,
             tend=tend,
-            report=told,
+            report=report,
             ended=lock.release,
             reopen=(lambda: database.open_writer(path, durability)) if is_file else None,
-            ballast=kept if is_file else None,
+            ballast=reserve if is_file else None,
             copies=DailyBackup(path) if is_file and copies else None,
         )
         writer.start()
