@@ -65,25 +65,25 @@ class BoundedWalk:
         return f"{text[:room]}… truncated, {len(text)} characters"
 
     def _list(self, items: Any, depth: int) -> list[Any]:
-        kept: list[Any] = []
+        bounded: list[Any] = []
         for item in items:
             if self.left <= 0:
                 self.cut = True
                 if not isinstance(item, Struct):
-                    kept.append("truncated")
+                    bounded.append("truncated")
                 break
-            kept.append(self._deeper(item, depth))
-        return kept
+            bounded.append(self._deeper(item, depth))
+        return bounded
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        kept: dict[str, Any] = {}
+        bounded: dict[str, Any] = {}
         for key, item in value.items():
             if self.left <= 0:
                 self.cut = True
-                kept["truncated"] = f"{len(value) - len(kept)} more"
+                bounded["truncated"] = f"{len(value) - len(bounded)} more"
                 break
-            kept[self._text(key if type(key) is str else _key_of(key))] = self._deeper(item, depth)
-        return kept
+            bounded[self._text(key if type(key) is str else _key_of(key))] = self._deeper(item, depth)
+        return bounded
 
 
 def _key_of(key: object) -> str:

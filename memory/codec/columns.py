@@ -1,4 +1,4 @@
-"""Values as the columns of a row take them: texts without NUL and lone surrogates, times, bodies with a checksum."""
+"""Values in the form of a row's columns: texts without NUL and lone surrogates, times, bodies with a checksum."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ MAX_TEXT = 1 << 16  # characters of a text in a column, and at first of each tex
 
 
 class AlteredError(ValueError):
-    """A text does not say any more what was written."""
+    """Error of a text that does not fit its checksum."""
 
 
 def sealed(text: str) -> str:
-    """Add a checksum to what `encode` wrote, so that no bit of it can change unseen while it lies on disk."""
+    """Add a checksum to a text of `encode`, so that each changed bit on the disk is noticed."""
     return f"{text}\n{crc32(text.encode('ascii')):08x}"
 
 
 def unsealed(text: str) -> str:
-    """Remove the checksum; a text without one is given back as it is. Raises: AlteredError when the checksum does not
-    fit."""
+    """Remove the checksum; a text without one is returned unchanged. Raises: AlteredError when it does not fit."""
     if text[-9:-8] != "\n":
         return text
     body = text[:-9]
@@ -30,28 +29,28 @@ def unsealed(text: str) -> str:
 
 
 def is_safe(text: str, limit: int = MAX_TEXT) -> bool:
-    """Return whether a quick look finds that a column takes a text as it is."""
+    """Return whether a column can store a text unchanged, by a quick check that may say False too often."""
     return len(text) <= limit and text.isascii() and "\0" not in text
 
 
 def safe(text: object, limit: int = MAX_TEXT) -> str:
-    """Text that a column takes: lone surrogates and NUL replaced by their escapes, never longer than `limit`.
+    """Return a text that a column can store: lone surrogates and NUL become escapes, at most `limit` characters.
 
-    What is longer keeps its beginning and has a digest of the whole at its end: what differs stays different.
+    A longer text keeps its beginning and gets a digest of the whole at its end, so that different texts stay different.
     """
-    kept = text if type(text) is str else text_of(text)
-    if is_safe(kept, limit):
-        return kept
-    if len(kept) > limit:
-        mark = blake2b(kept.encode(errors="surrogatepass"), digest_size=12).hexdigest()
-        kept = f"{kept[: max(limit - len(mark) - 1, 0)]}…{mark}" if limit > 2 * len(mark) else kept[:limit]
-    if "\0" in kept:
-        kept = kept.replace("\0", "\\x00")
+    result = text if type(text) is str else text_of(text)
+    if is_safe(result, limit):
+        return result
+    if len(result) > limit:
+        mark = blake2b(result.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+        result = f"{result[: max(limit - len(mark) - 1, 0)]}…{mark}" if limit > 2 * len(mark) else result[:limit]
+    if "\0" in result:
+        result = result.replace("\0", "\\x00")
     try:
-        kept.encode()
+        result.encode()
     except UnicodeEncodeError:
-        kept = kept.encode(errors="backslashreplace").decode()
-    return kept
+        result = result.encode(errors="backslashreplace").decode()
+    return result
 
 
 def seconds(at: datetime) -> float:
@@ -60,7 +59,7 @@ def seconds(at: datetime) -> float:
 
 
 def text_of(value: object) -> str:
-    """Return any object as text: its `repr`, where it is none."""
+    """Return any object as text; its `repr` if it is no text."""
     if isinstance(value, str):  # a subclass
         return str.__str__(value)
     try:

@@ -108,28 +108,28 @@ def seems_small(value: Any, limit: int) -> bool:
     """
     left = limit
     todo: list[Any] = [value]
-    for each in todo:  # it grows meanwhile
-        kind = type(each)
+    for part in todo:  # it grows meanwhile
+        kind = type(part)
         left -= 2
         if kind in _SCALARS:
             pass
-        elif isinstance(each, (str, bytes, bytearray)):
-            left -= len(each)
+        elif isinstance(part, (str, bytes, bytearray)):
+            left -= len(part)
         elif issubclass(kind, Struct):
-            found = _large_fields(kind)(each)
+            fields = _large_fields(kind)(part)
             try:
-                todo += filter(None, found)
+                todo += filter(None, fields)
             except Exception:  # a stranger's object that does not know whether it is true
-                todo += found
-        elif kind is dict or (kind is not tuple and isinstance(each, Mapping)):
-            left -= 8 * len(each)
+                todo += fields
+        elif kind is dict or (kind is not tuple and isinstance(part, Mapping)):
+            left -= 8 * len(part)
             if left > 0:
-                todo += each
-                todo += each.values()
-        elif isinstance(each, (list, tuple, set, frozenset)):
-            left -= 2 * len(each)
+                todo += part
+                todo += part.values()
+        elif isinstance(part, (list, tuple, set, frozenset)):
+            left -= 2 * len(part)
             if left > 0:
-                todo += each
+                todo += part
         if left <= 0:
             return False
     return True

@@ -1,4 +1,4 @@
-"""Bodies of rows: what is written of a cycle, and the cycle that is read back from it."""
+"""Bodies of rows: the record of a cycle without its repetitions, and the record that is read back from it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PARTS: dict[str, tuple[Any, Any]] = {
 
 
 class CycleBody(Struct, frozen=True, omit_defaults=True):
-    """The body of a row. `cut` says of each part that was cut how many of how many items are there.
+    """Body of a row. `cut` gives, for each part that was cut, the numbers of present items and of all items.
 
-    `is_end` says that no fact tells of the cycle's end: it and `besides` are to be added to the counts of its agent.
+    `is_end` says that no fact contains the cycle's end: the cycle and `besides` are added to the counts of its agent.
     """
 
     record: Any
@@ -56,12 +56,12 @@ def without_repetition(cycle: CycleRecord) -> tuple[CycleRecord, tuple[str, ...]
 def _same(one: object, other: object) -> bool:
     try:
         return one is other or bool(one == other)
-    except Exception:  # a stranger's values may not like to be compared
+    except Exception:  # values of users may raise when they are compared
         return False
 
 
 def whole(body: str, cycle_id: str) -> CycleRecord:
-    """Return the whole record. A part that cannot be read is left out and said so in `faults`."""
+    """Return the whole record. A part that cannot be read is left out, which a fault in `faults` says."""
     plain = parsed(body)
     record, faults = dict(plain.get("record") or {}), []
     for name, (kind, empty) in _PARTS.items():
@@ -72,13 +72,13 @@ def whole(body: str, cycle_id: str) -> CycleRecord:
             faults.append(Fault("unreadable", f"{name} of cycle {cycle_id} cannot be read: {error}", "memory"))
     if plain.get("truncated") or plain.get("cut"):
         cut = {str(name): [int(number) for number in of] for name, of in (plain.get("cut") or {}).items()}
-        parts = ", ".join(f"{name} ({kept} of {of} items)" if of > 1 else name for name, (kept, of) in cut.items())
-        told = f"cycle {cycle_id} was too large to be kept whole; cut: {parts or 'some of its parts'}"
+        parts = ", ".join(f"{name} ({left} of {of} items)" if of > 1 else name for name, (left, of) in cut.items())
+        message = f"cycle {cycle_id} was too large to be kept whole; cut: {parts or 'some of its parts'}"
         detail = {"truncated": True, "reference": cycle_id, "cut": cut}
-        faults.append(Fault("truncated", told, "memory", retryable=False, detail=detail))
-    found = {name: record.pop(name) for name in _PARTS}
-    found["faults"] = (*found["faults"], *faults)
-    cycle: CycleRecord = replace(read(record, CycleRecord), **found)
+        faults.append(Fault("truncated", message, "memory", retryable=False, detail=detail))
+    parts_read = {name: record.pop(name) for name in _PARTS}
+    parts_read["faults"] = (*parts_read["faults"], *faults)
+    cycle: CycleRecord = replace(read(record, CycleRecord), **parts_read)
     return linked(cycle, plain.get("links") or ())
 
 

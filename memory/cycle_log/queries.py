@@ -50,33 +50,33 @@ def summaries(
         if value is not None:
             conditions.append(f"{name} = ?")
             bindings.append(safe(value))
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT id, agent, session, started_at, duration, outcome, summary, iif(summary = '', body, '') FROM cycle "
         f"WHERE {' AND '.join(conditions)} ORDER BY started_at DESC, id DESC LIMIT ?",
         (*bindings, limit),
     )
-    return [_line(*columns) for columns in found]
+    return [_line(*columns) for columns in rows]
 
 
 def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
     """Return the cycle with this id, or whose id alone begins so. Raises: LookupError when several do."""
     exact = connection.execute(f"SELECT {_ROW} FROM cycle WHERE id = ?", (safe(cycle_id),)).fetchone()
     if exact is not None:
-        return _found(connection, *exact)
+        return _record_of(connection, *exact)
     if not cycle_id:
         return None
     start = safe(cycle_id)
-    found = connection.execute(
+    matches = connection.execute(
         f"SELECT {_ROW} FROM cycle WHERE id >= ? AND id < ? ORDER BY id LIMIT 3", (start, start + "\U0010ffff")
     )
-    hits = list(found)
+    hits = list(matches)
     if len(hits) > 1:
         names = ", ".join(str(row[0]) for row in hits)
         raise LookupError(f"several cycles begin with {cycle_id!r}: {names} …; give more of the id")
-    return _found(connection, *hits[0]) if hits else None
+    return _record_of(connection, *hits[0]) if hits else None
 
 
-def _found(
+def _record_of(
     connection: Connection, cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any,
     body: Any,
 ) -> CycleRecord:  # fmt: skip
@@ -116,8 +116,8 @@ def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
         results = tuple([_with_output(result, ends.get(result.call.id)) for result in cycle.result.results])
         cycle = linked(replace(cycle, result=replace(cycle.result, results=results)), plain.get("links") or ())
     if missed:
-        told = f"{len(missed)} parts of the notes of cycle {cycle_id} cannot be found or read; see: spar verify"
-        cycle = replace(cycle, faults=(*cycle.faults, Fault("unreadable", told, "memory")))
+        message = f"{len(missed)} parts of the notes of cycle {cycle_id} cannot be found or read; see: spar verify"
+        cycle = replace(cycle, faults=(*cycle.faults, Fault("unreadable", message, "memory")))
     return cycle
 
 
@@ -133,10 +133,10 @@ def _line(
     cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any, summary: Any, body: Any
 ) -> dict[str, Any]:
     try:
-        told = parsed(summary) if summary else summary_of(whole(str(body), str(cycle_id)))
+        fields = parsed(summary) if summary else summary_of(whole(str(body), str(cycle_id)))
     except _DAMAGE as error:
         why = _unreadable(cycle_id, error)
-        told = {"about": why, "faults": [why]}
+        fields = {"about": why, "faults": [why]}
     return {
         "cycle_id": cycle_id,
         "agent": agent,
@@ -145,5 +145,5 @@ def _line(
         "duration": duration,
         "outcome": outcome,
         "deferred": "",  # a summary that an older release wrote does not say so
-        **told,
+        **fields,
     }

@@ -56,19 +56,19 @@ def row(cycle: CycleRecord) -> CycleRow:
     if not isinstance(cycle, CycleRecord) or not isinstance(cycle.started_at, datetime):
         raise ContractError(f"only a CycleRecord with a time can be recorded, found {cycle!r:.200}")
     cycle, links = without_repetition(cycle)
-    found = pieces.Pieces()
+    shared = pieces.Pieces()
     if cycle.notes:
-        cycle = replace(cycle, notes=tuple([found.without(note) for note in cycle.notes]))
+        cycle = replace(cycle, notes=tuple([shared.without(note) for note in cycle.notes]))
     if seems_small(cycle, SMALL):
-        text = encode(CycleBody(cycle, links, has_pieces=bool(found.texts)), limit=1 << 62)
+        text = encode(CycleBody(cycle, links, has_pieces=bool(shared.texts)), limit=1 << 62)
     else:
         cut: dict[str, tuple[int, int]] = {}
         record = shared_out(cycle, cut)
-        text = as_json(CycleBody(record, links, bool(cut), cut, bool(found.texts))).decode("ascii")
+        text = as_json(CycleBody(record, links, bool(cut), cut, bool(shared.texts))).decode("ascii")
     text = mask_json(text)
     calls = calls_of(cycle)
     summary = mask_json(encode(summary_of(cycle), limit=1 << 62)) if calls["failed"] else _LATER
-    return CycleRow(_columns(cycle, summary, sealed(text)), found.texts)
+    return CycleRow(_columns(cycle, summary, sealed(text)), shared.texts)
 
 
 def _columns(cycle: CycleRecord, summary: str, body: str) -> tuple[Any, ...]:
@@ -127,10 +127,12 @@ def _holds_little(cycle: CycleRecord) -> bool:
     left = _FEW - len(cycle.agent) - len(cycle.session)
     if action is not None:
         left -= sum(map(len, _texts_of_action(action)))
-    for each in cycle.perceptions:
-        if type(each.content) is not str or any(_of_perception(each)):
+    for perception in cycle.perceptions:
+        if type(perception.content) is not str or any(_of_perception(perception)):
             return False
-        left -= sum(map(len, _texts_of_perception(each))) + len(each.key or "") + len(each.subject or "")
+        left -= (
+            sum(map(len, _texts_of_perception(perception))) + len(perception.key or "") + len(perception.subject or "")
+        )
         if left < 0:
             return False
     return left >= 0
@@ -186,8 +188,8 @@ def _insert_all(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None
 
 def _last(connection: Connection) -> int:
     """Return the greatest number that a cycle ever had."""
-    found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'cycle'").get
-    return found if isinstance(found, int) else 0
+    number = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'cycle'").get
+    return number if isinstance(number, int) else 0
 
 
 def _surely(cycle: CycleRecord) -> CycleRow:

@@ -47,10 +47,10 @@ class CycleStore(OpenMemory):
 
     async def cycle(self, cycle_id: str) -> CycleRecord | None:
         """Return the cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
-        found = await self._read(lambda connection: cycle_log.find(connection, cycle_id))
-        if found is not None:
-            self._unreadable += sum(fault.kind == "unreadable" for fault in found.faults)
-        return found
+        record = await self._read(lambda connection: cycle_log.find(connection, cycle_id))
+        if record is not None:
+            self._unreadable += sum(fault.kind == "unreadable" for fault in record.faults)
+        return record
 
     async def left(self, agent: str) -> tuple[list[Doubt], list[DeadLetter]]:
         """Return what recovery has left to people, also when read-only: the calls of an agent that are or were in
@@ -63,6 +63,6 @@ class CycleStore(OpenMemory):
             started = [replace(doubt, call=replay.call(connection, doubt)) for doubt in doubts]
             return started, replay.dead_letters(connection, agent, missed)
 
-        found = await self._read(look)
+        doubts_and_letters = await self._read(look)
         self._unreadable += len(missed)
-        return found
+        return doubts_and_letters

@@ -64,8 +64,8 @@ class ExperienceStore(OpenMemory):
         Args: query, k, session, task, success, since, more: as of `search`.
         Raises: TransientError when the file cannot be read now.
         """
-        found = await self.search(query, k, session=session, task=task, success=success, since=since, **more)
-        return [each.experience for each in found]
+        hits = await self.search(query, k, session=session, task=task, success=success, since=since, **more)
+        return [hit.experience for hit in hits]
 
     async def search(
         self,
@@ -99,9 +99,9 @@ class ExperienceStore(OpenMemory):
         near = None
         if self.embedding is not None and query.strip() and number:
             near = await self.embedding.nearness(query)
-        found, unreadable = await self._read(lambda c: search.search(c, query, number, where, near, situation))
+        hits, unreadable = await self._read(lambda c: search.search(c, query, number, where, near, situation))
         self._unreadable += unreadable
-        return found
+        return hits
 
     async def detail(self, id: str) -> ExperienceDetail | None:
         """Return an experience in full, by its id or a unique beginning of one; None where there is none.

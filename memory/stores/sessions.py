@@ -32,15 +32,15 @@ _ABOUT_A_ROW = 500
 class SessionRows(SessionQueries):
     """The sessions of a memory while that is open.
 
-    Args: file, journal: those of the memory now, None for the journal when it is read-only; told: hears of rows that
-        cannot be read.
+    Args: file, journal: return those of the memory now, None for the journal when it is read-only; report: called for
+        rows that cannot be read.
     """
 
     def __init__(
         self, file: Callable[[], DatabaseSession], journal: Callable[[], Journal | None],
-        told: Callable[[Fault], None], clock: Callable[[], Clock] = SystemClock,
+        report: Callable[[Fault], None], clock: Callable[[], Clock] = SystemClock,
     ) -> None:  # fmt: skip
-        super().__init__(file, told)
+        super().__init__(file, report)
         self._journal, self._clock = journal, clock
 
     def hand_over(self) -> None:

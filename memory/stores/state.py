@@ -38,7 +38,7 @@ class StateStore(OpenMemory):
             connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (name, text))
 
         self._file.demand_room()
-        if self._journal is not None:  # what was told before must not come after it
+        if self._journal is not None:  # the journal's earlier rows must come first
             self._journal.hand_over()
         probe = ("SELECT value FROM state WHERE key = ?", (name,))
         work = audit.audited(write, STATE + key.partition(":")[0], self._clock, probe)
@@ -80,7 +80,7 @@ class StateStore(OpenMemory):
 
     async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
         """Write a row and return its new version; on disk as `durability` says when this returns, in one transaction
-        with what the journal was told before.
+        with the journal's earlier rows.
 
         `expect` is the version that it must have now, 0 that it must not exist. Cancelling stops the waiting, not the
         writing. Raises: ConflictError when it has another one; ValueError when the value is not JSON-able or larger
@@ -88,21 +88,21 @@ class StateStore(OpenMemory):
         """
         text, at = sealed(encode(value, exact=True)), self._clock.now().timestamp()
         self._file.demand_room()
-        told = self._journal.take_batch() if self._journal is not None else _nothing
+        write_batch = self._journal.take_batch() if self._journal is not None else _nothing
 
         def write(connection: Connection) -> int | ConflictError:
             try:
                 return records.keep(connection, safe(kind), safe(id), text, expect, at)
-            except ConflictError as error:  # what was told before is true all the same
+            except ConflictError as error:  # returned, since the journal's rows must be committed all the same
                 return error
             finally:
-                told(connection)
+                write_batch(connection)
 
         probe = "SELECT value FROM record WHERE kind = ? AND id = ?", (safe(kind), safe(id))
-        found = await self._file.commit(audit.audited(write, kind, self._clock, probe), len(text))
-        if isinstance(found, ConflictError):
-            raise found
-        return found
+        outcome = await self._file.commit(audit.audited(write, kind, self._clock, probe), len(text))
+        if isinstance(outcome, ConflictError):
+            raise outcome
+        return outcome
 
     async def drop(self, kind: str, id: str) -> bool:
         """Delete a row, on disk as `durability` says when this returns; False if there was none."""

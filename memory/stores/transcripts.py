@@ -33,14 +33,17 @@ _MOST_WORDS: Final = 16
 class Transcripts(SessionQueries):
     """The transcripts of a memory while that is open.
 
-    Args: file, journal: those of the memory now, None for the journal when it is read-only; told: hears of rows that
-        cannot be read.
+    Args: file, journal: return those of the memory now, None for the journal when it is read-only; report: called for
+        rows that cannot be read.
     """
 
     def __init__(
-        self, file: Callable[[], DatabaseSession], journal: Callable[[], Journal | None], told: Callable[[Fault], None]
+        self,
+        file: Callable[[], DatabaseSession],
+        journal: Callable[[], Journal | None],
+        report: Callable[[Fault], None],
     ) -> None:
-        super().__init__(file, told)
+        super().__init__(file, report)
         self._journal = journal
         #: What was read of the sessions that were read last, from which it is read on, and the file that it is of.
         self._known: BoundedDict[tuple[str, str], ReadTranscript] = BoundedDict(_MOST_SESSIONS)
@@ -62,12 +65,12 @@ class Transcripts(SessionQueries):
             self._read_from = file
             self._known.clear()
         known = self._known.get(key, transcripts.UNREAD)
-        found = await self._rows(partial(transcripts.read, agent=agent, session=session, before=known))
+        known_now = await self._rows(partial(transcripts.read, agent=agent, session=session, before=known))
         if self._read_from is file:
-            self._known[key] = found
-            while len(self._known) > 1 and sum(each.bytes for each in self._known.values()) > _MOST_BYTES:
+            self._known[key] = known_now
+            while len(self._known) > 1 and sum(transcript.bytes for transcript in self._known.values()) > _MOST_BYTES:
                 self._known.popitem(last=False)
-        return list(found.entries)
+        return list(known_now.entries)
 
     async def tail(self, agent: str, session: str, limit: int = 50, before: int | None = None) -> list[Entry]:
         """Return the newest entries, oldest first, also those that were summed up; `before` is the `seq` of one that
@@ -83,11 +86,11 @@ class Transcripts(SessionQueries):
         """
         words, most = text.split()[:_MOST_WORDS], max(0, min(limit, 1_000))
         asked = partial(transcripts.search, agent=agent, words=words, session=session)
-        found, before = await self._rows(partial(asked, limit=most, before=None))
-        while before and len(found) < most:
-            more, before = await self._rows(partial(asked, limit=most - len(found), before=before))
-            found += more
-        return found
+        entries, before = await self._rows(partial(asked, limit=most, before=None))
+        while before and len(entries) < most:
+            more, before = await self._rows(partial(asked, limit=most - len(entries), before=before))
+            entries += more
+        return entries
 
     async def sessions(self, agent: str) -> list[TranscriptSummary]:
         """Return the sessions of which something is kept, the last one that was added to first. Raises:
@@ -95,22 +98,22 @@ class Transcripts(SessionQueries):
         return await self._read(lambda connection: transcripts.sessions(connection, agent))
 
     async def append(self, agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> None:
-        """Add what is no part of a cycle, after all that the journal was told; safe when this returns, all or none.
+        """Add entries that belong to no cycle, after all rows of the journal; safe when this returns, all or none.
 
         Cancelling stops the waiting, not the writing. Raises: FencedError when another run has taken the session over
         since; SparError when closed or read-only.
         """
-        given = transcripts.rows(agent, session, run_id, [_of(each, run_id) for each in entries])
+        rows = transcripts.rows(agent, session, run_id, [_of(entry, run_id) for entry in entries])
         file, journal = self._opened(), self._journal()
         _ = file.writer  # refuses at once when read-only
-        told = journal.take_batch() if journal is not None else _nothing
+        write_batch = journal.take_batch() if journal is not None else _nothing
 
         def write(connection: Connection) -> list[SupersededError]:
-            told(connection)
-            return transcripts.append(connection, given)
+            write_batch(connection)
+            return transcripts.append(connection, rows)
 
-        # Returned, not raised: what the journal was told is true all the same.
-        for refusal in await file.commit(write, sum(row[5] for row in given)):
+        # Refusals are returned and not raised, since the journal's rows must be committed all the same.
+        for refusal in await file.commit(write, sum(row[5] for row in rows)):
             raise refusal
 
     async def forget(self, agent: str, session: str) -> int:
