@@ -133,13 +133,13 @@ class AuditRows:
         where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
         query = f"SELECT seq, at, actor, subject, action, body FROM audit {where} ORDER BY seq DESC LIMIT ?"
         bindings.append(max(0, min(limit, _MOST)))
-        found: list[AuditEntry] = await self._read(lambda c: [_entry(row) for row in c.execute(query, bindings)])
-        return found
+        entries: list[AuditEntry] = await self._read(lambda c: [_entry(row) for row in c.execute(query, bindings)])
+        return entries
 
     async def verify(self) -> str:
         """Return what is wrong with the log; "" for nothing. Raises: TransientError."""
-        found: str = await self._read(_fault)
-        return found
+        fault: str = await self._read(_fault)
+        return fault
 
 
 def _fault(connection: Connection) -> str:
@@ -167,9 +167,9 @@ def _without_secrets(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: MASK if is_secret_name(str(key)) and inner else _without_secrets(inner)
                 for key, inner in value.items()}  # fmt: skip
-    return [_without_secrets(each) for each in value] if isinstance(value, (list, tuple)) else value
+    return [_without_secrets(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _digest(connection: Connection, probe: Probe | None) -> str:
-    found = None if probe is None else connection.execute(*probe).get
-    return "" if found is None else blake2b(str(found).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    content = None if probe is None else connection.execute(*probe).get
+    return "" if content is None else blake2b(str(content).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -61,15 +61,15 @@ class Pieces:
     def _list(self, items: list[Any]) -> list[Any]:
         if len(items) <= FEW:
             return items
-        found: list[Any] = []
+        parts: list[Any] = []
         run: list[Any] = []
         for item in items:
             run.append(item)
             if int(_digest(_json(item))[:4], 16) % RUN == 0 or len(run) == LONGEST_RUN:
-                found += self._run(run)
+                parts += self._run(run)
                 run = []
-        found += run
-        return self._list(found) if len(found) < len(items) else found
+        parts += run
+        return self._list(parts) if len(parts) < len(items) else parts
 
     def _run(self, items: list[Any]) -> list[Any]:
         text = _json(items)
@@ -120,8 +120,8 @@ def trim(connection: Connection) -> int:
 
 def held(connection: Connection) -> int:
     """About how many bytes all pieces take."""
-    found = connection.execute("SELECT total(bytes) FROM tape_piece").get
-    return int(found) if isinstance(found, (int, float)) else 0
+    size = connection.execute("SELECT total(bytes) FROM tape_piece").get
+    return int(size) if isinstance(size, (int, float)) else 0
 
 
 def _items(connection: Connection, items: list[Any], missed: Callable[[str], object]) -> Iterator[Any]:

@@ -29,8 +29,8 @@ def keep(connection: Connection, kind: str, id: str, text: str, expect: int | No
 
     Each version leaves a fact with its checksum, so that none can be altered or taken away unseen.
     """
-    found = connection.execute("SELECT version FROM record WHERE kind = ? AND id = ?", (kind, id)).get
-    version = int(str(found)) if found is not None else 0
+    stored = connection.execute("SELECT version FROM record WHERE kind = ? AND id = ?", (kind, id)).get
+    version = int(str(stored)) if stored is not None else 0
     if expect is not None and expect != version:
         has = f"has version {version}" if version else "does not exist"
         raise ConflictError(f"{kind} {id!r} {has}, expected {f'version {expect}' if expect else 'that it does not'}")

@@ -111,11 +111,11 @@ def least_useful(oldest: Sequence[Judged], *, count: int, keep: int | None, over
     Args: oldest: in order of age; count: how many there are in all; keep: how many may stay; over: bytes too many.
     """
     gone, freed = list[int](), 0
-    for each in sorted(oldest, key=lambda each: each.value):  # the sort keeps the order of age among equals
+    for row in sorted(oldest, key=lambda row: row.value):  # the sort keeps the order of age among equals
         if len(gone) >= BATCH or not ((keep is not None and count - len(gone) > keep) or over > freed):
             break
-        gone.append(each.seq)
-        freed += each.bytes
+        gone.append(row.seq)
+        freed += row.bytes
     return gone
 
 
@@ -155,19 +155,19 @@ def _trim_experiences(
 
 
 def _oldest_experiences(connection: Connection) -> list[Judged]:
-    found = connection.execute(
+    cursor = connection.execute(
         f"SELECT seq, bytes, success, count, helped, harmed, lesson, trust = 'trusted' FROM experience "
         f"ORDER BY at LIMIT {WINDOW}"
     )
     return [
-        Judged(seq, size, value(None if success is None else bool(success), made, helped, harmed,
+        Judged(seq, size, value(None if success is None else bool(success), count, helped, harmed,
                                 is_teaching=bool(lesson), is_trusted=bool(trusted)))
-        for seq, size, success, made, helped, harmed, lesson, trusted in _rows(found)
+        for seq, size, success, count, helped, harmed, lesson, trusted in _rows(cursor)
     ]  # fmt: skip
 
 
-def _rows(found: Any) -> Iterable[tuple[Any, ...]]:
-    rows: Iterable[tuple[Any, ...]] = found
+def _rows(cursor: Any) -> Iterable[tuple[Any, ...]]:
+    rows: Iterable[tuple[Any, ...]] = cursor
     return rows
 
 
@@ -244,8 +244,8 @@ def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live
             (end, None if live is None else orphans.names(live)),
         ),
     ):
-        found = connection.execute(f"SELECT min(seq) FROM fact WHERE seq < ?1 AND {stays}", binding).get
-        end = found if isinstance(found, int) else end
+        oldest = connection.execute(f"SELECT min(seq) FROM fact WHERE seq < ?1 AND {stays}", binding).get
+        end = oldest if isinstance(oldest, int) else end
     if end <= first:
         return 0
     if live is not None:
@@ -306,8 +306,8 @@ def _held(connection: Connection, kind: str) -> tuple[int, int]:
 
 def _oldest(connection: Connection, table: str, at: str, order: str) -> list[tuple[float, int]]:
     """Return time and bytes of the first rows of a table that may go at once."""
-    found = connection.execute(f"SELECT {at}, bytes FROM {table} ORDER BY {order} LIMIT {BATCH}")
-    return [(float(str(when)), int(str(size))) for when, size in found]
+    oldest = connection.execute(f"SELECT {at}, bytes FROM {table} ORDER BY {order} LIMIT {BATCH}")
+    return [(float(str(when)), int(str(size))) for when, size in oldest]
 
 
 def _oldest_at(connection: Connection, seq: int) -> float:

@@ -142,15 +142,15 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         self._audit_days = keep_audit_days
         super().__init__()
         if embedder is not None:
-            self.embedding = Embedding(embedder, lambda: self._clock, lambda: self._file, self._told)
+            self.embedding = Embedding(embedder, lambda: self._clock, lambda: self._file, self._report)
         self.on_fault: Callable[[Fault | None], None] = _ignore
         self._opening, self._openings = anyio.Lock(), 0
         self._opened_mono = 0.0
         self._opened_at = 0.0  # wall time of the monotonic clock's beginning, as it was when the file was opened
         #: What was said and done in each session.
-        self.transcripts = Transcripts(lambda: self._file, lambda: self._journal, self._told)
+        self.transcripts = Transcripts(lambda: self._file, lambda: self._journal, self._report)
         #: The keys under which they were said, with their titles and defaults.
-        self.sessions = SessionRows(lambda: self._file, lambda: self._journal, self._told, lambda: self._clock)
+        self.sessions = SessionRows(lambda: self._file, lambda: self._journal, self._report, lambda: self._clock)
         #: Who changed what.
         self.audit = audit.AuditRows(lambda: self._file, lambda: self._clock, lambda work: self._read(work))
         self._last: dict[str, Any] = {}
@@ -177,7 +177,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
                     self._clock,
                     read_only=self.read_only,
                     tend=self._tend,
-                    report=self._told,
+                    report=self._report,
                     ballast=self._ballast,
                     on_damage=self._on_damage,
                 )
@@ -191,7 +191,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
     async def _begin_journal(self, opened: DatabaseSession) -> None:
         try:
             hand = InFlightFile(None if self.path == IN_MEMORY else f"{self.path}.hand", opened.epoch)
-            self._journal = Journal(opened, self._clock, hand, self._told)
+            self._journal = Journal(opened, self._clock, hand, self._report)
             await self._journal.load()
         except BaseException:
             self._forget_file(opened)
@@ -242,18 +242,18 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         record = await self.cycle(cycle_id)
         if record is None:
             return None
-        found = []
+        decisions = []
         for learnt in record.action.learnt if record.action is not None else ():
             details = [await self._case(id) for id in learnt.cases[:_MOST_CASES]]
-            found.append({**structs.asdict(learnt), "cases": details})
-        return found
+            decisions.append({**structs.asdict(learnt), "cases": details})
+        return decisions
 
     async def _case(self, id: str) -> dict[str, Any]:
         try:
-            found = await self.detail(id)
+            detail = await self.detail(id)
         except LookupError:
-            found = None
-        return {"id": id, "experience": None if found is None else found.experience}
+            detail = None
+        return {"id": id, "experience": None if detail is None else detail.experience}
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -273,9 +273,9 @@ class Memory(ExperienceStore, CycleStore, StateStore):
 
         def count(connection: Connection) -> dict[str, int]:
             tables = {"experiences": "experience", "cycles": "cycle", "state": "state"}
-            found = {name: int(str(connection.execute(f"SELECT count(*) FROM {t}").get)) for name, t in tables.items()}
+            rows = {name: int(str(connection.execute(f"SELECT count(*) FROM {t}").get)) for name, t in tables.items()}
             own = connection.execute(f"SELECT count(*) FROM state WHERE key IN {database.OWN_KEYS}").get
-            return {**found, "state": found["state"] - int(str(own))}
+            return {**rows, "state": rows["state"] - int(str(own))}
 
         return await self._read(count)
 
@@ -325,10 +325,10 @@ class Memory(ExperienceStore, CycleStore, StateStore):
 
     def _bury(self, connection: Connection, live: frozenset[str], now: float) -> None:
         """Put cycles of agents that are gone aside, and say so."""
-        for told in orphans.bury(connection, live, now):
-            self._file.writer.report(Fault("gone", told, "memory", retryable=False))
+        for message in orphans.bury(connection, live, now):
+            self._file.writer.report(Fault("gone", message, "memory", retryable=False))
 
-    def _told(self, fault: Fault | None) -> None:
+    def _report(self, fault: Fault | None) -> None:
         if fault is not None and fault.kind in _LOSSES and self.path != IN_MEMORY and self._opened is not None:
             self._note_loss(self._opened, fault.message)
         try:

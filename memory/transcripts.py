@@ -72,7 +72,7 @@ class TranscriptSummary(Struct, frozen=True):
 def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> list[TranscriptRow]:
     """Entries as they will be written; one that names no run is one of `run_id`. Made where they are accepted, so that
     nothing can change them before they are written."""
-    return [_row(safe(agent), safe(session), safe(each.run_id or run_id), each) for each in entries]
+    return [_row(safe(agent), safe(session), safe(entry.run_id or run_id), entry) for entry in entries]
 
 
 def _row(agent: str, session: str, run: str, entry: Entry) -> TranscriptRow:
@@ -163,15 +163,17 @@ def read(
     summary = next((entry for row in summaries if (entry := _entry(row, missed)) is not None), None)
     first = _int(begun) + 1
     if summary is not None:
-        kept = summary.body.get("first_kept")
-        first = max(first, kept if isinstance(kept, int) and kept > 0 else summary.seq)
+        first_kept = summary.body.get("first_kept")
+        first = max(first, first_kept if isinstance(first_kept, int) and first_kept > 0 else summary.seq)
     newest = f"{_COLUMNS}{where} AND seq >= ? AND kind <> 'compaction' ORDER BY seq DESC LIMIT ?"
-    found = _that_fit(connection, newest, (*of, first, READ_ENTRIES), missed)
-    last = max([each.seq for each in found[-1:]] + ([summary.seq] if summary is not None else []), default=0)
+    unsummed = _that_fit(connection, newest, (*of, first, READ_ENTRIES), missed)
+    last = max(
+        [last_entry.seq for last_entry in unsummed[-1:]] + ([summary.seq] if summary is not None else []), default=0
+    )
     size = connection.execute(f"SELECT total(bytes) FROM transcript{where} AND seq BETWEEN ? AND ?",
-                              (*of, found[0].seq if found else last, last)).get  # fmt: skip
+                              (*of, unsummed[0].seq if unsummed else last, last)).get  # fmt: skip
     rows = _int(connection.execute(count, (*of, last)).get)
-    return ReadTranscript(tuple(found if summary is None else [summary, *found]), last, rows, _int(size))
+    return ReadTranscript(tuple(unsummed if summary is None else [summary, *unsummed]), last, rows, _int(size))
 
 
 def tail(
@@ -228,7 +230,7 @@ def search(
         "coalesce((SELECT max(r.seq) FROM transcript AS r WHERE r.agent = t.agent AND r.session = t.session "
         "AND r.kind = 'reset'), 0)"
     )
-    found, bindings = list[FoundEntry](), list[Any]()
+    matches, bindings = list[FoundEntry](), list[Any]()
     conditions = []
     for word in words:
         # Bodies are ASCII: other letters stand as escapes, which know no other case.
@@ -244,13 +246,13 @@ def search(
     of = (safe(agent), begin, end, *((safe(session),) if session else ()))
     for of_session, *row in connection.execute(sql, (*of, *bindings, limit)):
         if (entry := _entry(row, missed)) is not None:
-            found.append(FoundEntry(str(of_session), entry))
-    return found, begin if begin > _int(oldest) else 0
+            matches.append(FoundEntry(str(of_session), entry))
+    return matches, begin if begin > _int(oldest) else 0
 
 
 def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:
     """Return the sessions of which something is kept, the one with the newest entry first; at most 10,000."""
-    found = connection.execute(
+    summaries = connection.execute(
         "SELECT session, number, size, at, run FROM (SELECT session, count(*) AS number, total(bytes) AS size, "
         "max(seq) AS last FROM transcript WHERE agent = ? GROUP BY session ORDER BY last DESC LIMIT ?) "
         "JOIN transcript USING (session) WHERE seq = last ORDER BY last DESC",
@@ -258,7 +260,7 @@ def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:
     )
     return [
         TranscriptSummary(str(session), _int(number), _int(size), _when(at), str(run))
-        for session, number, size, at, run in found
+        for session, number, size, at, run in summaries
     ]
 
 

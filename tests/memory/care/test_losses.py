@@ -47,8 +47,8 @@ async def test_damage_that_was_mended_at_the_start_is_bad_until_it_is_acknowledg
 async def test_what_is_lost_while_it_runs_is_noted_too(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
-        memory._told(Fault("damaged", "a row cannot be read: item 'x'", "memory"))
-        memory._told(Fault("io", "the disk is slow", "memory"))
+        memory._report(Fault("damaged", "a row cannot be read: item 'x'", "memory"))
+        memory._report(Fault("io", "the disk is slow", "memory"))
         await memory.flush()
 
     [said] = bad(path)
