@@ -1,7 +1,7 @@
-"""Changes to files that happen wholly or not at all, given the open folder and a name in it (see `rooted`).
+"""Atomic changes of files, given the open folder and a name in it (see `rooted`): each happens wholly or not at all.
 
-A new content is written beside the old one, flushed, and put in its place by a rename; a copy or a move never takes
-the place of something else. Each change is on the disk when the function returns. Blocking.
+New content is written to a temporary file in the same folder, flushed, and renamed over the old file. A copy or a move
+never replaces an existing file. Each change is on the disk when the function returns. All functions block.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Entry = tuple[int, str]
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write everything. Raises: OSError, with a part possibly written."""
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    """Write all bytes. Raises: OSError; a part may be written then."""
+    unwritten = memoryview(content)
+    while unwritten:
+        unwritten = unwritten[os.write(descriptor, unwritten) :]
 
 
 def make_durable(folder: int) -> None:
-    """Flush a folder's entries to the disk; some file systems have no such thing."""
+    """Flush a folder's entries to the disk, where the file system can do that."""
     try:
         os.fsync(folder)
     except OSError as error:
@@ -38,8 +38,8 @@ def make_durable(folder: int) -> None:
 
 
 @contextmanager
-def _beside(parent: int) -> Iterator[tuple[int, str]]:
-    """A new file in the folder under a name of its own, which is gone again at the end unless it was renamed."""
+def _temporary_file(parent: int) -> Iterator[tuple[int, str]]:
+    """Create a temporary file in the folder, and delete it at the end unless it was renamed."""
     name = f".spar-{new_id()}.tmp"
     file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent)
     try:
@@ -53,12 +53,12 @@ def _beside(parent: int) -> Iterator[tuple[int, str]]:
 
 
 def replace_file(parent: int, name: str, content: bytes) -> None:
-    """Give the file a new content; its rights stay. Raises: OSError; PermissionError when it is no regular file."""
+    """Replace a file's content and keep its mode. Raises: OSError; PermissionError for anything but a regular file."""
     try:
         mode: int | None = look(parent, name).st_mode & 0o777
     except FileNotFoundError:
         mode = None
-    with _beside(parent) as (file, temporary):
+    with _temporary_file(parent) as (file, temporary):
         write_all(file, content)
         if mode is not None:
             os.fchmod(file, mode)
@@ -68,9 +68,9 @@ def replace_file(parent: int, name: str, content: bytes) -> None:
 
 
 def copy_file(source: Entry, target: Entry) -> int:
-    """Copy what the file holds now; returns its size in bytes. The same bytes being there already is as good.
+    """Copy a file's content and return its size in bytes. A target with the same bytes counts as copied.
 
-    Raises: FileExistsError when the target is anything else, and other OSErrors.
+    Raises: FileExistsError for a target with other content, and other OSErrors.
     """
     original = open_file(*source, os.O_RDONLY)
     try:
@@ -81,8 +81,8 @@ def copy_file(source: Entry, target: Entry) -> int:
 
 def _copy_open(original: int, target: Entry) -> int:
     size, parent = os.fstat(original).st_size, target[0]
-    with _beside(parent) as (file, temporary):
-        left = size  # a file that grows while it is read is copied as it was
+    with _temporary_file(parent) as (file, temporary):
+        left = size  # a file that grows meanwhile is copied up to its first size
         while left and (chunk := os.read(original, min(_CHUNK, left))):
             write_all(file, chunk)
             left -= len(chunk)
@@ -124,31 +124,31 @@ def move_entry(source: Entry, target: Entry) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV or kind == "folder":
             raise
-        _move_far(source, target)
+        _copy_and_delete(source, target)
     make_durable(target[0])
     make_durable(source[0])
 
 
-def _move_far(source: Entry, target: Entry) -> None:
+def _copy_and_delete(source: Entry, target: Entry) -> None:
     original = open_file(*source, os.O_RDONLY)
     try:
         _copy_open(original, target)
         now = os.stat(source[1], dir_fd=source[0], follow_symlinks=False)
-        if os.path.samestat(now, os.fstat(original)):  # else somebody put another document in its place
+        if os.path.samestat(now, os.fstat(original)):  # else another process has replaced the file meanwhile
             os.unlink(source[1], dir_fd=source[0])
     finally:
         os.close(original)
 
 
 def rename_new(source: Entry, target: Entry) -> None:
-    """Rename, but never onto something. Raises: FileExistsError, and other OSErrors."""
+    """Rename to a name that does not exist yet. Raises: FileExistsError, and other OSErrors."""
     call = _renameat2()
     if call is not None:
         names = os.fsencode(source[1]), os.fsencode(target[1])
         if call(source[0], names[0], target[0], names[1], _NO_REPLACE) == 0:
             return
         code = ctypes.get_errno()
-        if code not in (errno.ENOSYS, errno.EINVAL):  # EINVAL: this file system cannot; or a folder into itself
+        if code not in (errno.ENOSYS, errno.EINVAL):  # EINVAL: not supported by this file system; or folder into itself
             raise OSError(code, os.strerror(code))
     try:
         os.stat(target[1], dir_fd=target[0], follow_symlinks=False)

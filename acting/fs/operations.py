@@ -1,7 +1,7 @@
-"""Operations on one file or folder beneath a rooted folder: read, list and describe it, write it, move and copy it.
+"""Operations on one file or folder below a rooted folder: read, list, describe, write, copy, move, delete.
 
-Reads are bounded. What is written appears whole or not at all, and nothing that exists is destroyed by moving or
-copying. Each returns what it found or did, fit to be shown, and raises OSError when that cannot be.
+Reads are bounded. A write of a whole file is atomic, and copying or moving never replaces an existing file. Each
+operation returns a JSON object about its result, and raises OSError when it fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_ENTRIES: Final = 1000
 
 
 class Place(Struct, frozen=True):
-    """The target of a path: `parts` beneath `folder`; a folder that `is_own` is not, holds foreign documents."""
+    """The target of a path: `parts` below `folder`. `is_own` is false for a folder outside of the workspace."""
 
     folder: RootedDir
     parts: tuple[str, ...]
@@ -36,24 +36,24 @@ def read(place: Place, encoding: str, most: int) -> dict[str, Any]:
     with place.folder.entry(place.parts) as (parent, name):
         file = open_file(parent, name, os.O_RDONLY)
         try:
-            size, found = os.fstat(file).st_size, bytearray()
-            while len(found) <= most and (chunk := os.read(file, most + 1 - len(found))):
-                found += chunk
+            size, content = os.fstat(file).st_size, bytearray()
+            while len(content) <= most and (chunk := os.read(file, most + 1 - len(content))):
+                content += chunk
         finally:
             os.close(file)
-    is_cut = len(found) > most
-    del found[most:]
+    is_cut = len(content) > most
+    del content[most:]
     answer: dict[str, Any] = {"bytes": size, "truncated": is_cut, "encoding": encoding}
     if encoding == "base64":
-        return {**answer, "content": base64.b64encode(found).decode()}
+        return {**answer, "content": base64.b64encode(content).decode()}
     try:
-        text, is_lossy = _decoded(found, "strict", is_cut), False
+        text, is_lossy = _decode(content, "strict", is_cut), False
     except UnicodeDecodeError:
-        text, is_lossy = _decoded(found, "replace", is_cut), True
+        text, is_lossy = _decode(content, "replace", is_cut), True
     return {**answer, "content": text, "lossy": is_lossy}
 
 
-def _decoded(content: bytearray, errors: str, is_cut: bool) -> str:
+def _decode(content: bytearray, errors: str, is_cut: bool) -> str:
     return codecs.getincrementaldecoder("utf-8")(errors).decode(bytes(content), final=not is_cut)
 
 
@@ -70,43 +70,43 @@ def list_entries(place: Place) -> dict[str, Any]:
     with place.folder.directory(place.parts) as folder:
         with os.scandir(folder) as entries:
             names = heapq.nsmallest(_MOST_ENTRIES, counted(entries))
-        found = []
+        described = []
         for name in names:
             try:
-                found.append(
-                    {"name": disarmed(name), **_described(os.stat(name, dir_fd=folder, follow_symlinks=False))}
+                described.append(
+                    {"name": disarmed(name), **_describe_status(os.stat(name, dir_fd=folder, follow_symlinks=False))}
                 )
             except FileNotFoundError:
-                pass  # it went meanwhile
-    return {"entries": found, "total": total, "truncated": total > _MOST_ENTRIES}
+                pass  # deleted meanwhile
+    return {"entries": described, "total": total, "truncated": total > _MOST_ENTRIES}
 
 
 def describe(place: Place) -> dict[str, Any]:
     """Describe a file or folder."""
     if not place.parts:
         with place.folder.directory(()) as folder:
-            return _described(os.fstat(folder))
+            return _describe_status(os.fstat(folder))
     with place.folder.entry(place.parts) as (parent, name):
-        return _described(os.stat(name, dir_fd=parent, follow_symlinks=False))
+        return _describe_status(os.stat(name, dir_fd=parent, follow_symlinks=False))
 
 
-def _described(status: os.stat_result) -> dict[str, Any]:
+def _describe_status(status: os.stat_result) -> dict[str, Any]:
     try:
         modified_at = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
-        modified_at = None  # a date that no calendar has
+        modified_at = None  # a date outside of the calendar's range
     return {"kind": file_kind(status.st_mode), "bytes": status.st_size, "modified_at": modified_at}
 
 
 def write(place: Place, content: bytes) -> dict[str, Any]:
-    """Write a file anew, with the folders that lead to it."""
+    """Write a whole file, and create its folders."""
     with place.folder.entry(place.parts, make=True) as (parent, name):
         replace_file(parent, name, content)
     return {"bytes": len(content)}
 
 
 def append(place: Place, content: bytes) -> dict[str, Any]:
-    """Write to the end of a file, made if there is none."""
+    """Append to a file; create it, and its folders, if there is none."""
     with place.folder.entry(place.parts, make=True) as (parent, name):
         file = open_file(parent, name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
@@ -118,13 +118,13 @@ def append(place: Place, content: bytes) -> dict[str, Any]:
 
 
 def make_folder(place: Place) -> dict[str, Any]:
-    """Make a folder and those that lead to it."""
+    """Create a folder with its parents."""
     with place.folder.directory(place.parts, make=True):
         return {"kind": "folder"}
 
 
 def delete(place: Place) -> dict[str, Any]:
-    """Delete a file, a link (not what it means) or an empty folder; that it is gone already is as good."""
+    """Delete a file, a link (not its target) or an empty folder; one that does not exist is no error."""
     try:
         with place.folder.entry(place.parts) as (parent, name):
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -137,13 +137,13 @@ def delete(place: Place) -> dict[str, Any]:
 
 
 def copy(place: Place, to: Place) -> dict[str, Any]:
-    """Copy a file to where nothing stands, or the same already."""
+    """Copy a file to a path that does not exist, or that has the same content."""
     with place.folder.entry(place.parts) as source, to.folder.entry(to.parts, make=True) as target:
         return {"to": "/".join(to.parts), "bytes": copy_file(source, target)}
 
 
 def move(place: Place, to: Place) -> dict[str, Any]:
-    """Move an entry to where nothing stands; out of a foreign folder only documents."""
+    """Move a file or folder to a path that does not exist; from outside of the workspace only regular files."""
     with place.folder.entry(place.parts) as source, to.folder.entry(to.parts, make=True) as target:
         if not place.is_own:
             look(*source)
@@ -151,7 +151,7 @@ def move(place: Place, to: Place) -> dict[str, Any]:
     return {"to": "/".join(to.parts)}
 
 
-#: By the name that callers use.
+#: The operations by the names that callers use.
 OPERATIONS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
     "read": read,
     "list": list_entries,

@@ -1,8 +1,8 @@
-"""Names beneath a workspace that no tool touches at any level of approval: secrets, and what others later execute.
+"""Protected names in a workspace, which no tool may use, even with approval: secrets, and files that others execute.
 
-A hook in `.git`, a line in `.bashrc` or a setting of an editor is run by somebody else, with more rights than any tool
-has. Names are compared the way the most lenient file systems do (case, width, invisible characters, trailing dots), so
-no spelling slips through. The service's own configuration and state need no entry: no workspace may hold them.
+A hook in `.git`, a line in `.bashrc` or a setting of an editor runs later with more rights than a tool has. Names are
+compared like in the most lenient file systems (case, width, invisible characters, trailing dots), so that every
+spelling is found. The service's own configuration and state need no entry: no workspace may hold them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXAMPLES = re.compile(r"\.env\.(example|sample|template|dist)")
 
 
 def protected(parts: Sequence[str], *, change: bool) -> str:
-    """The first component that must not be read (or, with `change`, not be changed either), or ""."""
+    """Return the first component that must not be read (with `change`: or not be changed), or ""."""
     for part in parts:
         name = _folded(part)
         if _SECRETS.fullmatch(name) and not _EXAMPLES.fullmatch(name):

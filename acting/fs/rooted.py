@@ -1,11 +1,10 @@
-"""Opens what lies strictly beneath a folder, also while somebody swaps its parts for symbolic links.
+"""Opener of paths strictly below a folder, safe while another process replaces its parts by symbolic links.
 
-A check of the path followed by its use is a race (`realpath` let 386 of 47,205 swaps through), so the kernel
-does both at once: `openat2` with `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`. Where it is
-missing (Linux before 5.6, some containers) each component is opened by itself from its parent with `O_NOFOLLOW`.
-Everything below happens on the open parent folder and one name in it. Only regular files with a single name are
-opened: a FIFO would block, a device acts, and a second hard link may belong to a file elsewhere.
-Blocking; its callers run it in threads.
+A check of the path before its use is a race (`realpath` let 386 of 47,205 swaps through), so the kernel does both in
+one step: `openat2` with `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`. Where that is missing (Linux
+before 5.6, some containers), each component is opened from its parent with `O_NOFOLLOW`. All operations then use the
+open parent folder and one name in it. Only regular files with a single hard link are opened: opening a FIFO blocks,
+opening a device acts on it, and a second hard link may belong to a file elsewhere. All functions block.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ Opener = Callable[[int, tuple[str, ...]], int]
 
 
 def file_kind(mode: int) -> str:
-    """Return the kind of an inode, in a word."""
+    """Return the kind of an inode as a word."""
     return next((word for test, word in _KINDS if test(mode)), "something else")
 
 
 def split(path: str) -> tuple[str, ...]:
-    """The components of a relative path; `()` for the folder itself.
+    """Return the components of a relative path; `()` for the folder itself.
 
     Raises: ValueError for what is absolute, has `..` or a NUL, is too long or is no path in this system's encoding.
     """
@@ -65,12 +64,12 @@ def split(path: str) -> tuple[str, ...]:
 
 
 def file_resource(folder: str, parts: tuple[str, ...]) -> str:
-    """The name under which calls on one path exclude each other, whichever way they spell it."""
+    """Return the name of the resource of a path: two calls on the same path exclude each other by it."""
     return f"file:{os.path.normpath('/'.join((folder, *parts)))}"
 
 
 class RootedDir:
-    """A folder that nothing leads out of. It is opened anew for each use, so it may be removed and made again."""
+    """A folder whose paths never lead out of it. It is opened for each use, so it may be deleted and created again."""
 
     __slots__ = ("_open", "path")
 
@@ -79,12 +78,12 @@ class RootedDir:
         self._open = opener or best_opener()
 
     def make(self) -> None:
-        """Make the folder itself, with its parents."""
+        """Create the folder itself, with its parents."""
         Path(self.path).mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def directory(self, parts: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the folder at `parts`, closed at the end. `make` makes what is missing on the way.
+        """Yield a descriptor of the folder at `parts` and close it at the end. `make` creates missing folders.
 
         Raises: OSError; a symbolic link anywhere on the way is a PermissionError.
         """
@@ -92,15 +91,15 @@ class RootedDir:
         try:
             if make:
                 self._make(root, parts)
-            found = self._open(root, parts)
+            descriptor = self._open(root, parts)
         except OSError as error:
-            raise _explained(error, parts) from None
+            raise _explain(error, parts) from None
         finally:
             os.close(root)
         try:
-            yield found
+            yield descriptor
         finally:
-            os.close(found)
+            os.close(descriptor)
 
     def _make(self, root: int, parts: tuple[str, ...]) -> None:
         for depth in range(1, len(parts) + 1):
@@ -114,7 +113,7 @@ class RootedDir:
 
     @contextmanager
     def entry(self, parts: tuple[str, ...], *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The open parent folder and the last name, for everything that is done to one entry."""
+        """Yield the open parent folder and the last name, for operations on one entry."""
         if not parts:
             raise ValueError("the folder itself cannot be meant here; name something in it")
         with self.directory(parts[:-1], make=make) as parent:
@@ -122,33 +121,33 @@ class RootedDir:
 
 
 def open_file(parent: int, name: str, flags: int, mode: int = 0o666) -> int:
-    """A descriptor of the regular file `name` in an open folder; never blocks, never follows a link.
+    """Open the regular file `name` in an open folder and return its descriptor. Never blocks or follows a link.
 
     Raises: OSError; PermissionError for a link, a folder, a special file, or a file with further hard links.
     """
     try:
-        look(parent, name)  # opening a device already acts on it, so look before
+        look(parent, name)  # checked before, because opening a device already acts on it
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
     try:
-        found = os.open(name, flags | _NO_LINK, mode, dir_fd=parent)
+        descriptor = os.open(name, flags | _NO_LINK, mode, dir_fd=parent)
     except OSError as error:
-        raise _explained(error, (name,)) from None
+        raise _explain(error, (name,)) from None
     try:
-        _refuse_special(os.fstat(found), name)
+        _refuse_special(os.fstat(descriptor), name)
     except BaseException:
-        os.close(found)
+        os.close(descriptor)
         raise
-    return found
+    return descriptor
 
 
 def look(parent: int, name: str) -> os.stat_result:
-    """The status of the regular file `name` in an open folder. Raises like `open_file`."""
+    """Return the status of the regular file `name` in an open folder. Raises: as `open_file`."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except OSError as error:
-        raise _explained(error, (name,)) from None
+        raise _explain(error, (name,)) from None
     _refuse_special(status, name)
     return status
 
@@ -161,7 +160,7 @@ def _refuse_special(status: os.stat_result, name: str) -> None:
         raise PermissionError(f"{name!r} has {status.st_nlink} hard links and may belong to a file elsewhere")
 
 
-def _explained(error: OSError, parts: tuple[str, ...]) -> OSError:
+def _explain(error: OSError, parts: tuple[str, ...]) -> OSError:
     shown = "/".join(parts) or "."
     if error.errno in (errno.ELOOP, errno.EXDEV):
         return PermissionError(f"{shown!r} leads over a symbolic link")
@@ -179,7 +178,7 @@ def by_walking(root: int, parts: tuple[str, ...]) -> int:
         try:
             inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
         except NotADirectoryError:
-            # O_DIRECTORY is looked at before O_NOFOLLOW: find out which of the two it was.
+            # The kernel checks O_DIRECTORY before O_NOFOLLOW: find out which of the two failed.
             status = os.stat(part, dir_fd=current, follow_symlinks=False)
             code = errno.ELOOP if stat.S_ISLNK(status.st_mode) else errno.ENOTDIR
             raise OSError(code, os.strerror(code)) from None
@@ -190,15 +189,15 @@ def by_walking(root: int, parts: tuple[str, ...]) -> int:
 
 
 def by_openat2(root: int, parts: tuple[str, ...]) -> int:
-    """Open a folder in one step; the kernel promises that it lies beneath. Without `openat2`: ENOSYS or EPERM."""
+    """Open a folder in one step; the kernel ensures that it is below `root`. Without `openat2`: ENOSYS or EPERM."""
     path = os.fsencode("/".join(parts) or ".")
     how = struct.pack("QQQ", _FOLDER, 0, _RESOLVE)
     for _ in range(16):
-        found = _syscall()(ctypes.c_long(_OPENAT2), ctypes.c_long(root), path, how, ctypes.c_long(len(how)))
+        descriptor = _syscall()(ctypes.c_long(_OPENAT2), ctypes.c_long(root), path, how, ctypes.c_long(len(how)))
         code = ctypes.get_errno()
-        if found >= 0:
-            return int(found)
-        if code not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: something was renamed just then
+        if descriptor >= 0:
+            return int(descriptor)
+        if code not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: a component was renamed meanwhile
             break
     raise OSError(code, os.strerror(code))
 
@@ -212,7 +211,7 @@ def _syscall() -> Callable[..., int]:
 
 @cache
 def best_opener() -> Opener:
-    """`by_openat2` where the kernel has it (tried once), else `by_walking`."""
+    """Return `by_openat2` where the kernel has it (tried once), else `by_walking`."""
     try:
         root = os.open("/", _FOLDER)
         try:
