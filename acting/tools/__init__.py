@@ -1,4 +1,4 @@
-"""The built-in tools. One file each, registered as a stranger's would be.
+"""The built-in tools, one module each, registered by entry points like tools of other packages.
 
 files   reads and changes files in one folder of the workspace
 http    makes one HTTP request
@@ -7,5 +7,5 @@ notify  notifies people through every configured way
 say     tells people something while a run goes on
 shell   runs one program with arguments, never a shell string
 
-skill_programs  finds programs of skills, and the variables that they alone are given
+skill_programs  finds programs of skills, and the environment variables that only they get
 """

@@ -1,7 +1,7 @@
-"""`files`: reads and changes files in one folder of the workspace, and takes documents in from named folders.
+"""Tool `files`: reads and changes files in one folder of the workspace, and copies or moves files from named folders.
 
-Every path is followed by `fs/rooted`, so no link, `..` or race leads out; what is done there is in `fs/operations`.
-There is no recursive delete, no change of rights and no search here.
+`fs/rooted` opens every path, so no link, `..` or race leads out; `fs/operations` has the operations. There is no
+recursive delete, no change of modes and no search.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class FilesTool:
     effect: Effect = "once"
     timeout = 60.0
     concurrency = 4
-    # It is confined, and nothing leaves the machine by it. Who wants a person to look before outside text makes it
-    # delete or overwrite states so by a rule on `op`.
+    # The tool is confined, and no data leaves the machine by it. A rule on `op` can demand that people approve a delete
+    # or an overwrite that follows from text from outside.
     safe_with_untrusted = True
-    brings_untrusted = True  # whoever can drop a file in the workspace has written it
+    brings_untrusted = True  # anybody may have written a file in the workspace
     schema = object_schema(
         name,
         "Read, write and arrange files in the workspace.",
@@ -98,11 +98,11 @@ class FilesTool:
 
     @property
     def _prefix(self) -> tuple[str, ...]:
-        """Return the names that lead from the workspace to what paths are relative to."""
+        """Return the folder in the workspace that paths are relative to."""
         return (*self._home.parts_of(SESSION.get()), *self._root)
 
     def attach(self, host: Host) -> None:
-        """Let threads count as work on the agent's clock."""
+        """Count threads as work on the agent's clock."""
         self._use(host.clock)
 
     def _use(self, clock: Clock) -> None:
@@ -114,7 +114,7 @@ class FilesTool:
         return _EFFECTS.get(op, self.effect) if isinstance(op, str) else self.effect
 
     def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the resources that a call needs for itself: the paths that it names, read or written. Never raises."""
+        """Return the resources that a call holds: the paths that it reads or writes. Never raises."""
         op, places = params.get("op"), []
         for key, right in (("path", _RIGHTS.get(op, _CHANGE) if isinstance(op, str) else _CHANGE), ("to", _CHANGE)):
             try:
@@ -127,10 +127,10 @@ class FilesTool:
     async def __call__(
         self, *, op: str, path: str, to: str | None = None, content: str | None = None, encoding: str = "utf-8"
     ) -> dict[str, Any]:
-        """Do one operation. Returns what was found or done, always with `path`.
+        """Carry out one operation. Returns its result, always with `path`.
 
-        Raises: ValueError for parameters that make no sense together or cannot be a path; PermissionError for what lies
-        outside or is no regular file; FileNotFoundError, FileExistsError and other OSErrors, with path and reason.
+        Raises: ValueError for parameters that do not fit together or cannot be a path; PermissionError for a path
+        outside or that is no regular file; FileNotFoundError, FileExistsError and other OSErrors, with path and reason.
         """
         if not isinstance(op, str) or op not in _EFFECTS:
             raise ValueError(f"'op' must be one of {', '.join(_EFFECTS)}, found {op!r}")
@@ -163,14 +163,14 @@ class FilesTool:
 
     def _place(self, path: str, wanted: int) -> Place:
         """Return a path's target. Raises: PermissionError if it is outside or protected, ValueError for no path."""
-        place = self._found(path, wanted)
+        place = self._find_place(path, wanted)
         if name := protected(place.parts, change=wanted > _READ):
             done = "changed" if wanted > _READ else "read"
             raise PermissionError(f"path {path!r} leads over {name!r}, which is {done} by no tool")
         return place
 
-    def _found(self, path: str, wanted: int) -> Place:
-        """A relative path that begins like a source folder means that folder."""
+    def _find_place(self, path: str, wanted: int) -> Place:
+        """Return a path's target, which may be in a source folder (`readable`, `movable`) or in the workspace."""
         if not isinstance(path, str) or not path:
             raise ValueError(f"a path must be text that is not empty, found {path!r}")
         if wanted < _CHANGE:
@@ -180,35 +180,35 @@ class FilesTool:
                     return Place(folder, parts, is_own=False)
         if path.startswith("/"):
             root = os.path.join(self._workspace.path, *self._prefix)  # noqa: PTH118
-            found = _inside(root, path)
-            if found is None:
+            parts = _inside(root, path)
+            if parts is None:
                 known = ", ".join([root, *(folder.path for folder, right in self._sources if right >= wanted)])
                 raise PermissionError(f"path {path!r} lies outside of what may be used for this: {known}")
-            return Place(self._workspace, self._prefix + found)
+            return Place(self._workspace, self._prefix + parts)
         return Place(self._workspace, self._prefix + split(path))
 
     def _bytes(self, content: str, encoding: str) -> bytes:
         if not isinstance(content, str):
             raise ValueError(f"'content' must be text, found {type(content).__name__}")
         try:
-            found = content.encode() if encoding == "utf-8" else base64.b64decode(content, validate=True)
+            data = content.encode() if encoding == "utf-8" else base64.b64decode(content, validate=True)
         except UnicodeEncodeError as error:
             raise ValueError(f"'content' has a lone surrogate at {error.start}, which is no text; use base64") from None
         except (binascii.Error, ValueError) as error:
             raise ValueError(f"'content' is no base64: {error}") from None
-        if len(found) > self._max_write:
-            raise ValueError(f"'content' has {len(found)} bytes, more than the {self._max_write} that may be written")
-        return found
+        if len(data) > self._max_write:
+            raise ValueError(f"'content' has {len(data)} bytes, more than the {self._max_write} that may be written")
+        return data
 
 
 def _inside(folder: str, path: str) -> tuple[str, ...] | None:
-    """The components of `path` beneath `folder`, by their text alone; None when it lies elsewhere."""
+    """Return the components of `path` below `folder`, by their text alone; None when it lies elsewhere."""
     relative = os.path.relpath(os.path.normpath(path), os.path.normpath(folder))
     return None if relative.split("/")[0] == ".." else split(relative)
 
 
 def _refuse_own(folder: str, home: Home, key: str) -> None:
-    """Refuse the files that the service lives by: they are out of reach of every tool."""
+    """Refuse a folder that holds the service's own files. Raises: ConfigError."""
     real = Path(folder).resolve()
     for what, own in (("state", home.state), ("configuration", home.config)):
         mine = Path(own).resolve()

@@ -1,8 +1,7 @@
-"""`http`: makes one request and returns what was answered. Where it may go is judged by `spar.net.http_client` and
-`spar.net.addresses`.
+"""Tool `http`: makes one request and returns the answer. `spar.net.addresses` checks the hosts.
 
-An answer of 400 and more is a failure: 429 and 5xx may pass, the others will not. It renders no page, runs no
-script and keeps no cookies.
+An answer of 400 and more is a failure: 429 and 5xx are transient, the others permanent. The tool renders no page, runs
+no script and keeps no cookies.
 """
 
 from __future__ import annotations
@@ -86,16 +85,16 @@ class HttpTool:
         if secret and (not allow or any(entry.host == "*" for entry in self._guard.entries)):
             raise ConfigError(f"header {secret!r} would go to any host; list the hosts under allow", path=("headers",))
         self._traceparent: Callable[..., str] = lambda to, cycle_id, *names: ""
-        self.timeout = timeout + 2.0  # ours fires first, because it can say what it waited for
+        self.timeout = timeout + 2.0  # the tool's own timeout ends first: its error says what it waited for
         self._use(SystemClock())
 
     def attach(self, host: Host) -> None:
-        """Read dates by the agent's clock, and name spans as the agent says."""
+        """Use the agent's clock, and its trace headers."""
         self._use(host.clock)
         self._traceparent = host.traceparent
 
     async def __aenter__(self) -> HttpTool:
-        """Load the library at the start, so that no call has to wait for it."""
+        """Load the library at the start, so that no call waits for it."""
         await self._exchange.load()
         return self
 
@@ -141,8 +140,8 @@ class HttpTool:
         if answer.status >= 400:
             raise failure(method, answer, self._clock.now())
         shown = {name: answer.headers[name][:1000] for name in _SHOWN if name in answer.headers}
-        found = {"status": answer.status, "url": answer.url, "headers": shown, "truncated": answer.is_cut}
-        return {**found, **_readable(answer)}
+        result = {"status": answer.status, "url": answer.url, "headers": shown, "truncated": answer.is_cut}
+        return {**result, **_readable(answer)}
 
 
 def _guard(allow: Sequence[str], private: bool) -> Guard:
@@ -170,7 +169,7 @@ def _content(body: object, value: Any) -> tuple[bytes, dict[str, str]]:
 
 
 def _readable(answer: HttpAnswer) -> dict[str, Any]:
-    """The body as what it is: JSON if it says so and can be read, else text, else base64."""
+    """Return the body as JSON if it is declared and valid, else as text, else as base64."""
     kind, _, options = answer.headers.get("content-type", "").lower().partition(";")
     if "json" in kind and not answer.is_cut:
         try:

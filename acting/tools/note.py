@@ -1,8 +1,8 @@
-"""`note`: writes down one dated entry. The plainest effect there is, and the one that a fresh service begins with.
+"""Tool `note`: writes one dated entry. It is the simplest tool with an effect, and a new service begins with it.
 
-An entry is a heading of ours and the text, indented by four columns: in Markdown that is verbatim, so no text can
-begin a heading of its own, draw an image or pass for another entry. Entries never interleave and are on the disk
-when the call returns. It does not read notes back; `files` does.
+An entry is a heading and the text, indented by four columns: in Markdown such a text is verbatim, so it cannot begin a
+heading, show an image or look like another entry. Entries never interleave, and are on the disk when the call returns.
+The tool `files` reads notes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NoteTool:
     effect: Effect = "once"
     timeout = 15.0
     concurrency = 1
-    safe_with_untrusted = True  # whatever the text says, it is one more entry, and quoted
+    safe_with_untrusted = True  # any text becomes only one more quoted entry
     schema = object_schema(
         name,
         "Write down a note for people to read. Notes are kept in one file, each with its date.",
@@ -71,7 +71,7 @@ class NoteTool:
         if not self._parts:
             raise ConfigError(f"path {path!r} must name a file in the workspace", path=("path",))
         self._folder, self._max_bytes, self._keep = RootedDir(home.workspace), max_bytes, keep
-        #: `files` must not replace the file while an entry is written to it.
+        #: The file as a resource: `files` must not replace it during a write.
         self.resources = (file_resource(self._folder.path, self._parts),)
         self._use(SystemClock())
 
@@ -85,7 +85,7 @@ class NoteTool:
     async def __call__(self, *, text: str, title: str = "", tags: Sequence[str] = ()) -> dict[str, Any]:
         """Append the entry. Returns its `path` in the workspace, its size in `bytes` and `at`.
 
-        Raises: ValueError for what is no such text; OSError when it could not be written, and then nothing of it was.
+        Raises: ValueError for parameters out of bounds; OSError when the entry could not be written, not even in part.
         """
         text_of("text", text, limit=_LONGEST["text"])
         text_of("title", title, limit=_LONGEST["title"], empty=True)
@@ -99,14 +99,14 @@ class NoteTool:
     def _append(self, entry: bytes) -> None:
         self._folder.make()
         with self._folder.entry(self._parts, make=True) as (parent, name):
-            notes = self._opened(parent, name, len(entry))
+            notes = self._open_locked(parent, name, len(entry))
             try:
                 _write_whole(notes, entry, "/".join(self._parts))
             finally:
                 os.close(notes)
 
-    def _opened(self, parent: int, name: str, size: int) -> int:
-        """The locked notes file, with room for `size` bytes more."""
+    def _open_locked(self, parent: int, name: str, size: int) -> int:
+        """Open and lock the notes file, and rotate it first if it has no room for `size` bytes more."""
         while True:
             notes = open_file(parent, name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
@@ -118,7 +118,7 @@ class NoteTool:
             except BaseException:
                 os.close(notes)
                 raise
-            os.close(notes)  # it was full, or another process has just put it aside
+            os.close(notes)  # the file was full, or another process has just rotated it
 
     def _rotate(self, parent: int, name: str) -> None:
         names = [name, *(f"{name}.{number}" for number in range(1, self._keep + 1))]
@@ -132,9 +132,9 @@ class NoteTool:
 
 
 def render(at: datetime, text: str, title: str = "", tags: Sequence[str] = ()) -> str:
-    """An entry as it stands in the file. Only its heading begins in the first column.
+    """Return the text of an entry. Only its heading begins in the first column.
 
-    Raises: ValueError when `tags` are no words.
+    Raises: ValueError when `tags` is not a list of at most 20 texts.
     """
     if isinstance(tags, str) or not isinstance(tags, Sequence) or not all(isinstance(tag, str) for tag in tags):
         raise ValueError(f"'tags' must be a list of words, found {tags!r:.80}")
@@ -156,7 +156,7 @@ def _is_still(parent: int, name: str, descriptor: int) -> bool:
 
 
 def _write_whole(descriptor: int, content: bytes, shown: str) -> None:
-    """One write and its flush to the disk; what a full disk took only a part of is taken back."""
+    """Write and flush content with one write; undo it if a full disk took only a part."""
     before = os.fstat(descriptor).st_size
     written = os.write(descriptor, content)
     if written < len(content):

@@ -1,7 +1,7 @@
-"""`notify`: tells people something, through every way that is configured, and not more often than they can bear.
+"""Tool `notify`: sends a message to people through every configured notifier, with a limit per minute.
 
-It has succeeded when one way got through; the others are named. What was too much in a minute is refused and
-counted, and the next message that goes out says how many there were. How each way works is in `notifiers`.
+A call succeeds when one notifier delivered the message; its result names the others. A message above the limit is
+refused and counted, and the next message says how many there were. `acting/notifiers` has the notifiers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from spar.threads import Threads
 
 _BUILT_IN: dict[str, type] = {"desktop": DesktopNotifier, "log": LogNotifier, "webhook": WebhookNotifier}
 _URGENCIES: tuple[str, ...] = get_args(Urgency)
-_EACH = 20.0
+_EACH = 20.0  # seconds for one notifier
 _MINUTE = 60.0
 
 
 class NotifyTool:
-    """Tells people through `via`: names of notifiers, `{use = "webhook", url = …}` with their options, or objects.
+    """Notifies people through `via`: names of notifiers, `{use = "webhook", url = …}` with their options, or objects.
 
     At most `per_minute` messages go out in a minute.
     """
@@ -62,7 +62,7 @@ class NotifyTool:
             raise ConfigError(f"via must be a list, found {via!r}", path=("via",))
         self._notifiers: dict[str, Notifier] = {}
         for index, item in enumerate(via):
-            name, notifier = _built(item, index)
+            name, notifier = _create_notifier(item, index)
             self._notifiers[name if name not in self._notifiers else f"{name}#{index}"] = notifier
         self._per_minute = per_minute
         self._rate = Intensity(per_minute, _MINUTE)
@@ -70,10 +70,10 @@ class NotifyTool:
         self._stack = AsyncExitStack()
         self._waiting = 0
         self.suppressed = 0
-        """How many messages were refused because they were too many, ever."""
+        """Count of all messages that were refused by the limit."""
 
     def attach(self, host: Host) -> None:
-        """Count minutes by the agent's clock, and pass the host on."""
+        """Use the agent's clock, and pass the host on to the notifiers."""
         self._use(host.clock)
         for notifier in self._notifiers.values():
             if callable(attach := getattr(notifier, "attach", None)):
@@ -94,12 +94,12 @@ class NotifyTool:
         await self._stack.aclose()
 
     async def __call__(self, *, title: str, text: str = "", urgency: str = "normal") -> dict[str, Any]:
-        """Tell it.
+        """Send the message.
 
-        Returns `delivered`, the names of the ways that got through, and `failed`, the others with their reasons.
+        Returns `delivered`, the names of the notifiers that delivered it, and `failed`, the others with their reasons.
 
-        Raises: ValueError for parameters that make no sense; TransientError when there were too many messages, with
-        `retry_after`, or when no way got through; PermanentError when none ever will.
+        Raises: ValueError for parameters out of bounds; TransientError with `retry_after` above the limit, and when no
+        notifier delivered it; PermanentError when none of them ever will.
         """
         text_of("title", title, limit=200)
         text_of("text", text, limit=10_000, empty=True)
@@ -136,7 +136,7 @@ class NotifyTool:
                     await notify()
                 else:
                     await self._threads.run(notify)
-        except Exception as error:  # one way that fails must not close the others
+        except Exception as error:  # a failing notifier must not keep the others from delivering
             failed[name] = error
 
 
@@ -144,33 +144,33 @@ def _sentence(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _built(item: Any, index: int) -> tuple[str, Notifier]:
-    """The notifier that one item of `via` means, and its name."""
+def _create_notifier(item: Any, index: int) -> tuple[str, Notifier]:
+    """Create the notifier for one item of `via`; return its name and it."""
     if callable(getattr(item, "notify", None)):
         return type(item).__name__, item
     options: dict[str, Any] = dict(item) if isinstance(item, Mapping) else {}
     use = options.pop("use", None) if isinstance(item, Mapping) else item
     if not isinstance(use, str):
         raise ConfigError(f"a notifier must be a name or a table with 'use', found {item!r:.80}", path=("via", index))
-    made = _found(use, index)
-    hints = get_type_hints(made.__init__, include_extras=True)
-    known = [name for name in inspect.signature(made).parameters if name in hints]
+    kind = _load_notifier(use, index)
+    hints = get_type_hints(kind.__init__, include_extras=True)
+    known = [name for name in inspect.signature(kind).parameters if name in hints]
     for name, value in options.items():
         if name not in known:
             takes = ", ".join(known) or "none"
             raise ConfigError(f"notifier {use!r} has no option {name!r}; known: {takes}", path=("via", index, name))
         options[name] = _checked(hints[name], value, ("via", index, name))
     try:
-        return use, made(**options)
+        return use, kind(**options)
     except ConfigError as error:
         raise ConfigError(str(error), path=("via", index, *error.path)) from None
     except TypeError as error:
         raise ConfigError(f"notifier {use!r} cannot be made: {error}", path=("via", index)) from None
 
 
-def _found(use: str, index: int) -> Any:
-    if found := _BUILT_IN.get(use):
-        return found
+def _load_notifier(use: str, index: int) -> Any:
+    if built_in := _BUILT_IN.get(use):
+        return built_in
     named = {entry.name: entry for entry in entry_points(group="spar.notifiers")}
     try:
         if use in named:
@@ -185,7 +185,7 @@ def _found(use: str, index: int) -> Any:
 
 
 def _checked(hint: Any, value: Any, path: tuple[str | int, ...]) -> Any:
-    """The value as the option's annotation asks for it; the registry cannot see into `via`, so it is done here."""
+    """Return an option's value, validated by its annotation; the registry of parts does not check options in `via`."""
     from pydantic import TypeAdapter, ValidationError
 
     try:

@@ -1,11 +1,12 @@
-"""`say`: tells people something while a run goes on, for what cannot wait for its answer.
+"""Tool `say`: sends people a message during a run, when it cannot wait for the run's answer.
 
-It goes where the run's answer goes, or by another route that is named, through the agent (`Host.deliver`): hooks have
-their say there, and what a run has told people before on the same route is not told again, its answer included.
-`notify` is for what people should be called to; this is for those who already talk with the agent.
+The agent delivers it (`Host.deliver`) on the route of the run's answer, or on another named route. Hooks can refuse it
+there, and the same message of a run is not sent twice on one route, its answer included. `notify` calls people's
+attention; this tool is for people who already talk with the agent.
 
-It is not safe with text from outside, unlike `notify`: whoever wrote a page could have it say what looks like the
-agent's own word, and choose to whom. Calls that follow from such text are asked about, unless a rule lets them.
+It is not safe with text from outside, unlike `notify`: the author of a page could make it send a message that looks
+like the agent's own, and choose the receiver. Calls that follow from such text need approval, unless a rule allows
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _LONGEST = {"text": 20_000, "to": 200}
 
 
 class SayTool:
-    """Says `text` to those who talk with the run's session, or by the route `to`."""
+    """Sends `text` to the people of the run's session, or on the route `to`."""
 
     name = "say"
     effect: Effect = "once"
@@ -44,13 +45,13 @@ class SayTool:
         self._host: Host | None = None
 
     def attach(self, host: Host) -> None:
-        """Say it through this agent."""
+        """Deliver messages through this agent."""
         self._host = host
 
     async def __call__(self, *, text: str, to: str = "", context: ToolContext | None = None) -> dict[str, Any]:
-        """Say it. Returns whether it was `delivered`, and if not, `why`.
+        """Send the message. Returns whether it was `delivered`, and if not, `why`.
 
-        Raises: ValueError for what is no such text; PermanentError where nobody can be told anything.
+        Raises: ValueError for a text out of bounds; PermanentError without an agent that delivers.
         """
         text_of("text", text, limit=_LONGEST["text"])
         text_of("to", to, limit=_LONGEST["to"], empty=True)

@@ -1,9 +1,8 @@
-"""`shell`: runs one program with arguments, never a shell string.
+"""Tool `shell`: runs one program with arguments, never a shell string.
 
-The words of `argv` reach the program as they are: nothing expands, splits or joins them. Which programs may run is
-a list in the configuration, and they run in the strongest sandbox that this machine was seen to give (see
-`process/detect`); nothing in a call can change that. The process tree is dead when the call returns, whatever became of
-it (see `launcher`).
+The words of `argv` reach the program as they are: nothing expands, splits or joins them. The configuration lists the
+programs that may run. They run in the strongest sandbox that works on this machine (see `process/detect`); no call can
+change that. The process tree is dead when the call returns (see `process/launcher`).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _PROCESSES = 512
 
 
 class CommandError(SparError):
-    """The program ran and failed; `output` is what the call would have returned."""
+    """Error of a program that ran and failed; `output` is the result that the call would have returned."""
 
     def __init__(self, message: str, output: dict[str, Any]) -> None:
         super().__init__(message)
@@ -47,7 +46,7 @@ class CommandError(SparError):
 
 
 class CommandTimeoutError(CommandError, TimeoutError):
-    """The program was ended because it took too long; `output` is what it had said."""
+    """Error of a program that was ended after its timeout; `output` holds its output until then."""
 
 
 class ShellTool:
@@ -89,14 +88,14 @@ class ShellTool:
         self._max_output, self._env, self._ok_exits = max_output, tuple(env), frozenset(ok_exits)
         self._sandbox, self._network, self._memory = sandbox, network, memory
         self._root = os.path.realpath(home.workspace)
-        self._readable = tuple(os.path.realpath(os.path.join(home.config, each)) for each in readable)  # noqa: PTH118
+        self._readable = tuple(os.path.realpath(os.path.join(home.config, path)) for path in readable)  # noqa: PTH118
         refuse_own_folders(home, self._root, self._readable)
         self._skills = SkillPrograms(skills, home)
         self._readable += (self._skills.folder,) if skills else ()
         self._grantable: Sequence[str] = GRANTABLE
         self._capability: SandboxCapability | None = None
         self._clock: Clock = SystemClock()
-        self.timeout = timeout + 3 * KILL_GRACE  # ours fires first, because it can say what the program said
+        self.timeout = timeout + 3 * KILL_GRACE  # the tool's own timeout ends first: its error has the program's output
         self.schema = object_schema(
             self.name,
             f"Run a program, without a shell. Allowed: {self._known()}.",
@@ -120,26 +119,26 @@ class ShellTool:
 
     @property
     def _workspace(self) -> str:
-        """Return the folder that the programs of the session in hand work in."""
+        """Return the working folder of programs of the current session."""
         return os.path.join(self._root, *self._home.parts_of(SESSION.get()))  # noqa: PTH118
 
     def attach(self, host: Host) -> None:
-        """Let running programs count as work on the agent's clock."""
+        """Count running programs as work on the agent's clock."""
         self._clock = host.clock
 
     async def __aenter__(self) -> Self:
-        """Find out what sandbox there is before the first call needs it, and close our memory to other processes."""
+        """Find out which sandbox works before the first call, and hide this process's memory from other processes."""
         hide_memory()
         await self._offered()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Nothing is held: what a call started is over with the call."""
+        """Do nothing: a program ends with its call."""
 
     def snapshot(self) -> dict[str, Any]:
-        """The sandbox that its programs run in, for people; `level` is None until it is known."""
-        found = self._capability.snapshot() if self._capability else {"level": None}
-        return {"sandbox": {**found, "asked": self._sandbox, "network": self._network}}
+        """Return the sandbox of its programs, for people; `level` is None until it is known."""
+        sandbox = self._capability.snapshot() if self._capability else {"level": None}
+        return {"sandbox": {**sandbox, "asked": self._sandbox, "network": self._network}}
 
     async def __call__(
         self,
@@ -149,7 +148,7 @@ class ShellTool:
         timeout: float | None = None,
         context: ToolContext | None = None,
     ) -> dict[str, Any]:
-        """Run it in the workspace.
+        """Run a program in the workspace.
 
         Returns `exit`, `signal`, `stdout`, `stderr`, `truncated`, `duration` (seconds), `timed_out` and `sandbox`, the
         level it ran at. A `context` that carries what was approved (`binds`) makes it run that very file or nothing.
@@ -162,7 +161,7 @@ class ShellTool:
         limit = self._limit if timeout is None else timeout
         if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= self._limit:
             raise ValueError(f"'timeout' must be above 0 and at most {self._limit:g} seconds, found {timeout!r}")
-        given = None if stdin is None else _input(stdin)
+        input_bytes = None if stdin is None else _input(stdin)
         env = self._environment()
         path = self._find(words[0], env)
         secrets = await Threads("skills", self._clock).run(self._variables, path) if self._skills.folder else {}
@@ -180,11 +179,11 @@ class ShellTool:
             digest=_approved(context),
         )
         with self._clock.working():
-            finished = await run(program, stdin=given, timeout=limit, max_output=self._max_output)
-        return self._judged(words[0], limit, finished, spec.level if spec else 0, secrets)
+            finished = await run(program, stdin=input_bytes, timeout=limit, max_output=self._max_output)
+        return self._result(words[0], limit, finished, spec.level if spec else 0, secrets)
 
     def binds(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all that decides, beside the parameters, what a call does: an approval holds for just this. Blocks.
+        """Return the facts beside the parameters that decide what a call does; an approval is bound to them. Blocks.
 
         `program` (resolved), its `sha256`, `cwd`, the names of the `variables` handed over and their `path`, `operands`
         (each argument that names a file of the workspace, with its SHA-256), and the `sandbox` level.
@@ -206,30 +205,30 @@ class ShellTool:
         }
 
     def grantable(self, params: Mapping[str, Any]) -> str:
-        """Why no standing permission may be given for a call like this; "" when one may. Blocks.
+        """Return why a call must not get a standing permission; "" when it may. Blocks.
 
-        What runs other programs, or what its arguments tell it, would make of one permission a permission for all: only
-        the programs of `approval.grantable` may have one.
+        A program that runs other programs, or commands in its arguments, would turn one permission into a permission
+        for everything: only the programs in `approval.grantable` may have one.
         """
         words = _words(params.get("argv"))
         path = os.path.realpath(self._find(words[0], self._environment()))
         return why_not_standing(path, words, self._root, self._grantable)
 
     def allow_grants(self, programs: Sequence[str]) -> None:
-        """Let calls of these programs be granted for a time, and of no others."""
+        """Set the programs whose calls may get a standing permission."""
         self._grantable = programs
 
     def _environment(self) -> dict[str, str]:
         return environment(self._env, workspace=self._workspace)
 
     def _variables(self, path: str) -> dict[str, str]:
-        """Return what a skill's program is given besides. Raises: PermanentError."""
+        """Return the extra environment variables of a skill's program. Raises: PermanentError."""
         program = self._skills.program(path)
         return self._skills.variables(program) if program else {}
 
     def _bwrap(self) -> str | None:
-        found = find_program("bwrap", self._environment())
-        return None if found is None or Path(os.path.realpath(found)).is_relative_to(self._root) else found
+        path = find_program("bwrap", self._environment())
+        return None if path is None or Path(os.path.realpath(path)).is_relative_to(self._root) else path
 
     async def _offered(self) -> SandboxCapability:
         if self._capability is None:
@@ -246,18 +245,18 @@ class ShellTool:
     def _find(self, name: str, env: dict[str, str]) -> str:
         if own := self._skills.program(name):
             return own
-        found = self._file(name, env)
+        path = self._file(name, env)
         if "*" not in self._programs and name not in self._programs:
-            # `/bin/ls` is as good as `ls` when that is the very file that `ls` means.
+            # `/bin/ls` is allowed like `ls` if `ls` on PATH is the same file.
             meant = {self._file(entry, env) for entry in self._programs} if name.startswith("/") else {}
-            if found is None or found not in meant:
+            if path is None or path not in meant:
                 raise PermanentError(f"program {name!r} is not allowed; allowed: {self._known()}")
-        if found is None:
+        if path is None:
             raise PermanentError(f"program {name!r} is not there or cannot be executed; PATH is {env['PATH']!r}")
-        return found
+        return path
 
     def _file(self, name: str, env: dict[str, str]) -> str | None:
-        """A bare name is looked for on PATH, a path with folders begins in the workspace."""
+        """Return a program's file: a bare name is searched on PATH, a path with folders begins in the workspace."""
         path = os.path.normpath(os.path.join(self._workspace, name)) if "/" in name else name  # noqa: PTH118
         return find_program(path, env)
 
@@ -265,7 +264,7 @@ class ShellTool:
         named = [*self._programs, *(["programs of skills"] if self._skills.folder else [])]
         return "any" if "*" in self._programs else ", ".join(named) or "none"
 
-    def _judged(
+    def _result(
         self, name: str, limit: float, finished: Finished, level: int, secrets: Mapping[str, str]
     ) -> dict[str, Any]:
         streams = finished.stdout, finished.stderr
@@ -282,8 +281,8 @@ class ShellTool:
         }
         if not finished.timed_out and finished.exit in self._ok_exits:
             return output
-        said = (err.strip() or out.strip())[-_LAST_WORDS:]
-        tail = f": {said}" if said else " and said nothing"
+        last_output = (err.strip() or out.strip())[-_LAST_WORDS:]
+        tail = f": {last_output}" if last_output else " and said nothing"
         if finished.timed_out:
             raise CommandTimeoutError(f"{name!r} was ended with all its processes after {limit:g} s{tail}", output)
         if finished.signal is not None:
@@ -299,7 +298,7 @@ class ShellTool:
 
 
 def _approved(context: ToolContext | None) -> str:
-    """The hash of the program's file that was approved, "" when nothing was."""
+    """Return the hash of the approved program's file, "" without an approval."""
     bound = getattr(context, "binds", None)
     return str(bound.get("sha256", "")) if isinstance(bound, Mapping) else ""
 

@@ -1,7 +1,7 @@
-"""Programs of skills: which files they are, and the variables that they alone are given.
+"""Programs of skills: their files, and the environment variables that only they get.
 
-A skill's folder belongs to the operator: it must not lie where tools may write, or a tool could put a program there and
-have it tell what it was given. A program is a skill's own only by the folder that it really lies in, links followed.
+A skill's folder belongs to the operator: it must not be where tools may write, or a tool could put a program there that
+reveals its variables. A program belongs to a skill only by the folder of its real path, with links resolved.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from spar.errors import ConfigError, PermanentError
 from spar.protocols import Home
 from spar.records.skills import FILE, parse_skill
 
-#: Bytes of a `SKILL.md`.
+#: Most bytes of a `SKILL.md`.
 _LARGEST: Final = 200_000
-#: Values that are shorter are no secrets, and would be found in any text.
+#: Shorter values are no secrets, and occur in any text.
 _SHORTEST_SECRET: Final = 4
 
 
 class SkillPrograms:
-    """The programs in a folder of skills. Args: named: the folder, relative to the configuration's ("": there is none).
+    """The programs in a folder of skills. Args: named: the folder, relative to the configuration's ("" for none).
 
-    Raises: ConfigError for a folder that is not there, or that tools may write in.
+    Raises: ConfigError for a folder that does not exist, or that tools may write to.
     """
 
     def __init__(self, named: str, home: Home) -> None:
@@ -46,7 +46,7 @@ class SkillPrograms:
                 raise ConfigError(f"{named!r} and the service's {what} must not lie in one another", path=("skills",))
 
     def program(self, path: str) -> str:
-        """Return where a skill's program really lies; "" for what is none."""
+        """Return the real path of a skill's program; "" for any other file."""
         if not self.folder or not path.startswith("/"):
             return ""
         real = os.path.realpath(path)
@@ -54,7 +54,7 @@ class SkillPrograms:
         return real if is_own and os.access(real, os.X_OK) and Path(real).is_file() else ""
 
     def variables(self, program: str) -> dict[str, str]:
-        """Return the variables of the skill that a program (as `program` gives it) belongs to. Blocks shortly.
+        """Return the environment variables of a program's skill, by the real path from `program`. Blocks shortly.
 
         Raises: PermanentError for a skill that cannot be read, or whose variables are not set.
         """
@@ -65,16 +65,16 @@ class SkillPrograms:
             wanted = parse_skill(text.replace("\r\n", "\n"), name).environment
         except (OSError, ValueError) as error:
             raise PermanentError(f"the skill {name!r} is not available: {error}") from error
-        if missing := [each for each in wanted if not os.environ.get(each)]:
+        if missing := [name_wanted for name_wanted in wanted if not os.environ.get(name_wanted)]:
             raise PermanentError(
                 f"the skill {name!r} is not available: its environment is missing: {', '.join(missing)}"
             )
-        return {each: os.environ[each] for each in wanted}
+        return {name_wanted: os.environ[name_wanted] for name_wanted in wanted}
 
 
 def without(text: str, variables: Mapping[str, str]) -> str:
-    """Return a text with the names of variables in the place of their values."""
-    for name, value in sorted(variables.items(), key=lambda each: -len(each[1])):
+    """Return a text with each variable's value replaced by the variable's name."""
+    for name, value in sorted(variables.items(), key=lambda pair: -len(pair[1])):
         if len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, f"[{name}]")
     return text
