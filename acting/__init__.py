@@ -4,17 +4,17 @@
         result = await executor.run([Call("weather", {"city": "Oslo"}, output_path="†state.weather"),
                                      Call("note", {"text": "†state.weather"})])
 
-    executor    the face: holds the tools, runs calls
+    executor    the public class `Executor`: holds the tools, runs calls
     programs    runs programs for other phases
     notifiers   ways to notify people: log, desktop, web hook
-    repetition  notices that a run makes no progress, warns, then ends it
-    calls       values about calls that approvals and runs share; pure
-    sameness    tells whether two calls are the same; pure
+    repetition  notices that a run makes no progress, warns the planner, then ends the run
+    calls       values about calls that approvals and batches share; pure
+    sameness    digests of calls, to find repeated ones; pure
 
-    run/        one run of calls, and `run/call/` one call in it
-    graph/      readiness of calls; pure
+    run/        one batch of calls, and `run/call/` one call in it
+    graph/      which call may start; pure
     tooling/    tools, their parameters and schemas
-    approvals/  policy, taint, and the approvals of people
+    approvals/  policy, taint, and approvals by people
     mcp/        tools of MCP servers
     process/    programs as child processes
     sandbox/    sandboxes for programs

@@ -1,5 +1,5 @@
-"""Values about calls that approvals and runs share: the scope of a run, how its earlier calls
-ended, faults and the wire form of a call. Pure."""
+"""Values about calls that approvals and batches share: the scope of a batch, the ends of a run's earlier calls, and
+faults. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SHORT = 1024  # characters of all names of a call together that need no cutting
 
 
 class Scope(Struct, frozen=True):
-    """The cycle, session and run that a batch of calls belongs to; `key` makes idempotency keys that no other run has.
+    """The cycle, session and run that a batch of calls belongs to; `key` begins the idempotency keys of its calls.
 
-    `trust` says whether text from outside may have decided on the calls.
+    `trust` says whether text from outside may have led to the calls.
     """
 
     key: str
@@ -29,7 +29,7 @@ class Scope(Struct, frozen=True):
 
 
 class EarlierCalls(Struct, eq=False):
-    """The ends of the calls of a run's earlier batches, read from its messages and results when first asked."""
+    """The ends of the calls of a run's earlier batches, read from its messages and results at the first use."""
 
     messages: Iterable[Mapping[str, Any]]
     results: Sequence[ActionResult] = ()
@@ -38,10 +38,10 @@ class EarlierCalls(Struct, eq=False):
     def __call__(self, id: str) -> bool | None:
         """Return whether the call with this id ended well; None if there was none, or it has not ended."""
         if self._ends is None:
-            self._ends = dict(self._told())
+            self._ends = dict(self._read_ends())
         return self._ends.get(id)
 
-    def _told(self) -> Iterator[tuple[str, bool]]:
+    def _read_ends(self) -> Iterator[tuple[str, bool]]:
         for message in self.messages:
             data = message.get("data")
             if message.get("kind") == "error" and isinstance(data, Mapping) and isinstance(data.get("call"), Mapping):
@@ -49,13 +49,13 @@ class EarlierCalls(Struct, eq=False):
             elif isinstance(call := message.get("_call"), Mapping):
                 yield str(call.get("_id")), True
         for batch in self.results:
-            for each in batch.results:
-                if each.reason not in ("parked", "detached"):
-                    yield each.call.id, each.status == "ok"
+            for result in batch.results:
+                if result.reason not in ("parked", "detached"):
+                    yield result.call.id, result.status == "ok"
 
 
 def fault_of(error: BaseException, tool: str) -> Fault:
-    """The fault of a tool's exception, with a message fit to keep."""
+    """Return the fault of a tool's exception, with its message and detail shortened."""
     fault = Fault.of(error, part=tool, phase="act")
     detail, is_cut = shortened(fault.detail, 4 * MESSAGE_LIMIT)
     if is_cut:
@@ -64,5 +64,5 @@ def fault_of(error: BaseException, tool: str) -> Fault:
 
 
 def fault(kind: str, message: str, tool: str = "") -> Fault:
-    """A fault of the call itself: the same call would fail in the same way again."""
+    """Return a fault of the call itself: the same call would fail in the same way again."""
     return Fault(kind, plain(message, MESSAGE_LIMIT), tool, "act", retryable=False)

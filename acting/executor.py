@@ -5,7 +5,7 @@
         {"_tool": "save", "text": "†state.page.body"},
     ])
 
-It holds the tools and what their runs share; `run/batch` is one run.
+The executor holds the tools and the state that all batches share; `run/batch` carries out one batch of calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from spar.protocols import Context, Host, Lent
 from spar.types import Action, ActionResult, Call, replace
 
 _KEPT_INTERRUPTED = 16
-_MOST_STEERED = 1_000  # runs whose next batch is to start nothing; the oldest are forgotten
+_MOST_STEERED = 1_000  # runs whose next batch must start no call; the oldest are dropped
 
 _STEERED = "not started because of a new message; it may be issued again"
 
@@ -93,12 +93,12 @@ class Executor:
         self._interrupted: BoundedDict[str, ActionResult] = BoundedDict(_KEPT_INTERRUPTED)
         self._steered: BoundedDict[str, None] = BoundedDict(_MOST_STEERED)
         self._opened: AsyncExitStack | None = None
-        #: Asked for approvals by `act`, where no argument can be given.
+        #: The approver for `act`, which has no argument for it.
         self.confirm: Confirm | None = None
 
     @property
     def tools(self) -> Catalog:
-        """The tools by name; `executor.tools["note"].schema` is what a planner needs to know."""
+        """Return the tools by name; planners need `executor.tools["note"].schema`."""
         return self._runtime.catalog
 
     def objection(self, tool: str, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> str:
@@ -117,40 +117,40 @@ class Executor:
 
     @property
     def keeps_journal(self) -> bool:
-        """Return whether it writes down its calls itself."""
+        """Return whether the executor writes its calls to a journal itself."""
         return self._runtime.journal is not None
 
     @property
     def approvals(self) -> ApprovalQueue | None:
-        """Return the queue of approvals; None when nobody can be asked but `confirm`."""
+        """Return the queue of approvals; None when only `confirm` can be asked."""
         return self._runtime.approvals.queue if self._runtime.approvals is not None else None
 
     def resumable(self, session: str) -> Action | None:
-        """The calls that this session's next cycle is to go on with: there is an answer that they waited for."""
+        """Return the parked calls that this session's next cycle executes first, because people have answered."""
         approvals = self._runtime.approvals
         return approvals.parked.resumable(session) if approvals is not None else None
 
     def waiting_runs(self) -> Collection[str]:
-        """Return the ids of the runs that calls wait for a person of."""
+        """Return the ids of the runs with calls that wait for people."""
         return () if self._runtime.approvals is None else self._runtime.approvals.parked.runs()
 
     async def abandon(self, run_id: str) -> None:
-        """Nothing of this run is to go on: what it asked is void."""
+        """Drop the parked calls of a run; its questions become void."""
         self._steered.pop(run_id, None)
         if self._runtime.approvals is not None:
             await self._runtime.approvals.parked.abandon(run_id)
 
     async def end_conversation(self, session: str) -> None:
-        """Nothing of this session's runs is to go on, whether they have ended or not."""
+        """Drop the parked calls of all runs of a session, whether the runs have ended or not."""
         if self._runtime.approvals is not None:
             await self._runtime.approvals.parked.end_conversation(session)
 
     def steer(self, run_id: str) -> None:
-        """Somebody has said something new in a run: of its batch in hand, or else of its next one, nothing more starts.
+        """Start no more calls of a run's current batch, or else of its next one, because a new message has arrived.
 
-        Calls that run finish, those that were denied or could not run stay so; every other one is skipped, reason
-        `steered`, the moment it is to start, and what people were asked about it is void. Calls that an earlier cycle
-        left behind until their answer are not touched. For the loop's thread, at any time.
+        Running calls finish, and denied or failed calls stay so. Every other call is skipped with the reason `steered`
+        when it would start, and questions to people about it become void. Calls that an earlier cycle parked are not
+        affected. Call this in the event loop's thread, at any time.
         """
         batches = [batch for batch in self._batches if batch.scope.run_id == run_id]
         for batch in batches:
@@ -159,7 +159,7 @@ class Executor:
             self._steered[run_id] = None
 
     def attach(self, host: Host) -> None:
-        """Take the agent's clock, events and hooks where none were given by hand, and lend them to the tools."""
+        """Use the agent's clock, events, hooks and journal where the constructor got none; attach the tools too."""
         runtime = self._runtime
         runtime.agent = host.agent
         runtime.keep_time(self._given["clock"] or host.clock)
@@ -174,7 +174,7 @@ class Executor:
                 part.attach(host)
 
     def borrow(self, lent: Lent) -> None:
-        """Hand calls that need a model over to the planner that lends this."""
+        """Take the tools and activities that a planner lends, for calls that need a model."""
         self.tools.borrow(lent)
 
     async def __aenter__(self) -> Executor:
@@ -193,12 +193,12 @@ class Executor:
         await self.aclose()
 
     async def take_over(self) -> None:
-        """Take up what the executor before this one has left on disk: questions and calls that wait for an answer."""
+        """Read the questions and parked calls that the executor before this one has left on disk."""
         if self._runtime.approvals is not None:
             await self._runtime.approvals.take_over()
 
     async def aclose(self, deadline: float | None = None) -> None:
-        """Drain detached calls for `deadline` seconds (the setting `drain` if None), then close the tools."""
+        """Wait `deadline` seconds for detached calls (None: the setting `drain`), then close the tools."""
         opened, self._opened = self._opened, None
         try:
             await self._runtime.close(deadline)
@@ -234,16 +234,16 @@ class Executor:
         messages = tuple(context) if replay is None else (*context, *replay.messages)
         board = Board(messages, state)
         scope = Scope(key, trust=trust_of(action) if action is calls else "trusted")
-        return await self._play(action, _items(calls), board, confirm, scope, replay, EarlierCalls(messages))
+        return await self._run_batch(action, _items(calls), board, confirm, scope, replay, EarlierCalls(messages))
 
     async def act(self, action: Action, context: Context | None = None) -> ActionResult:
-        """ACT: execute the action's calls on the data of the run so far."""
+        """ACT: execute the action's calls with the data of the run so far."""
         return await self.act_stream(action, action.calls, context)
 
     async def act_stream(
         self, action: Action, calls: AsyncIterator[Call] | Iterable[Call], context: Context | None = None
     ) -> ActionResult:
-        """ACT while the plan is still being written: the calls are those of the stream."""
+        """ACT while the plan is still being written: execute the calls of a stream as they arrive."""
         run = context.run if context is not None else None
         run_id = run.id if run is not None else action.run_id
         trust = trust_of(action)
@@ -262,18 +262,18 @@ class Executor:
         replay = Replay.known(context.known) if context is not None and context.known else None
         messages, results = (run.messages, run.results) if run is not None else ((), ())
         earlier = EarlierCalls(messages, results)
-        return await self._play(action, calls, Board(messages), self.confirm, scope, replay, earlier)
+        return await self._run_batch(action, calls, Board(messages), self.confirm, scope, replay, earlier)
 
     def interrupted(self, action_id: str) -> ActionResult | None:
-        """Return the results of an action whose run was cancelled; once each, and for the last few."""
+        """Return the results of a cancelled action, once; only the last few are stored."""
         for batch, (action, began) in self._batches.items():
-            if action.id == action_id:  # its tools ignore their cancellation: nobody waits for them any more
+            if action.id == action_id:  # its tools ignore their cancellation: do not wait for them any longer
                 batch.stopping.give_up()
                 return batch.result(action, began)
         return self._interrupted.pop(action_id, None)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state for people: the calls that run or wait, and those that outlived their run."""
+        """Return the state for people: the calls that run or wait, and those that outlived their batch."""
         open_steps = [step for batch in list(self._batches) for step in batch.steps if step.result is None]
         now = self._runtime.clock.monotonic()
         return {
@@ -290,7 +290,7 @@ class Executor:
             "left_behind": len(self._runtime.left_behind),
         }
 
-    async def _play(
+    async def _run_batch(
         self,
         action: Action,
         calls: Any,

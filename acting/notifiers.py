@@ -1,7 +1,7 @@
 """Notifiers: a line in the log, a window on the desktop, a request to a web hook.
 
-Each has `notify(title, text, urgency=…)` and raises when the message cannot have arrived. Who is told through what,
-and how often, is the `notify` tool's business.
+Each has `notify(title, text, urgency=…)` and raises when the message cannot have arrived. The tool `notify` decides
+which notifiers get a message, and how often.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class DesktopNotifier:
         self._clock: Clock = SystemClock()
 
     def attach(self, host: Host) -> None:
-        """Let the program that shows the window count as work on the agent's clock."""
+        """Count the program that shows the window as work on the agent's clock."""
         self._clock = host.clock
 
     def warnings(self) -> list[str]:
-        """Return why no window can be shown here, if that is so."""
+        """Return the reasons why no window can be shown here."""
         if find_program("notify-send", environment(_SESSION)) is None:
             return ["there is no program 'notify-send' (package libnotify-bin); use log, webhook or mail"]
         return []
@@ -66,7 +66,7 @@ class DesktopNotifier:
         path = find_program("notify-send", env)
         if path is None:
             raise PermanentError("desktop notifications need the program 'notify-send' (package libnotify-bin)")
-        # The text is markup to the desktop, and `--` keeps a title from being an option.
+        # The desktop reads the text as markup, and `--` keeps a title from being read as an option.
         words = (disarmed(title)[:200], html.escape(disarmed(text)[:_LONGEST_ON_SCREEN], quote=False))
         argv = ("notify-send", "--app-name=spar", f"--urgency={urgency}", "--", *words)
         with self._clock.working():
@@ -74,8 +74,8 @@ class DesktopNotifier:
         if finished.timed_out:
             raise TimeoutError(f"'notify-send' was not over after {self._timeout:g} s")
         if finished.exit != 0:
-            said = finished.stderr.decode("utf-8", "replace").strip()[-500:]
-            raise PermanentError(f"'notify-send' failed: {said or 'without a word'}; is there a desktop session?")
+            last_error = finished.stderr.decode("utf-8", "replace").strip()[-500:]
+            raise PermanentError(f"'notify-send' failed: {last_error or 'without a word'}; is there a desktop session?")
 
 
 class WebhookNotifier:
@@ -102,7 +102,7 @@ class WebhookNotifier:
             raise ConfigError(str(error), path=("headers",)) from None
         self._url, self._timeout, self._private = url, timeout, private
         scheme, _, rest = url.partition("://")
-        #: Shown in errors: who knows the path of a hook may often post to it.
+        #: The URL in errors, without its path: the path of a hook is often a secret.
         self._shown = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}/…"
         self._secret = secret.encode() if secret else None
         self._use(SystemClock())

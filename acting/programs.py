@@ -22,7 +22,7 @@ _PROCESSES = 512
 class SandboxedPrograms:
     """Runs programs in the workspace, in the strongest sandbox that this machine offers. Implements `Programs`.
 
-    A bare name is looked for on PATH, a path with folders begins in the configuration's folder.
+    A bare name is searched on PATH, a path with folders is relative to the configuration's folder.
     """
 
     def __init__(self, *, home: Home) -> None:
@@ -31,7 +31,7 @@ class SandboxedPrograms:
         self._threads = Threads("programs", SystemClock())  # programs live in real time
 
     def refuse(self, readable: Sequence[str]) -> None:
-        """Refuse to have programs read what the service lives by. Raises: ConfigError."""
+        """Refuse paths that hold the service's own files. Raises: ConfigError."""
         refuse_own_folders(self._home, self._workspace, self._resolved(readable))
 
     async def run(self, terms: ProgramTerms) -> ProgramEnd:
@@ -62,9 +62,9 @@ class SandboxedPrograms:
         return path, spec
 
     def _offered(self) -> SandboxCapability:
-        found = find_program("bwrap", environment((), workspace=self._workspace))
-        is_ours = found is not None and Path(os.path.realpath(found)).is_relative_to(self._workspace)
-        return offered(None if is_ours else found, self._home.state)
+        bwrap = find_program("bwrap", environment((), workspace=self._workspace))
+        is_ours = bwrap is not None and Path(os.path.realpath(bwrap)).is_relative_to(self._workspace)
+        return offered(None if is_ours else bwrap, self._home.state)
 
     def _resolved(self, readable: Sequence[str]) -> tuple[str, ...]:
-        return tuple(os.path.realpath(os.path.join(self._home.config, each)) for each in readable)  # noqa: PTH118
+        return tuple(os.path.realpath(os.path.join(self._home.config, path)) for path in readable)  # noqa: PTH118

@@ -1,23 +1,22 @@
-"""Notices that a run gets nowhere: first says so, then ends it.
+"""Guard against runs without progress: warns the planner first, then ends the run.
 
-A run turns in batches, one act phase each. What of a batch's calls is counted is a table (`_BY_KIND`): the same call
-with the same result, calls that can never run whatever their parameters, a tool that does not exist, a call that was
-denied before. Each detector counts a thing once a batch, however many calls of it were in one plan; at `told` times the
-planner is told, and the run ends when it was told `warnings` times and it comes about once more. So missing tools and
-calls that cannot run are told of at their second batch in a row and end the run at their sixth, whichever tools and
-parameters it tries. Calls that belong to no run (rules at their times) are never judged, nor is a batch of which
-something is still open: parked, steered, cancelled.
+A run consists of batches of calls, one for each act phase. The table `_BY_KIND` says which detectors count a call: the
+same call with the same result, calls that cannot run whatever their parameters, a tool that does not exist, a call that
+was denied before. Each detector counts a thing once per batch, however many calls of it are in one plan. From the count
+`warn_at` on the planner is warned, and the run ends at the next count after `warnings` warnings. So the planner is
+warned of missing tools and of calls that cannot run at their second batch in a row; calls that cannot run end the run
+at their sixth, whichever tools and parameters it tries. Calls without a run (rules at their times) are never counted,
+nor is a batch with calls that are still open: parked, steered, cancelled.
 
-A call is the same as an earlier one when tool, resolved parameters and what came of it are the same (`sameness`). A
-batch in which nothing is new is barren; news makes most counts begin anew, but not that of tools that are not there
-(`outlives_news`) nor that of denials: a denial is final for its call, people are asked about it once more and then not
-again (`is_refused`). A number that grows is news, and so is another message of the same error of a tool: better late
-than stopped at work. What such a run costs is bounded by its limits.
+A call is the same as an earlier one when its tool, the values of its parameters and its result are the same
+(`sameness`). A batch without a new call is *barren*. A new call resets most counts, but not that of missing tools
+(`outlives_news`) and not that of denials: people are asked about a denied call once more and then not again
+(`is_refused`). A result with a growing number is new, and so is another message of the same error: the guard rather
+ends a run late than stops one that works. The limits of a run bound its costs.
 
-Pure but for what it remembers: at most 1,000 runs, of each at most 1,000 digests; the oldest are forgotten. What it
-does not remember of a run, because its process is a new one, it finds again in the results of that run's earlier
-batches. Source: the tool-loop detection of OpenClaw, with its warning at three and ending one response later; that it
-ends the run, and counts across tools, is what its users with runaway bills ask for.
+Pure but for its memory: at most 1,000 runs, of each at most 1,000 digests; the oldest are dropped. After a restart it
+reads the results of a run's earlier batches again. Source: the tool-loop detection of OpenClaw, which warns at three
+and ends the turn one response later; its users with high bills ask for an end of the run and for counts across tools.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from spar.types import ActionResult, CallResult, Fault, replace
 
 MOST_RUNS: Final = 1_000
 MOST_DIGESTS: Final = 1_000
-_MOST_IN_BATCH: Final = 250  # of more, one digest is made of all: they would push out what they are to be compared with
+_MOST_IN_BATCH: Final = 250  # more digests become one, because they would push out those to compare them with
 _MOST_NAMED: Final = 5
 
 _NO_RESULT: Final = frozenset({"parked", "steered"})
 
 
 class Notice(Struct, frozen=True):
-    """A notice of a barren batch: `told` the planner, or the run is `ended`. `times` is how often at most."""
+    """A notice about a run without progress: the planner is told, or the run is ended. `times` is the highest count."""
 
     verdict: Literal["told", "ended"]
     message: str
@@ -59,38 +58,41 @@ class Notice(Struct, frozen=True):
 
     @property
     def fault(self) -> Fault | None:
-        """Why the run ends, if it does; of the kind `no_progress`."""
+        """Return the fault that ends the run, of kind `no_progress`; None for a warning."""
         if self.verdict == "told":
             return None
         return Fault("no_progress", f"no_progress: {self.message}", phase="act", retryable=False)
 
 
 class Detector(Struct, frozen=True, eq=False):
-    """One way of getting nowhere. `key` makes of a call's parameters and result what is counted; `says` is what is told
-    of `tools` at `times`, followed by one of the two `advice`s: at first, and from then on. `outlives_news`: something
-    new in between does not make it count anew."""
+    """Detector of one kind of repetition.
+
+    `key` returns the digest that is counted for a call. `warn_at` is the count of the first warning, `warnings` how
+    many precede the end of the run. `says` is the text about `tools` and `times`, followed by the first `advice` at the
+    first warning, by the second one after that. `outlives_news` says that a new call does not reset the count.
+    """
 
     key: Callable[[Mapping[str, Any], CallResult], int]
-    told: int
+    warn_at: int
     warnings: int
     says: str
     advice: tuple[str, str]
     outlives_news: bool = False
 
-    def sentence(self, tools: tuple[str, ...], times: int, told: int, verdict: str) -> str:
-        """Return the sentence for a planner that was told of it so often before."""
+    def sentence(self, tools: tuple[str, ...], times: int, warned: int, verdict: str) -> str:
+        """Return the sentence for a planner that was warned `warned` times before."""
         named = ", ".join(plain(tool, 100) for tool in tools[:_MOST_NAMED]) + (
             ", …" if len(tools) > _MOST_NAMED else ""
         )
         again = self.says.format(tools=named, times=times)
         if verdict == "ended":
             return f"{again}, also after the planner was told"
-        return f"{again}: {self.advice[min(told, 1)]}"
+        return f"{again}: {self.advice[min(warned, 1)]}"
 
 
 def with_notice(result: ActionResult, notice: Notice | None) -> ActionResult:
-    """The result of a batch with what was noticed: one message more, before those of errors, and the fault that ends
-    the run, if it is over."""
+    """Return the result of a batch with a notice: one more message, before those of errors, and the fault that ends the
+    run, if there is one."""
     if notice is None:
         return result
     errors = len(result.messages) - len(result.errors)
@@ -102,10 +104,10 @@ def with_notice(result: ActionResult, notice: Notice | None) -> ActionResult:
 
 
 class _Tally(Struct):
-    """The counts of one detector in one run, and how often the planner was told of it."""
+    """The counts of one detector in one run, and how often the planner was warned."""
 
     times: dict[int, int] = field(default_factory=dict)
-    told: int = 0
+    warned: int = 0
 
 
 class _Run(Struct):
@@ -115,11 +117,11 @@ class _Run(Struct):
     tallies: dict[Detector, _Tally] = field(default_factory=dict)
 
     def is_barren(self, digests: Iterable[int]) -> bool:
-        """Return whether all of these were seen before; they are from now on."""
+        """Return whether all digests are known, and remember them."""
         is_barren = True
         for digest in digests:
             is_barren = digest in self.seen and is_barren
-            self.seen.pop(digest, None)  # so that the order is the order of being seen last
+            self.seen.pop(digest, None)  # to keep the dictionary in the order of the latest use
             self.seen[digest] = None
         while len(self.seen) > MOST_DIGESTS:
             del self.seen[next(iter(self.seen))]
@@ -127,21 +129,21 @@ class _Run(Struct):
 
 
 class _Late(Struct):
-    """Resolves the parameters of calls afterwards, from the messages written when their batch was over."""
+    """Resolver of the parameters of ended calls, from the messages of their batch."""
 
     messages: list[dict[str, Any]]
     _board: Board | None = None
 
     def given(self, result: CallResult) -> Mapping[str, Any]:
-        """The parameters of a call as they were when it ran; like no others if that cannot be told."""
+        """Return the values of a call's parameters when it ran; a unique value if they are not known any more."""
         call = result.call
         if not result.attempts and result.status != "denied":
-            return call.params  # it was given nothing yet
+            return call.params  # it never ran
         try:
             if any(references(call.params).values()) and self._board is None:
                 self._board = Board(self.messages)
             return {name: resolve(value, partial(self._look, call.instance)) for name, value in call.params.items()}
-        except Exception:  # what stood there is gone, or a message of another version
+        except Exception:  # the value is gone, or the message is of another version
             return {"": new_id()}
 
     def _look(self, instance: str | None, expression: Expression) -> Any:
@@ -150,41 +152,41 @@ class _Late(Struct):
 
 
 class LoopGuard(Struct):
-    """Remembers what the calls of each run came to; one for an executor."""
+    """Memory of the calls and results of each run; one for an executor."""
 
     _runs: BoundedDict[str, _Run] = field(default_factory=partial(BoundedDict, MOST_RUNS))
 
     def note(self, run_id: str | None, ended: Iterable[tuple[Mapping[str, Any], CallResult]]) -> Notice | None:
-        """Count one batch, resolved parameters and result of each call; return the notice that it gives rise to.
+        """Count one batch: the parameters' values and the result of each call. Return a notice, or None.
 
         Never raises: a result that cannot be compared is new.
         """
         if run_id is None:
             return None
-        found: dict[Detector, dict[int, str]] = {}
+        keys: dict[Detector, dict[int, str]] = {}
         for params, result in ended:
             if result.status == "cancelled" or result.reason in _NO_RESULT:
                 return None
             why = result.fault
             for detector in _REPETITION if why is None else _BY_KIND.get(why.kind, _REPETITION):
-                found.setdefault(detector, {})[detector.key(params, result)] = result.call.tool
-        return self._judge(self._run(run_id), found) if found else None
+                keys.setdefault(detector, {})[detector.key(params, result)] = result.call.tool
+        return self._judge(self._run(run_id), keys) if keys else None
 
     def is_refused(self, run_id: str | None, tool: str, params: Mapping[str, Any]) -> bool:
-        """Return whether a call was denied in this run so often that people are not to be asked about it again."""
+        """Return whether a call was denied in this run so often that people must not be asked about it again."""
         run = self._runs.get(run_id) if run_id is not None else None
         tally = run.tallies.get(DENIED) if run is not None else None
-        return tally is not None and tally.times.get(asked_about(tool, params), 0) >= DENIED.told
+        return tally is not None and tally.times.get(asked_about(tool, params), 0) >= DENIED.warn_at
 
     def knows(self, run_id: str) -> bool:
-        """Return whether a batch of this run was seen, or recalled."""
+        """Return whether a batch of this run was counted or recalled."""
         return run_id in self._runs
 
     def recall(self, run_id: str, earlier: Iterable[ActionResult]) -> None:
-        """Know of a run what its earlier batches came to, unless it is known: they were made by an earlier process.
+        """Count the earlier batches of an unknown run, which an earlier process has carried out.
 
-        What a call referred to is read from what these batches wrote; one that cannot be read any more is taken as
-        news. Never raises.
+        References are read from the messages of these batches; a call whose values cannot be read any more counts as
+        new. Never raises.
         """
         if self.knows(run_id):
             return
@@ -192,27 +194,27 @@ class LoopGuard(Struct):
         messages: list[dict[str, Any]] = []
         for batch in earlier:
             messages += batch.messages
-            if batch.action is None or batch.action.output is None:  # one that answers is not judged
+            if batch.action is None or batch.action.output is None:  # a batch with the run's answer does not count
                 board = _Late(messages)
-                self.note(run_id, [(board.given(each), each) for each in batch.results])
+                self.note(run_id, [(board.given(result), result) for result in batch.results])
 
     def forget(self, run_id: str) -> None:
-        """Know nothing of a run any more."""
+        """Drop the memory of a run."""
         self._runs.pop(run_id, None)
 
     def _run(self, run_id: str) -> _Run:
         run = self._runs[run_id] = self._runs.get(run_id) or _Run()
         return run
 
-    def _judge(self, run: _Run, found: Mapping[Detector, Mapping[int, str]]) -> Notice | None:
-        if (same := found.get(REPEATED)) and not run.is_barren(_bounded(same)):
-            for detector in [each for each in run.tallies if not each.outlives_news]:
+    def _judge(self, run: _Run, keys: Mapping[Detector, Mapping[int, str]]) -> Notice | None:
+        if (same := keys.get(REPEATED)) and not run.is_barren(_bounded(same)):
+            for detector in [known for known in run.tallies if not known.outlives_news]:
                 del run.tallies[detector]
-        notices = [self._counted(run, detector, keys) for detector, keys in found.items()]
-        said = [notice for notice in notices if notice is not None]
-        return min(said, key=lambda notice: notice.verdict, default=None)  # an end before what is told
+        notices = [self._count(run, detector, keys) for detector, keys in keys.items()]
+        given = [notice for notice in notices if notice is not None]
+        return min(given, key=lambda notice: notice.verdict, default=None)  # "ended" goes before "told"
 
-    def _counted(self, run: _Run, detector: Detector, keys: Mapping[int, str]) -> Notice | None:
+    def _count(self, run: _Run, detector: Detector, keys: Mapping[int, str]) -> Notice | None:
         tally = run.tallies.setdefault(detector, _Tally())
         times = 0
         for key in _bounded(keys):
@@ -221,12 +223,12 @@ class LoopGuard(Struct):
             times = max(times, again)
         while len(tally.times) > MOST_DIGESTS:
             del tally.times[next(iter(tally.times))]
-        if times < detector.told and not (tally.told and detector is REPEATED):
+        if times < detector.warn_at and not (tally.warned and detector is REPEATED):
             return None
-        verdict: Literal["told", "ended"] = "ended" if tally.told >= detector.warnings else "told"
+        verdict: Literal["told", "ended"] = "ended" if tally.warned >= detector.warnings else "told"
         tools = tuple(dict.fromkeys(keys.values()))
-        sentence = detector.sentence(tools, times, tally.told, verdict)
-        tally.told += 1
+        sentence = detector.sentence(tools, times, tally.warned, verdict)
+        tally.warned += 1
         return Notice(verdict, sentence, times, tools[:_MOST_NAMED])
 
 
@@ -256,7 +258,7 @@ DENIED: Final = Detector(
 )  # fmt: skip
 
 _REPETITION: Final = (REPEATED,)
-#: What a result counts as, by the kind of its fault; any other as one that may be a repetition.
+#: The detectors by the kind of a result's fault; other results may be repetitions.
 _BY_KIND: Final[Mapping[str, tuple[Detector, ...]]] = {
     "unknown_tool": (UNABLE, MISSING),
     **dict.fromkeys(("bad_parameters", "bad_reference", "bad_call", "duplicate_id", "cycle"), (UNABLE,)),

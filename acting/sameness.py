@@ -1,9 +1,7 @@
-"""Hashes a call and its result without what changes by itself, to compare the calls of a run. Pure.
+"""Digests of calls and their results, without parts that change by themselves, to compare the calls of a run. Pure.
 
-When a result was made is no part of what it says, nor under which number it was asked for: times at which and for
-which, and ids of requests, are left out (`_VOLATILE`; a date with a time of day, a UUID, a duration inside a text),
-unless nothing else is left, for a clock's answer is the time. Hashes of content, counts and days are what a result
-says.
+Times, durations and ids of requests are left out (`_VOLATILE`; inside a text a date with a time of day, a UUID, a
+duration), unless nothing else is left: the answer of a clock is a time. Hashes of content, counts and days stay.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ from spar.data.patterns import MOMENT, TIME_OF_DAY, UUID
 from spar.ids import new_id
 from spar.types import Call, CallResult
 
-#: Keys (lower case, without `_` and `-`) under which a result says when it was made, how long that took and by which
-#: number it was asked for, if a number or a short text stands there.
+#: Keys (lower case, without `_` and `-`) of times, durations and ids of requests, if the value is a number or a short
+#: text.
 _VOLATILE: Final = frozenset({"at", "checkedat", "correlationid", "createdat", "currenttime", "date", "duration",
                               "durationms", "durations", "elapsed", "elapsedms", "elapseds", "endedat", "fetchedat",
                               "finishedat", "generatedat", "latency", "latencyms", "nonce", "now", "requestid",
                               "retrievedat", "servertime", "spanid", "startedat", "time", "timestamp", "timestampms",
                               "took", "tookms", "traceid", "ts", "uptime"})  # fmt: skip
-#: Inside a text, with what a text must hold so that looking for it is worth while.
+#: Patterns of such parts inside a text, each with a sign that a text must contain for a search.
 _PASSING: Final = (
     (":", re.compile(MOMENT)),
     (" GMT", re.compile(r"\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\b")),
@@ -38,71 +36,71 @@ _PASSING: Final = (
     ("s", re.compile(r"\b(?:in|took):? \d+(?:\.\d+ ?m?s| ?ms)\b")),
 )
 _LONGEST_KEY: Final = 32
-#: Values, and characters of a text, that are looked through; larger ones count as they are.
+#: Most values, or characters of a text, that are searched; larger ones count as they are.
 _MOST_SETTLED: Final = 10_000
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def digest_of(params: Mapping[str, Any], result: CallResult) -> int:
-    """The call and what came of it as a number; whatever cannot be encoded is made a value of JSON first."""
+    """Return a call and its result as a number; a value that cannot be encoded is converted to JSON first."""
     why = result.fault
-    # What a failing call had brought lies in its fault, but an error is recognised by what it says.
-    came = _settled(result.output) if why is None else (why.kind, _text(why.message))
-    told = (result.call.tool, result.status, params, came)
+    # The fault of a failed call may hold output too, but errors are compared by their kind and message.
+    outcome = _stable_part(result.output) if why is None else (why.kind, _stable_text(why.message))
+    facts = (result.call.tool, result.status, params, outcome)
     try:
-        return _hashed(_encode(told))
+        return _hash(_encode(facts))
     except Exception:  # an object of Python's own, a lone surrogate, an integer beyond 64 bits, too deep
         try:
-            return _hashed(msgspec.json.encode(whole(told, UNBOUNDED), order="deterministic"))
+            return _hash(msgspec.json.encode(whole(facts, UNBOUNDED), order="deterministic"))
         except Exception:
-            return _hashed(new_id().encode())  # like no other one
+            return _hash(new_id().encode())  # equal to no other one
 
 
 def asked_about(tool: str, params: Mapping[str, Any]) -> int:
-    """A call as a number, whatever came of it."""
+    """Return a call as a number, without its result."""
     return digest_of(params, CallResult(Call(tool, id=""), "denied"))
 
 
 def digest_of_all(digests: Iterable[int]) -> int:
-    """Many of them as one, whatever their order."""
-    return _hashed(_encode(sorted(digests)))
+    """Return one digest for many, independent of their order."""
+    return _hash(_encode(sorted(digests)))
 
 
-def _hashed(encoded: bytes) -> int:
+def _hash(encoded: bytes) -> int:
     return int.from_bytes(blake2b(encoded, digest_size=8).digest())
 
 
-def _settled(output: Any) -> Any:
-    """The output without what changes by itself; the whole if nothing else is left of it."""
+def _stable_part(output: Any) -> Any:
+    """Return an output without the parts that change by themselves; the whole output if nothing else is left."""
     kind = type(output)
     if kind is str:
-        found = _text(output)
-        return found if found.strip() else output
+        stable = _stable_text(output)
+        return stable if stable.strip() else output
     if (kind is not dict and kind is not list) or not is_bounded(output, _MOST_SETTLED):
         return output
     try:
-        found = _without(output)
+        stable = _without_volatile(output)
     except RecursionError:
         return output
-    return found or output
+    return stable or output
 
 
-def _without(value: Any) -> Any:
+def _without_volatile(value: Any) -> Any:
     kind = type(value)
     if kind is dict:
         return {
-            key: _without(item)
+            key: _without_volatile(item)
             for key, item in value.items()
             if not (type(key) is str and len(key) <= _LONGEST_KEY and _is_volatile(key) and _is_moment(item))
         }
     if kind is list:
-        return [_without(item) for item in value]
-    return _text(value) if kind is str else value
+        return [_without_volatile(item) for item in value]
+    return _stable_text(value) if kind is str else value
 
 
 def _is_moment(value: Any) -> bool:
-    """Return whether a value can be a time, a duration or a mark: a number or a short text."""
+    """Return whether a value can be a time, a duration or an id: a number or a short text."""
     return (isinstance(value, (int, float)) and not isinstance(value, bool)) or (
         type(value) is str and len(value) <= 64
     )
@@ -113,8 +111,8 @@ def _is_volatile(key: str) -> bool:
     return key.lower().replace("_", "").replace("-", "") in _VOLATILE
 
 
-def _text(text: str) -> str:
-    """A text without what passes: moments, durations, addresses of memory, ids that are like no others."""
+def _stable_text(text: str) -> str:
+    """Return a text without times, durations, memory addresses and unique ids."""
     if len(text) > _MOST_SETTLED:
         return text
     for sign, pattern in _PASSING:

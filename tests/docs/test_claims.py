@@ -27,7 +27,7 @@ WORDS = {
 
 def end_of(detector: Detector) -> int:
     """Return with which repetition the run ends."""
-    return detector.told + detector.warnings
+    return detector.warn_at + detector.warnings
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def end_of(detector: Detector) -> int:
         ("plans", r"segments in a path \| # \|", MAX_SEGMENTS),
         ("plans", r"depth of parameters \| # \|", MAX_DEPTH),
         ("plans", r"values in parameters \| # \|", MAX_VALUES),
-        ("plans", r"do not count \| the # time \|", REPEATED.told),
-        ("plans", r"whatever comes in between \| from the # time on", MISSING.told),
+        ("plans", r"do not count \| the # time \|", REPEATED.warn_at),
+        ("plans", r"whatever comes in between \| from the # time on", MISSING.warn_at),
         ("plans", r"from the second time on \| the # time \|\n\| the same call denied", end_of(MISSING)),
-        ("plans", r"nobody in time \| the # time; people", DENIED.told),
+        ("plans", r"nobody in time \| the # time; people", DENIED.warn_at),
         ("plans", r"not asked about it again \| the # time", end_of(DENIED)),
         ("health", r"told while it goes on, a plan after # \|", NEVER_SLOW_CURRENT),
         ("health", r"or # times the usual", SLOW_FACTOR),
