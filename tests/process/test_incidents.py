@@ -74,14 +74,20 @@ def say(spar: Spar, *lines: str) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def incidents(service: Service) -> list[Any]:
-    rows: list[Any] = service.api("/v1/incidents").json()
+def listed(service: Service, path: str) -> list[Any]:
+    answer = service.api(path)
+    assert answer.status_code == 200, answer.text
+    rows: list[Any] = answer.json()
     return rows
+
+
+def incidents(service: Service) -> list[Any]:
+    return listed(service, "/v1/incidents")
 
 
 def notices(service: Service) -> list[str]:
     """The kinds of the notices that were acted on, in order."""
-    cycles = service.api("/v1/cycles?limit=100&outcome=acted").json()[::-1]
+    cycles = listed(service, "/v1/cycles?limit=100&outcome=acted")[::-1]
     records = [service.api(f"/v1/cycles/{cycle['cycle_id']}").json() for cycle in cycles]
     kinds = [perception["kind"] for record in records for perception in record["perceptions"]]
     return [kind for kind in kinds if kind.startswith("incident.")]
