@@ -26,10 +26,11 @@ async def plan(perceptions):
 BROKEN = """
 import spar.session.session
 
-def opened(self):
+def open_cycle(self):
     raise RuntimeError("the loop is broken")
 
-spar.session.session.Session.opened = opened
+assert hasattr(spar.session.session.Session, "open_cycle")
+spar.session.session.Session.open_cycle = open_cycle
 
 async def plan(perceptions):
     return None
