@@ -1,4 +1,4 @@
-"""The slow way of encoding: a walk over a value that takes no more of it than there is room for."""
+"""Slow way of encoding: a walk over a value that stops when the room is used up."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from msgspec import Struct
 
 from memory.codec.columns import text_of
 
-MAX_DEPTH = 160  # the 128 levels of a value, and of the rows that it stands in
-_SHORT = 64  # characters that are never cut: ids, statuses and times must stay readable as what they are
+MAX_DEPTH = 160  # the 128 levels of a value, and the levels of the row around it
+_SHORT = 64  # characters of a text that are never cut, so that ids, statuses and times stay whole
 _MAX_INT_BITS = 10_000  # Python refuses to write integers of more than 4,300 digits
 
 
 class BoundedWalk:
-    """One walk over a value that was too large, too deep or too strange for the fast way."""
+    """Walk over one value that the fast way cannot encode: too large, too deep or of unusual types.
+
+    `left` is the room that is left; `cut` says whether something was left out.
+    """
 
     def __init__(self, unknown: Any, max_text: int, limit: int) -> None:
         self.left, self.cut, self._unknown, self._max_text = limit, False, unknown, max_text

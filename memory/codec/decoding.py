@@ -1,4 +1,4 @@
-"""Decoding of a text that `memory.codec.encoding` wrote, as a value of a given type."""
+"""Decoding of texts that `memory.codec.encoding` wrote into values of a given type."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ T = TypeVar("T")
 def decode(text: str, kind: type[T]) -> T:
     """Return the value of a given type that `encode` wrote, sealed or not.
 
-    Raises: ValueError (msgspec.ValidationError is one) saying where it is not what the type asks for.
+    Raises: ValueError (msgspec.ValidationError is one) saying where the text does not match the type.
     """
     return read(json.loads(unsealed(text), parse_constant=_no_constant), kind)
 
 
 def read(plain: Any, kind: type[T]) -> T:
-    """Parsed JSON as a value of a type. Raises: ValueError."""
+    """Return parsed JSON as a value of a type. Raises: ValueError."""
     try:
         return msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError:
@@ -44,7 +44,7 @@ def _fields(kind: type[Struct]) -> dict[str, Any]:
 
 
 def _with_numbers(value: Any, kind: Any) -> Any:
-    """Return the value with NaN where a number must stand and `null` was written."""
+    """Return the value with NaN in the place of `null` where the type requires a float."""
     if kind is float:
         return math.nan if value is None else value
     origin, args = get_origin(kind), get_args(kind)
@@ -56,7 +56,7 @@ def _with_numbers(value: Any, kind: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Struct) and isinstance(value, dict):
         hints = _fields(kind)
         fields = {name: _with_numbers(item, hints.get(name, Any)) for name, item in value.items()}
-        restored = getattr(kind, "restored", None)  # a type that bounds today what it did not before
+        restored = getattr(kind, "restored", None)  # the type has limits today that older rows may exceed
         return fields if restored is None else restored(fields)
     if origin in (tuple, Sequence) and isinstance(value, list):
         return [_with_numbers(item, args[0]) for item in value]

@@ -1,4 +1,4 @@
-"""Encoding of any value as ASCII JSON. `encode` never raises unless asked to, and writes about a megabyte at most."""
+"""Encoding of any value as ASCII JSON. `encode` raises only if `exact`, and writes about a megabyte at most."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from memory.codec.bounded import MAX_DEPTH, BoundedWalk
 from memory.codec.columns import MAX_TEXT, text_of
 from spar.errors import TooLargeError
 
-MAX_BYTES = 1 << 20  # of a row: what SQLite still writes well, and a person can still look at
-_TIGHTER = (MAX_TEXT, 1 << 12, 1 << 8)  # tried in turn, so that a few large texts cannot crowd out the rest
+MAX_BYTES = 1 << 20  # of a row: SQLite still writes this size well, and a person can still read it
+_TIGHTER = (MAX_TEXT, 1 << 12, 1 << 8)  # limits of a text, tried in turn: a few large texts must leave room
 
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -33,20 +33,20 @@ _dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular
 def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
     """Return the value as ASCII JSON.
 
-    Args: exact: refuse what could only be written cut or as its `repr`; limit: bytes that it may take.
-    Raises: ValueError (TooLargeError is one), and only when `exact`, saying what cannot be kept.
+    Args: exact: refuse a value that could only be written cut or as its `repr`; limit: most bytes.
+    Raises: ValueError (TooLargeError is one), only when `exact`, saying what cannot be stored.
     """
     return encoded(value, exact=exact, limit=limit)[0]
 
 
 def encoded(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> tuple[str, bool]:
-    """Encode as `encode` does; returns also whether the value had to be cut. Raises: as `encode`."""
+    """Return the text as `encode` does, and whether the value had to be cut. Raises: as `encode`."""
     unknown = _refuse if exact else text_of
     try:
         raw = msgspec.json.encode(value, enc_hook=unknown)
-    except Exception:  # lone surrogates, strange keys, circles, a broken method of a stranger's object
+    except Exception:  # lone surrogates, unusual keys, circular references, a broken method of a user's object
         raw = b""
-    if raw.isascii() and 0 < len(raw) <= min(limit, 2 * MAX_DEPTH):  # too short to be deep
+    if raw.isascii() and 0 < len(raw) <= min(limit, 2 * MAX_DEPTH):  # too short to be nested too deeply
         return raw.decode(), False
     if raw and len(raw) <= limit and not _is_deep(raw):
         text = raw.decode()
@@ -67,10 +67,10 @@ def encoded(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> tuple
 
 
 def exactly(value: Any, what: str, *, limit: int = MAX_BYTES) -> str:
-    """Return the value as ASCII JSON, whole: state is never cut.
+    """Return the whole value as ASCII JSON, since state is never cut.
 
-    Args: what: names it in an error; limit: bytes that it may take.
-    Raises: TooLargeError when it is larger or deeper; ValueError when it cannot be kept as what it is.
+    Args: what: the name of the value in an error; limit: most bytes.
+    Raises: TooLargeError when it is too large or too deep; ValueError when it is no JSON-able value.
     """
     try:
         return encode(value, exact=True, limit=limit)
@@ -81,9 +81,9 @@ def exactly(value: Any, what: str, *, limit: int = MAX_BYTES) -> str:
 
 
 def shortened(value: Any, limit: int) -> tuple[str, bool]:
-    """Return the value as ASCII JSON of about `limit` bytes at most, cut if need be, and whether it was.
+    """Return the value as ASCII JSON of about `limit` bytes at most, and whether it was cut.
 
-    What is too large is never encoded whole: the work is bounded by what is kept.
+    A value that is too large is never encoded whole, so the work grows with `limit` and not with the value.
     """
     if seems_small(value, limit):
         text = encode(value, limit=1 << 62)
@@ -100,15 +100,14 @@ def shortened(value: Any, limit: int) -> tuple[str, bool]:
 
 
 def seems_small(value: Any, limit: int) -> bool:
-    """Return whether a quick look finds fewer than `limit` characters and parts in a value; it stops when it finds
-    more.
+    """Return whether a value has fewer than `limit` characters and parts, by a quick estimate that stops at more.
 
-    It is done for each cycle with calls: of a struct what is empty is passed over without a step for each field, and so
-    is what holds a number, a time or one of a few words.
+    This runs for each cycle with calls. So empty fields of a struct are skipped all at once, and fields that hold a
+    number, a time or a literal are not read.
     """
     left = limit
     todo: list[Any] = [value]
-    for part in todo:  # it grows meanwhile
+    for part in todo:  # the list grows during the loop
         kind = type(part)
         left -= 2
         if kind in _SCALARS:
@@ -119,7 +118,7 @@ def seems_small(value: Any, limit: int) -> bool:
             fields = _large_fields(kind)(part)
             try:
                 todo += filter(None, fields)
-            except Exception:  # a stranger's object that does not know whether it is true
+            except Exception:  # an object of a user whose `bool` raises
                 todo += fields
         elif kind is dict or (kind is not tuple and isinstance(part, Mapping)):
             left -= 8 * len(part)
@@ -137,7 +136,7 @@ def seems_small(value: Any, limit: int) -> bool:
 
 @cache
 def _large_fields(kind: type[Struct]) -> Callable[[Any], Iterable[Any]]:
-    """Return the reader of a struct's large fields, by the types that they should have."""
+    """Return a function that reads the fields of a struct that may be large, by their declared types."""
     hints = typing.get_type_hints(kind)
     names = [name for name in kind.__struct_fields__ if not _is_scalar(hints[name])]
     if len(names) > 1:
@@ -164,11 +163,11 @@ def _escape(match: re.Match[str]) -> str:
 def _is_deep(raw: bytes) -> bool:
     if len(raw) <= 2 * MAX_DEPTH:
         return False
-    # Brackets inside texts count too: that only sends a rare value the slow way, which looks exactly.
+    # Brackets inside texts count too. Few values then take the slow way without need, which measures exactly.
     brackets = raw.translate(_ALIKE, _NOT_BRACKETS)
-    depth = 0  # of what is taken away
+    depth = 0  # levels that were removed
     while len(brackets) + depth > MAX_DEPTH and depth < MAX_DEPTH:
-        # One level at a time from the inside, so that not each of them is looked at in Python.
+        # Remove the innermost level of all brackets at once, so that Python does not loop over each bracket.
         before = len(brackets)
         brackets = brackets.replace(b"[]", b"")
         if len(brackets) == before:

@@ -1,13 +1,14 @@
-"""The tape: every cycle as a row, listed by its summary, read back whole.
+"""Cycle log: stores each cycle as a row, lists cycles by their summaries, and reads whole cycles.
 
-An action carries its perceptions, a result its action, a reflection its result. Written as they are, everything
-would stand on the tape four times; what is the same is left out, noted in `links` and put back when read. What many
-cycles hold in common, such as what a model was asked before, is kept once (`memory.pieces`). A cycle that is too large
-for a row is cut by shares. A `Fault` of the kind `truncated` in what is read names each part that was cut.
+An action contains its perceptions, a result its action, and a reflection its result. Without a remedy the perceptions
+would be stored four times. So repeated parts are left out, noted in `links`, and put back when the row is read. Parts
+that many cycles share, such as earlier requests to a model, are stored once (`memory.pieces`). A cycle that is too
+large for a row is cut: each part gets a share of the room. A cycle that is read back has a `Fault` of the kind
+`truncated` for each part that was cut.
 
 rows       encodes a cycle, masks it and writes it
-shares     fits a large cycle into a row
-body       leaves repetition out of a body, and puts it back when it is read
+shares     cuts a large cycle so that it fits into a row
+body       leaves repeated parts out of a body, and puts them back when it is read
 queries    lists and finds cycles
 """
 

@@ -1,4 +1,4 @@
-"""Reads of the tape: lists of summaries, and whole cycles."""
+"""Queries of the cycle log: lists of summaries, and whole cycles."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from spar.types import OUTCOMES, CallResult, CycleRecord, Fault, replace
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Columns of a cycle that is read whole.
+#: Columns of a whole cycle.
 _ROW = "id, agent, session, started_at, duration, outcome, body"
-#: Errors of reading a body that was damaged: it is no text, no JSON, altered, too deep, or of another shape.
+#: Errors when a damaged body is read: it is no text, no JSON, altered, too deep, or of another shape.
 _DAMAGE = (ValueError, TypeError, RecursionError, AttributeError, KeyError)
 
 
@@ -31,8 +31,11 @@ def summaries(
     *,
     is_failed: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return summaries of cycles, the newest first. `before` is a time or the id of a cycle that was already seen;
-    `is_failed`: only cycles that failed or whose calls did."""
+    """Return summaries of cycles, the newest first.
+
+    Args: before: a time, or the id of the last cycle that was read; is_failed: only cycles that failed or had a call
+        that failed.
+    """
     conditions, bindings = ["1"], list[Any]()
     if isinstance(before, datetime):
         conditions.append("started_at < ?")
@@ -40,8 +43,8 @@ def summaries(
     elif before is not None:
         conditions.append("(started_at, id) < (SELECT started_at, id FROM cycle WHERE id = ?)")
         bindings.append(safe(before))
-    if is_failed:  # the summary of a cycle whose calls failed is written with it
-        # One that is damaged is shown: nobody knows that none of its calls failed.
+    if is_failed:  # a cycle with a failed call always has a stored summary
+        # A cycle with a damaged summary is included, since its calls may have failed.
         is_whole = "json_valid(summary) AND json_type(summary) = 'object'"
         counted = "json_extract(summary, '$.failed_calls') > 0"
         failed_calls = f"CASE WHEN summary = '' THEN 0 WHEN {is_whole} THEN {counted} ELSE 1 END"
@@ -59,7 +62,7 @@ def summaries(
 
 
 def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
-    """Return the cycle with this id, or whose id alone begins so. Raises: LookupError when several do."""
+    """Return the cycle with this id or unique beginning of an id. Raises: LookupError when several ids begin so."""
     exact = connection.execute(f"SELECT {_ROW} FROM cycle WHERE id = ?", (safe(cycle_id),)).fetchone()
     if exact is not None:
         return _record_of(connection, *exact)
@@ -80,7 +83,7 @@ def _record_of(
     connection: Connection, cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any,
     body: Any,
 ) -> CycleRecord:  # fmt: skip
-    """Return the record of a row; of one whose body cannot be read what its columns know, with a fault that says so."""
+    """Return the record of a row. If the body cannot be read, return the values of the columns and a fault."""
     try:
         return _completed(connection, str(body), str(cycle_id))
     except _DAMAGE as error:
@@ -100,12 +103,12 @@ def _moment(column: Any) -> datetime:
 
 
 def _real(value: Any) -> float:
-    """Return a number of a column; 0 for what is none, as after damage."""
+    """Return the number in a column; 0 if the column holds no number or a huge one, as after damage."""
     return float(value) if isinstance(value, int | float) and abs(value) < 1e11 else 0.0
 
 
 def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
-    """Return the record, completed by the parts that stand elsewhere."""
+    """Return the record, with the parts that are stored in pieces and in facts put back."""
     cycle, plain = whole(body, cycle_id), parsed(body)
     missed: list[str] = []
     if plain.get("has_pieces"):
@@ -122,7 +125,7 @@ def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
 
 
 def _with_output(result: CallResult, fact: str | None) -> CallResult:
-    """A result whose output was cut with what the journal knows of it."""
+    """Return a result; an output that was cut is replaced by the output in its fact of the journal."""
     output = result.output
     if fact is None or not (isinstance(output, dict) and output.get("truncated") is True and "reference" in output):
         return result
@@ -144,6 +147,6 @@ def _line(
         "started_at": _moment(started_at),
         "duration": duration,
         "outcome": outcome,
-        "deferred": "",  # a summary that an older release wrote does not say so
+        "deferred": "",  # the default, since summaries written by older releases lack this field
         **fields,
     }

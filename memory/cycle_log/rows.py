@@ -1,4 +1,4 @@
-"""Rows of the tape: a cycle is encoded, masked and written."""
+"""Rows of the cycle log: encodes, masks and writes cycles."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from apsw import Connection
 
 
-_LATER = ""  # in the place of a summary: made from the body when somebody asks, which few rows are ever asked for
+_LATER = ""  # instead of a summary: it is made from the body when somebody lists the cycle, which is rare
 _ROW_OVERHEAD = 300  # bytes of columns and index entries beside the texts
-_MAX_LINE = 200  # characters of the goal and of a fault in a list of cycles
-#: Characters of a cycle that the event loop encodes itself.
+_MAX_LINE = 200  # most characters of the goal and of a fault in a list of cycles
+#: Most characters of a cycle that the event loop encodes itself.
 _FEW = 1_000
 UPSERT = """
 INSERT INTO cycle (id, started_at, bytes, outcome, session, agent, duration, summary, body)
@@ -45,14 +45,14 @@ _INTO = """INSERT OR IGNORE INTO cycle
 
 
 class CycleRow(NamedTuple):
-    """A cycle as it will be written: its columns, and the pieces of it that stand elsewhere."""
+    """Cycle to write: its columns, and its pieces by digest, which are stored in another table."""
 
     columns: tuple[Any, ...]
     pieces: dict[str, str]
 
 
 def row(cycle: CycleRecord) -> CycleRow:
-    """Return the cycle as it will be written. Raises: ContractError when it is none."""
+    """Return the row of a cycle. Raises: ContractError when it is no cycle."""
     if not isinstance(cycle, CycleRecord) or not isinstance(cycle.started_at, datetime):
         raise ContractError(f"only a CycleRecord with a time can be recorded, found {cycle!r:.200}")
     cycle, links = without_repetition(cycle)
@@ -81,24 +81,27 @@ def _columns(cycle: CycleRecord, summary: str, body: str) -> tuple[Any, ...]:
 
 
 def size_of(row: CycleRow) -> int:
-    """About how many bytes a row takes, what it has in common with others counted in."""
+    """Return about how many bytes a row takes, with all its pieces, also those that other cycles share."""
     return int(row.columns[2]) + sum(map(len, row.pieces.values()))
 
 
 def insert(connection: Connection, row: CycleRow) -> None:
-    """Write it. A cycle whose id is known is replaced: a chain of steps is recorded again as it grows."""
+    """Write a row. It replaces a cycle with the same id, since a chain of steps is recorded again as it grows."""
     _keep_pieces(connection, row)
     connection.execute(UPSERT, row.columns)
     if (sealing := seals.of(connection)) is not None:
-        sealing.tops.pop("cycle", None)  # to be read again
+        sealing.tops.pop("cycle", None)  # the greatest number may have changed and must be read again
 
 
 def prepared(
     cycle: CycleRecord, *, is_end: bool = False, besides: dict[str, Any] | None = None
 ) -> CycleRow | CycleRecord:
-    """Encode a cycle that holds but a few words, in a few microseconds: the writer's thread then has little to do but
-    to write, and need not fight with the event loop for the interpreter. Any other stays what it is, for `write`,
-    which also masks what is encoded here."""
+    """Return a short cycle as an encoded row, any other cycle unchanged.
+
+    This takes a few microseconds. The writer's thread then has less to do, and competes less with the event loop for
+    the interpreter. `write` encodes the other cycles, and masks the rows that are encoded here.
+    Args: is_end, besides: as in `CycleBody`.
+    """
     try:
         if not _holds_little(cycle):
             return cycle
@@ -106,14 +109,14 @@ def prepared(
         if not raw.isascii():
             return cycle
         return CycleRow(_columns(cycle, _LATER, sealed(raw.decode())), {})
-    except Exception:  # a field that is not what it should be, or a lone surrogate
+    except Exception:  # a field of a wrong type, or a lone surrogate
         return cycle
 
 
 def _holds_little(cycle: CycleRecord) -> bool:
-    """Return whether a cycle made no calls, nothing went wrong and nothing was noted, and its texts are short.
+    """Return whether a cycle has no calls, no errors and no notes, and its texts are short.
 
-    It is done for each cycle: what is taken for empty here is all that there is besides texts and numbers.
+    This runs for each cycle. The fields that must be empty here are all fields that are no texts or numbers.
     """
     action, result, reflection = cycle.action, cycle.result, cycle.reflection
     if (
@@ -138,7 +141,7 @@ def _holds_little(cycle: CycleRecord) -> bool:
     return left >= 0
 
 
-#: What is empty in a cycle that holds little.
+#: Readers of the fields that are empty in a cycle that holds little, and of its texts.
 _of_cycle = attrgetter("notes", "faults")
 _of_action = attrgetter("calls", "perceptions", "answers", "output")
 _of_result = attrgetter("action", "results", "state", "messages", "errors", "fault")
@@ -149,18 +152,21 @@ _texts_of_perception = attrgetter("content", "source", "kind", "id", "session", 
 
 
 def write(connection: Connection, cycles: Sequence[CycleRow | CycleRecord]) -> None:
-    """Write these, and encode those that are not. Called in the writer's thread, so that a large cycle holds up no
-    loop; never raises for what a cycle holds: the others of its transaction must not suffer for it."""
+    """Write cycles; encode those that are not encoded yet.
+
+    Called in the writer's thread, so that a large cycle does not block the event loop. The content of a cycle never
+    makes this raise, since the other rows of the transaction must be written.
+    """
     for kind, some in groupby(cycles, type):
         if kind is CycleRow:
             _insert_all(connection, [row.columns for row in some if isinstance(row, CycleRow)])
             continue
-        for cycle in some:  # one by one, so that no more than one large one is held encoded
+        for cycle in some:  # one by one, so that only one large cycle at a time is in memory in encoded form
             insert(connection, cycle if isinstance(cycle, CycleRow) else _surely(cycle))
 
 
 def _without_secrets(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
-    """Mask the bodies of rows that were encoded alone: they are searched together, which is much quicker."""
+    """Return the rows of `prepared` with secrets masked. All bodies are searched together, which is much faster."""
     if not may_hold("\n".join([row[-1] for row in rows])):
         return rows
     bodies = [sealed(mask_json(unsealed(row[-1]))) for row in rows]
@@ -168,7 +174,7 @@ def _without_secrets(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...
 
 
 def _insert_all(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Write rows that have no pieces, and tell them to who keeps their seals."""
+    """Write rows that have no pieces, and pass them to the sealing, which keeps the seals of the table."""
     rows = _without_secrets(rows)
     sealing = seals.of(connection)
     if sealing is None:
@@ -181,13 +187,13 @@ def _insert_all(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None
         insert_all(connection, _INTO, numbered)
     if connection.total_changes() - before == len(rows):
         sealing.wrote("cycle", numbered)
-    else:  # some are known
+    else:  # some ids are stored already
         connection.executemany(UPSERT, rows)
     sealing.tops["cycle"] = first + len(rows)
 
 
 def _last(connection: Connection) -> int:
-    """Return the greatest number that a cycle ever had."""
+    """Return the greatest row number that a cycle ever had."""
     number = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'cycle'").get
     return number if isinstance(number, int) else 0
 
@@ -195,7 +201,7 @@ def _last(connection: Connection) -> int:
 def _surely(cycle: CycleRecord) -> CycleRow:
     try:
         return row(cycle)
-    except Exception as error:  # a value that changes while it is read, or a stranger's object
+    except Exception as error:  # a value that changes while it is read, or a broken object of a user
         fault = Fault("unreadable", f"cycle {cycle.cycle_id} could not be encoded: {error}", "memory")
         head = replace(cycle, perceptions=(), action=None, result=None, reflection=None, notes=(), faults=(fault,))
         return row(head)
@@ -224,13 +230,13 @@ def summary_of(cycle: CycleRecord) -> dict[str, Any]:
 
 
 def calls_of(cycle: CycleRecord) -> dict[str, int]:
-    """Count how its calls went; of a record that does not say so by its results."""
+    """Return the numbers of a cycle's calls by outcome; they are counted from the results if the record lacks them."""
     return cycle.calls or count_calls(() if cycle.result is None else cycle.result.results)
 
 
 def _about(cycle: CycleRecord) -> str:
-    """Describe a cycle in one line: what failed, else why its plan was put off, else the goal, else the beginning of
-    what was perceived."""
+    """Describe a cycle in one line: its first fault, else why its plan was deferred, else its goal, else the beginning
+    of its first perception."""
     goal = cycle.action.deferred or cycle.action.goal if cycle.action is not None else ""
     first = cycle.perceptions[0].text[: 4 * _MAX_LINE] if cycle.perceptions else ""
     text = (cycle.faults[0].message if cycle.faults else "") or goal or first

@@ -1,8 +1,8 @@
-"""Shares of a large cycle: a record that fits into a row, cut where it must be.
+"""Shares of a large cycle: cuts a record so that it fits into a row.
 
-Phases and faults come first, then calls and results, then notes, what was perceived last. A list keeps all its items
-as long as there is room for the shortest form of each; an item that is cut says so (`truncated`) and refers to the
-whole: a result to the fact of the journal, a perception to its id.
+Phases and faults get room first, then action, result and reflection, then notes, and perceptions last. A list keeps all
+its items while there is room for the shortest form of each. An item that is cut is marked (`truncated`) and refers to
+the whole: a result to its fact in the journal, a perception to its id.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from msgspec.json import encode as as_json
 from memory.codec.encoding import encode, seems_small, shortened
 from spar.types import CallResult, CycleRecord, Perception, replace
 
-#: Bytes of a body. Below `SMALL` nothing has to be shared out.
+#: Most bytes of a body. A body smaller than `SMALL` needs no shares.
 MOST_BYTES, SMALL = 2 << 20, 128 << 10
 
 
 #: Bytes of the shortest form of an item of a list.
 _LEAST = 512
-#: The parts of a cycle in the order in which they get room, with the share of what is left that each may take.
+#: Parts of a cycle in the order in which they get room, each with its share of the room that is left.
 _SHARES: tuple[tuple[str, float], ...] = (
     ("phases", 0.1), ("faults", 0.1), ("action", 0.3), ("result", 0.4), ("reflection", 0.2), ("notes", 0.5),
     ("perceptions", 1.0),
 )  # fmt: skip
-#: Which field of a part is the list that makes it large.
+#: By part, the field whose list makes the part large.
 _LISTS = {"action": "calls", "result": "results", "reflection": "experiences"}
 
 
 def shared_out(cycle: CycleRecord, cut: dict[str, tuple[int, int]]) -> dict[str, Any]:
-    """Return the fields of a large cycle as JSON, each within its share; `cut` gets the parts that are not whole."""
+    """Return the fields of a large cycle as JSON, each within its share.
+
+    For each part that was cut, `cut` gets the numbers of present items and of all items.
+    """
     small = {name: getattr(cycle, name) for name in cycle.__struct_fields__ if name not in dict(_SHARES)}
     record: dict[str, Any] = {name: _raw(shortened(value, _LEAST)[0]) for name, value in small.items()}
     left, is_shared = MOST_BYTES, not seems_small(cycle, MOST_BYTES)
@@ -66,7 +69,10 @@ def _one(value: Any, name: str, room: int, cut: dict[str, tuple[int, int]]) -> s
 
 
 def _items(items: Sequence[Any], name: str, room: int, cut: dict[str, tuple[int, int]], cycle_id: str) -> str:
-    """A list within its room: the small items whole, what is left shared by the large ones, at last fewer of them."""
+    """Return a list as JSON within its room: small items whole, large items cut to equal shares of what is left.
+
+    If there is no room for the shortest form of each item, the last items are left out.
+    """
     number = min(len(items), max(room // _LEAST, 1))
     texts: list[str] = []
     whole = 0
@@ -84,7 +90,7 @@ def _items(items: Sequence[Any], name: str, room: int, cut: dict[str, tuple[int,
 
 
 def _referring(item: Any, room: int, cycle_id: str) -> Any:
-    """An item in its short form, which says so and where the whole is."""
+    """Return a short form of an item, which is marked as truncated and refers to the whole."""
     if isinstance(item, CallResult):
         start = shortened(item.output, room // 2)[0]
         reference = f"{cycle_id}/{item.call.id}"
