@@ -1,7 +1,8 @@
-"""The audit log of a memory: entries that are only ever added to, each linked to the one before it.
+"""Audit log of a memory: entries are added and never changed, and each is linked to the one before it.
 
-An entry is written in the transaction of the row that it tells of, with a digest of that row before and after
-(`audited`). Only the oldest go, once they are older than the limit; number and link of the last of them stay.
+An entry is written in the same transaction as the row that it describes, with a digest of that row before and after
+(`audited`). Only entries older than the limit are deleted, the oldest first. The number and link of the last deleted
+entry stay, so that the rest can be verified.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
     from memory.sqlite.session import DatabaseSession
 
 R = TypeVar("R")
-#: A query for what stands in a row now, and its bindings.
+#: Query of the present content of a row, and its bindings.
 Probe = tuple[str, tuple[Any, ...]]
 _INTO = "INSERT INTO audit (seq, at, actor, subject, action, body, link) VALUES (?, ?, ?, ?, ?, ?, ?)"
-#: Characters of a subject, entries of one answer, entries deleted at once.
+#: Most characters of an actor, a subject or an action; most entries of one answer; entries deleted at once.
 _LONGEST, _MOST, _BATCH = 1_000, 1_000, 250
 _DAY = 86_400.0
 
 
 def append(connection: Connection, draft: AuditDraft, at: float, before: str = "", after: str = "") -> None:
-    """Add an entry behind the last one."""
+    """Add an entry after the last one; `before` and `after` are digests of the changed row, "" for none."""
     seq, link = hash_chain.last(connection, AUDIT) or hash_chain.anchor(connection, AUDIT)
     body = {
         "origin": draft.origin,
@@ -54,8 +55,11 @@ def append(connection: Connection, draft: AuditDraft, at: float, before: str = "
 def audited(
     work: Callable[[Connection], R], kind: str, clock: Clock, probe: Probe | None = None
 ) -> Callable[[Connection], R]:
-    """Return work that writes the entry that is being made, too, if it decides about a row of this kind; else the work
-    itself. Work that raises leaves neither, and the entry to whoever decides next."""
+    """Return work that also writes the entry of the current draft, if the draft waits for a row of this kind.
+
+    Otherwise return the work itself. If the work raises, neither row nor entry is written, and the draft waits for the
+    next row. `probe` reads the row, for the digests of the entry.
+    """
     draft = claim(kind)
     if draft is None:
         return work
@@ -69,7 +73,7 @@ def audited(
             draft.is_written = False
             raise
         crashpoint("audit.between")
-        if isinstance(done, Exception):  # refused by what stood there, while the rest of the work counts
+        if isinstance(done, Exception):  # the row was refused, but the other rows of the work are written
             draft.is_written = False
         else:
             append(connection, draft, at, before, _digest(connection, probe))
@@ -79,20 +83,20 @@ def audited(
 
 
 def write_all(connection: Connection, given: Sequence[tuple[AuditDraft, float]]) -> None:
-    """Add these entries."""
+    """Add an entry for each draft and its time (seconds since 1970)."""
     for draft, at in given:
         append(connection, draft, at)
 
 
 def trim(connection: Connection, days: float | None, now: float) -> int:
-    """Delete one batch of the entries that are too old; the newest always stays. Returns how many went."""
+    """Delete one batch of the entries that are too old; the newest stays. Return the number of deleted entries."""
     if days is None:
         return 0
     query = "SELECT seq FROM audit WHERE at < ? AND seq < (SELECT max(seq) FROM audit) ORDER BY seq"
     first = connection.execute("SELECT min(seq) FROM audit").get
     gone = 0
     for (seq,) in connection.execute(f"{query} LIMIT {_BATCH}", (now - days * _DAY,)).fetchall():
-        if seq != int(str(first)) + gone:  # a beginning only
+        if seq != int(str(first)) + gone:  # only the beginning of the chain can be deleted
             break
         gone += 1
     if gone:
@@ -103,14 +107,14 @@ def trim(connection: Connection, days: float | None, now: float) -> int:
 
 
 class AuditRows:
-    """The audit log of a memory while that is open. Implements `spar.records.audit.AuditLog`."""
+    """Audit log of an open memory. Implements `spar.records.audit.AuditLog`."""
 
     def __init__(self, file: Callable[[], DatabaseSession], clock: Callable[[], Clock],
                  read: Callable[[Callable[[Connection], Any]], Awaitable[Any]]) -> None:  # fmt: skip
         self._file, self._clock, self._read = file, clock, read
 
     async def write(self, draft: AuditDraft) -> None:
-        """Write an entry that no row was written with; safe when this returns. Raises: SparError."""
+        """Write an entry of a request that changed no row; durable when this returns. Raises: SparError."""
         draft.is_written = True
         at = self._clock().now().timestamp()
         await self._file().commit(lambda connection: append(connection, draft, at))
@@ -137,13 +141,13 @@ class AuditRows:
         return entries
 
     async def verify(self) -> str:
-        """Return what is wrong with the log; "" for nothing. Raises: TransientError."""
+        """Return a description of the first damage of the log; "" if it is intact. Raises: TransientError."""
         fault: str = await self._read(_fault)
         return fault
 
 
 def _fault(connection: Connection) -> str:
-    """Return what is wrong with the log: a link of the chain, or its end, which the seals of its entries know."""
+    """Describe the first damage: a broken link of the chain, or an entry that does not match its seal; "" for none."""
     if (broken := hash_chain.check(connection, chain=AUDIT)) is not None:
         return str(broken)
     unsound = next(seals.check_table(connection, AUDIT.table), None)
@@ -154,7 +158,7 @@ def _entry(row: tuple[Any, ...]) -> AuditEntry:
     seq, at, actor, subject, action, text = row
     try:
         body = decode(str(text), dict[str, Any])
-    except Exception:  # it was altered, as `verify` tells
+    except Exception:  # the entry was altered; `verify` reports it
         body = {"detail": {"unreadable": True}}
     texts = {name: str(body.get(name, "")) for name in ("origin", "agent", "before", "after")}
     detail = body.get("detail")
@@ -163,7 +167,7 @@ def _entry(row: tuple[Any, ...]) -> AuditEntry:
 
 
 def _without_secrets(value: Any) -> Any:
-    """Return a copy with what stands under a secret's name masked; texts are masked when they are written."""
+    """Return a copy with the values of fields that are named like secrets masked. Texts are masked when written."""
     if isinstance(value, Mapping):
         return {key: MASK if is_secret_name(str(key)) and inner else _without_secrets(inner)
                 for key, inner in value.items()}  # fmt: skip

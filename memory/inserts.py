@@ -1,4 +1,4 @@
-"""Inserting of many rows with few statements: between two of them the event loop takes the interpreter."""
+"""Insertion of many rows with few statements, since the event loop may take the interpreter after each statement."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Rows of one statement.
+#: Numbers of rows that one statement inserts.
 _MANY, _SOME = 32, 4
 
 
 def insert_all(connection: Connection, into: str, rows: Sequence[tuple[Any, ...]], then: str = "") -> None:
-    """Insert rows. `into` is the statement up to its values, `then` what follows them."""
-    if len(rows) == 1:  # as most groups have it that somebody waits for
+    """Insert rows. `into` is the text of the statement before its values, `then` the text after them."""
+    if len(rows) == 1:  # the usual case when somebody waits for the rows
         connection.execute(_statement(into, len(rows[0]), 1, then), rows[0])
         return
     done, left = 0, len(rows)

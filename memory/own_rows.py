@@ -1,7 +1,7 @@
-"""Small rows by owner and key: state that grows, kept a row for each thing instead of in one value.
+"""Statements of small rows by owner and key, for state that grows: one row for each item instead of one large value.
 
-Only the statements; they run in the writer's thread (`KEEP`, `DROP`) or a reader's (`all_of`). An owner names what the
-rows are for and whose they are (`sensor:main:inbox`).
+They run in the writer's thread (`KEEP`, `DROP`) or a reader's thread (`all_of`). The name of an owner
+says what the rows are for and to whom they belong (`sensor:main:inbox`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ KEEP: Final = (
 )
 DROP: Final = "DELETE FROM own_row WHERE owner = ? AND key = ?"
 
-#: A statement and what it is given.
+#: Statement and its parameters.
 Statement = tuple[str, tuple[str, ...]]
 
 
 def statements(changes: Iterable[RowChange]) -> Iterator[Statement]:
-    """Return the statements that write these changes, in their order.
+    """Return the statements that write these changes, in the same order.
 
-    Raises: TooLargeError, ValueError naming the row whose value cannot be kept.
+    Raises: TooLargeError or ValueError naming the row that cannot be stored.
     """
     for change in changes:
         name = safe(change.owner), safe(change.key)

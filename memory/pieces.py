@@ -1,11 +1,12 @@
-"""Parts that many cycles share, kept once: long texts and objects of their notes, by their digest.
+"""Pieces: long texts and objects in the notes of cycles, stored once under their digest.
 
-What a model is asked repeats almost all of what it was asked before. Written whole with each cycle, a conversation
-would take the square of its length; so each long part is a row of its own, and the note on the tape refers to it. Long
-lists of such references are cut where their content says so, and are pieces again: what follows a change is the same.
+A request to a model repeats almost all of the request before. If each cycle stored it whole, the space of a
+conversation would grow with the square of its length. So each long part is a row of its own, and the note in the cycle
+log refers to it. Long lists of such references are cut into runs, which are pieces again. The content decides where a
+list is cut, so the runs after a changed item stay the same.
 
-A piece goes when the newest cycle that refers to it has gone. Cycles go the oldest first, so it is enough to know which
-that is; it is noted with some slack, because a row that is changed is written whole.
+A piece is deleted when the newest cycle that refers to it was deleted. Cycles are deleted oldest first, so a piece
+stores only the number of that cycle. This number may be a little behind, because each change writes the whole row.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from spar.data.scrub import mask_json
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: The key of a reference in the place of a value, and of one in the place of several items of a list.
+#: Keys of references: one in the place of a value, one in the place of several items of a list.
 VALUE: Final = "$piece"
 ITEMS: Final = "$pieces"
-#: Characters of JSON from which on a value is a piece of its own.
+#: Characters of JSON from which a value becomes a piece.
 LONG = 200
-#: Items of a list that are not worth a piece; how many one has on average, and at most.
+#: A list of at most `FEW` items is not cut. A run has `RUN` items on average and at most `LONGEST_RUN`.
 FEW, RUN, LONGEST_RUN = 8, 8, 64
-#: Cycles by which `last` may be behind.
+#: Number of cycles by which the column `last` may be behind.
 SLACK = 64
 BATCH = 250
 
 
 class Pieces:
-    """The pieces of one cycle, taken out of its notes."""
+    """Pieces that were taken out of the notes of one cycle."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}  # by digest
 
     def without(self, value: Any) -> Any:
-        """A note with references in the place of its long parts."""
+        """Return a note with references in the place of its long parts."""
         if isinstance(value, Mapping) and not {VALUE, ITEMS} & value.keys():
             return {str(key): self._part(item) for key, item in value.items()}
         return self._part(value)
@@ -83,7 +84,7 @@ class Pieces:
 
 
 def write(connection: Connection, texts: Mapping[str, str], cycle: int) -> None:
-    """Keep the pieces of the cycle of this number."""
+    """Write the pieces of the cycle with this number."""
     for digest, text in texts.items():
         known = connection.execute("SELECT seq, last FROM tape_piece WHERE digest = ?", (digest,)).fetchone()
         if known is None:
@@ -96,7 +97,7 @@ def write(connection: Connection, texts: Mapping[str, str], cycle: int) -> None:
 
 
 def with_pieces(connection: Connection, value: Any, missed: Callable[[str], object]) -> Any:
-    """A note as it was before its pieces were taken out; `missed` hears of each that cannot be found or read."""
+    """Return a note with its pieces put back; call `missed` with each digest that cannot be found or read."""
     if isinstance(value, dict):
         if value.keys() == {VALUE}:
             return _read(connection, str(value[VALUE]), missed)
@@ -107,9 +108,9 @@ def with_pieces(connection: Connection, value: Any, missed: Callable[[str], obje
 
 
 def trim(connection: Connection) -> int:
-    """Delete one batch of the pieces that no cycle refers to any more; returns how many went."""
+    """Delete one batch of the pieces that no cycle refers to any more. Return the number of deleted pieces."""
     first = connection.execute("SELECT min(seq) FROM cycle").get
-    # Without any cycle all may go but those of one that is being written, which is never so in this thread.
+    # Without cycles all pieces can go. No cycle is being written now, since this thread is the only one that writes.
     end = first - SLACK if isinstance(first, int) else 1 << 62
     connection.execute(
         "DELETE FROM tape_piece WHERE seq IN (SELECT seq FROM tape_piece WHERE last < ? ORDER BY last LIMIT ?)",
@@ -119,7 +120,7 @@ def trim(connection: Connection) -> int:
 
 
 def held(connection: Connection) -> int:
-    """About how many bytes all pieces take."""
+    """Return the approximate bytes of all pieces."""
     size = connection.execute("SELECT total(bytes) FROM tape_piece").get
     return int(size) if isinstance(size, (int, float)) else 0
 

@@ -1,6 +1,6 @@
-"""Small durable rows by kind and id, each with a version: what is changed by compare-and-set.
+"""Statements of records: small durable rows by kind and id, with a version, changed by compare-and-set.
 
-Only the statements; they run in the writer's thread (`keep`, `drop`) or a reader's (`all_of`).
+They run in the writer's thread (`keep`, `drop`) or a reader's thread (`all_of`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 
 
 def all_of(connection: Connection, kind: str) -> list[Record]:
-    """Return the rows of a kind, by id."""
+    """Return the rows of a kind, ordered by id."""
     rows = connection.execute("SELECT id, version, value FROM record WHERE kind = ? ORDER BY id", (kind,))
     return [Record(str(id), int(str(version)), decode(str(value), object)) for id, version, value in rows]
 
 
 def keep(connection: Connection, kind: str, id: str, text: str, expect: int | None, at: float) -> int:
-    """Write a row; returns its new version. Raises: ConflictError when it has not the version that was expected.
+    """Write a row. Return its new version.
 
-    Each version leaves a fact with its checksum, so that none can be altered or taken away unseen.
+    Each change also adds a fact with the new version and its checksum, so that a row that was altered or removed from
+    outside is noticed. Args: expect: the version that the row must have, 0 for no row, None for any.
+    Raises: ConflictError when the row has another version.
     """
     stored = connection.execute("SELECT version FROM record WHERE kind = ? AND id = ?", (kind, id)).get
     version = int(str(stored)) if stored is not None else 0
@@ -41,7 +43,7 @@ def keep(connection: Connection, kind: str, id: str, text: str, expect: int | No
 
 
 def drop(connection: Connection, kind: str, id: str, at: float) -> bool:
-    """Delete a row; False if there was none."""
+    """Delete a row. Return whether there was one."""
     connection.execute("DELETE FROM record WHERE kind = ? AND id = ?", (kind, id))
     is_gone = connection.changes() > 0
     if is_gone:

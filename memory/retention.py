@@ -1,10 +1,10 @@
-"""Retention by age, number and size, the oldest first; of events only those that no open cycle needs.
+"""Retention: deletes old rows by age, number and size, the oldest first. Facts that an open cycle needs stay.
 
-Of experiences the least useful of the oldest go first: what helped stays longer than what harmed, and a rare failure
-that teaches something longer than what works all the time. What is too old goes in any case.
-`due` is the pure decision; `trim` carries it out in one small transaction on the writer's connection, so that no
-other work waits long. When the whole is too large, the tape and the experiences each keep half: neither can crowd the
-other out.
+Of the oldest experiences the least useful are deleted first: an experience that helped stays longer than one that
+harmed, and a rare failure with a lesson stays longer than a usual success. Experiences that are too old are always
+deleted. `due` only decides which rows are deleted; `trim` deletes them in one small transaction on the writer's
+connection, so that other work does not wait long. If cycles and experiences are too large together, each may keep half
+of the bytes, so that neither can displace the other.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from spar.types import RETIRED_AFTER
 if TYPE_CHECKING:
     from apsw import Connection
 
-BATCH = 250  # rows deleted at once: some milliseconds
-FACTS = 5_000  # of facts, which stand together, more than a group of work brings
+BATCH = 250  # rows deleted at once: takes some milliseconds
+FACTS = 5_000  # facts deleted at once: their rows lie together, and a group of work adds fewer
 _DAY = 86_400.0
-#: The oldest experiences of which the least useful go.
+#: Number of the oldest experiences of which the least useful are deleted.
 WINDOW = 4 * BATCH
-#: A failure that was made no more often than this is rare, and worth so much more if there is a lesson in it; so much
-#: more is what is trusted worth, too.
+#: A failure that occurred at most `RARE` times is rare. `FLOOR` is added to the value of a rare failure with a lesson,
+#: and to the value of a trusted experience.
 RARE, FLOOR = 3, 2.0
-#: Of each kind the newest rows, which stay whatever the file takes.
+#: Number of the newest rows of each kind that stay, however large the file is.
 NEWEST = 100
-_ABOUT_A_FACT = 600
-#: Rows about which run wrote where, which are kept for as many days as entries; a run that was superseded is known
-#: for as long.
+_ABOUT_A_FACT = 600  # bytes, estimated
+#: Most rows that say which run wrote in which session. They are kept for as many days as transcript entries; for that
+#: time a superseded run is refused.
 _KEPT_WRITERS = 100_000
 _TIMES = {"cycle": "started_at", "experience": "at"}
-_MERGE_PAGES = 200  # pages of the text index merged at once in idle time; merged, a search costs a fifth
+_MERGE_PAGES = 200  # pages of the text index merged at once in idle time; a search of a merged index costs a fifth
 _VACUUM_PAGES = 500
 
 
 class Judged(Struct, frozen=True):
-    """An experience that may go: its row, its bytes, what it is worth."""
+    """Experience that may be deleted: the number of its row, its bytes, its value."""
 
     seq: int
     bytes: int
@@ -53,8 +53,10 @@ class Judged(Struct, frozen=True):
 
 
 class RetentionLimits(Struct, frozen=True):
-    """The limits of what is kept; None means all. `bytes` is about what the rows take in the file, without facts and
-    transcripts; `file_bytes` is what the whole file may take."""
+    """Limits of what is kept; None means no limit.
+
+    `bytes` limits the approximate size of all cycles and experiences, `file_bytes` the size of the whole file.
+    """
 
     days: float | None
     cycles: int | None
@@ -72,10 +74,10 @@ class RetentionLimits(Struct, frozen=True):
 
 
 def due(oldest: Sequence[tuple[float, int]], *, count: int, keep: int | None, over: int, horizon: float | None) -> int:
-    """Return how many of the oldest rows are to be deleted now.
+    """Return how many of the oldest rows must be deleted now.
 
-    Args: oldest: `(at, bytes)` in order of age; count: how many rows there are in all; keep: how many may stay;
-        over: bytes too many; horizon: rows from before this moment (seconds since 1970) go.
+    Args: oldest: `(at, bytes)` of rows, the oldest first; count: the number of all rows; keep: how many may stay;
+        over: bytes above the limit; horizon: rows from before this time (seconds since 1970) are deleted.
     """
     gone = freed = 0
     for at, size in oldest:
@@ -88,7 +90,7 @@ def due(oldest: Sequence[tuple[float, int]], *, count: int, keep: int | None, ov
 
 
 def shares(held: dict[str, int], limit: int | None) -> dict[str, int]:
-    """Return how many bytes each kind has too many: each may take half, and what the others leave free of theirs."""
+    """Return the bytes of each kind above its share: an equal part of the limit, and what the others leave unused."""
     if limit is None:
         return dict.fromkeys(held, 0)
     total, half = sum(held.values()), limit // len(held)
@@ -96,9 +98,9 @@ def shares(held: dict[str, int], limit: int | None) -> dict[str, int]:
 
 
 def value(success: bool | None, count: int, helped: int, harmed: int, *, is_teaching: bool, is_trusted: bool) -> float:
-    """Return how much an experience is worth keeping, beside its age.
+    """Return the value of keeping an experience, without regard to its age.
 
-    Strangers can bring about rare failures at will: being rare counts no more than being trusted.
+    Untrusted sources can cause rare failures at will, so a rare failure counts no more than a trusted experience.
     """
     worth = math.log1p(helped) - math.log1p(harmed) + 0.1 * math.log1p(count)
     is_rare = success is False and count <= RARE and harmed - helped < RETIRED_AFTER
@@ -106,12 +108,13 @@ def value(success: bool | None, count: int, helped: int, harmed: int, *, is_teac
 
 
 def least_useful(oldest: Sequence[Judged], *, count: int, keep: int | None, over: int) -> list[int]:
-    """Return which of the oldest go because there are too many, or they are too large: the least useful first.
+    """Return the rows of the experiences to delete because of their number or size, the least useful first.
 
-    Args: oldest: in order of age; count: how many there are in all; keep: how many may stay; over: bytes too many.
+    Args: oldest: the oldest experiences, the oldest first; count: the number of all experiences; keep: how many may
+        stay; over: bytes above the limit.
     """
     gone, freed = list[int](), 0
-    for row in sorted(oldest, key=lambda row: row.value):  # the sort keeps the order of age among equals
+    for row in sorted(oldest, key=lambda row: row.value):  # rows of equal value stay in the order of age
         if len(gone) >= BATCH or not ((keep is not None and count - len(gone) > keep) or over > freed):
             break
         gone.append(row.seq)
@@ -120,7 +123,7 @@ def least_useful(oldest: Sequence[Judged], *, count: int, keep: int | None, over
 
 
 def trim(connection: Connection, limits: RetentionLimits, now: float) -> int:
-    """Delete one batch of what is due; returns how many rows went. Writes nothing when nothing is due."""
+    """Delete one batch of due cycles and experiences. Return the number of deleted rows. Writes nothing otherwise."""
     held = {kind: _held(connection, kind) for kind in _TIMES}
     sizes = {kind: size for kind, (_, size) in held.items()}
     sizes["cycle"] += pieces.held(connection)
@@ -180,8 +183,11 @@ def _drop_experiences(connection: Connection, gone: Sequence[int]) -> int:
 
 
 def fit(connection: Connection, limits: RetentionLimits, now: float, live: Collection[str] | None = None) -> int:
-    """Delete one batch where the file takes more than it may: of what takes most, cycles, experiences, entries of
-    transcripts or facts, the oldest; how many rows went. What is open, and the newest of each, stays."""
+    """Delete one batch if the file is larger than its limit. Return the number of deleted rows.
+
+    Deleted are the oldest rows of the largest of cycles, experiences, transcript entries and facts. Facts of open
+    cycles and the newest rows of each kind stay.
+    """
     if limits.file_bytes is None or used(connection) <= limits.file_bytes:
         return 0
     sizes = {kind: _held(connection, kind)[1] for kind in ("cycle", "experience", "transcript")}
@@ -217,7 +223,7 @@ def _drop_some(
 
 
 def used(connection: Connection) -> int:
-    """Return the bytes of the file that hold something."""
+    """Return the bytes of the file without its free pages."""
     pages, free, size = (
         integer(connection, f"PRAGMA {name}") for name in ("page_count", "freelist_count", "page_size")
     )
@@ -225,10 +231,11 @@ def used(connection: Connection) -> int:
 
 
 def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live: Collection[str] | None = None) -> int:
-    """Delete one batch of the oldest facts, as far as they are due; returns how many. The last one always stays.
+    """Delete one batch of the oldest facts that are due. Return the number of deleted facts. The newest always stays.
 
-    Only a beginning of the chain can go, so the first fact of a cycle that is still open keeps all after it too; not so
-    of agents that are not `live` (None: all are), for whose cycles what the facts say is kept in another place.
+    Only the beginning of the chain can be deleted, so the first fact of an open cycle keeps all later facts. Open
+    cycles of agents that are not `live` do not keep their facts: these are first copied into the rows of the cycles.
+    `live` None means that all agents are live.
     """
     first, last = (integer(connection, f"SELECT {which}(seq) FROM fact") for which in ("min", "max"))
     horizon = now - limits.fact_days * _DAY if limits.fact_days is not None else -1e18
@@ -251,7 +258,7 @@ def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live
     if live is not None:
         try:
             orphans.fold(connection, live, end)
-        except ValueError:  # its facts stay, and it is put aside in time
+        except ValueError:  # a cycle cannot be copied: its facts stay until the cycle is put aside
             return 0
     counts.fold(connection, is_all=True)
     crashpoint("retention.delete")
@@ -261,7 +268,7 @@ def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live
 
 
 def trim_transcripts(connection: Connection, limits: RetentionLimits, now: float) -> int:
-    """Delete one batch of the oldest entries of transcripts, as far as they are due; how many rows went."""
+    """Delete one batch each of due transcript entries, writers and sessions. Return the number of deleted rows."""
     days = limits.transcript_days
     horizon = None if days is None else now - days * _DAY
     count, size = _held(connection, "transcript")
@@ -284,16 +291,16 @@ def trim_transcripts(connection: Connection, limits: RetentionLimits, now: float
 
 
 def tidy(connection: Connection, file_bytes: int | None = None) -> bool:
-    """Merge some of the text index and give free pages back; returns whether there is more to do.
+    """Merge a part of the text index and return free pages to the disk. Return whether more work is left.
 
-    Args: file_bytes: what the file may take; where it takes more, no free pages are kept.
+    Args: file_bytes: the limit of the file; a larger file keeps no free pages.
     """
     before = connection.total_changes()
     connection.execute("INSERT INTO experience_text (experience_text, rank) VALUES ('merge', ?)", (_MERGE_PAGES,))
-    more = connection.total_changes() - before >= 2  # fewer: there was nothing to merge, says FTS5's manual
+    more = connection.total_changes() - before >= 2  # FTS5's manual: fewer than 2 mean that nothing was merged
     free, pages = (integer(connection, f"PRAGMA {name}") for name in ("freelist_count", "page_count"))
     is_over = file_bytes is not None and pages * integer(connection, "PRAGMA page_size") > file_bytes
-    if free > (0 if is_over else max(_VACUUM_PAGES, pages // 4)):  # some are kept: they will be needed again
+    if free > (0 if is_over else max(_VACUUM_PAGES, pages // 4)):  # some free pages are kept for later rows
         connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()  # reading it makes it run
         more = more or integer(connection, "PRAGMA freelist_count") < free
     return more
@@ -305,7 +312,7 @@ def _held(connection: Connection, kind: str) -> tuple[int, int]:
 
 
 def _oldest(connection: Connection, table: str, at: str, order: str) -> list[tuple[float, int]]:
-    """Return time and bytes of the first rows of a table that may go at once."""
+    """Return time and bytes of the oldest rows of a table, at most one batch."""
     oldest = connection.execute(f"SELECT {at}, bytes FROM {table} ORDER BY {order} LIMIT {BATCH}")
     return [(float(str(when)), int(str(size))) for when, size in oldest]
 

@@ -1,9 +1,9 @@
-"""The memory's public face: experiences, the tape of cycles and small state, in one SQLite file.
+"""Public class of the memory: experiences, the cycle log and small state in one SQLite file.
 
-Nothing here blocks the event loop: what is written is encoded at once and queued for the writer's thread
-(`sqlite/writer`), what is read is read in a worker thread (`sqlite/readers`). What was stored is found by the next
-recall. It opens nothing until it is entered, and an idle memory writes nothing. Here it is made, opened, tended and
-closed; what may be asked of it stands in `stores`, kind by kind.
+No method blocks the event loop. Values to write are encoded at once and queued for the writer's thread
+(`sqlite/writer`); reads run in a worker thread (`sqlite/readers`). The next recall finds what was stored before.
+The file is opened when the memory is entered, and an idle memory writes nothing. This module makes, opens, maintains
+and closes a memory; `stores` has the methods that write and read, one module for each kind of data.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from memory.care.doctor import Doctor
     from spar.ports.store import DurableStore
 
-#: Kinds of faults by which something that was kept, or was to be, is lost.
+#: Kinds of faults that lose stored or accepted data.
 _LOSSES = ("damaged", "permanent")
 
-_MOST_CASES = 50  # of one decision that are shown
+_MOST_CASES = 50  # experiences shown for one decision
 
 
 class Memory(ExperienceStore, CycleStore, StateStore):
@@ -53,26 +53,27 @@ class Memory(ExperienceStore, CycleStore, StateStore):
 
     Args:
         url: `sqlite:///relative` (to `home.state`, else the working directory), `sqlite:////absolute` or
-            `sqlite://:memory:`, which is gone when it is closed.
-        durability: what survives of what `flush` acknowledged: "power" a power cut, "process" the death of the
-            process, "off" neither for sure.
-        keep_days, keep_cycles, keep_experiences, keep_bytes: what is kept, the oldest goes first; None keeps all.
-        keep_fact_days, keep_facts: what is kept of the journal of cycles that have ended.
-        keep_transcript_days, keep_transcripts, keep_transcript_bytes: what is kept of transcripts, by the age, number
-            and size of their entries.
-        keep_audit_days: what is kept of the audit log.
-        max_bytes: what the whole file may take; beyond it the oldest cycles, experiences, entries and facts go, of what
-            takes most.
-        ballast: bytes that are held beside the file and given up when the disk is full, so that it can be cleaned; less
-            where the disk is small.
-        on_damage: "restore" sets a damaged file aside and takes the last good copy, "refuse" leaves it to you.
-        read_only: reads a file that another process may have open; takes no lock and cannot write.
-        embedder: embeds texts in idle time, so that recall finds what is meant where other words say it.
+            `sqlite://:memory:`, whose content is lost when it is closed.
+        durability: what flushed data survives: "power" a power cut, "process" the death of the process, "off" neither
+            for certain.
+        keep_days, keep_cycles, keep_experiences, keep_bytes: limits of cycles and experiences; beyond a limit the
+            oldest are deleted first, None keeps all.
+        keep_fact_days, keep_facts: limits of the facts in the journal of cycles that have ended.
+        keep_transcript_days, keep_transcripts, keep_transcript_bytes: limits of transcripts, by the age, number and
+            size of their entries.
+        keep_audit_days: the age limit of the audit log.
+        max_bytes: the limit of the whole file; beyond it the oldest rows of the largest of cycles, experiences,
+            transcript entries and facts are deleted.
+        ballast: bytes reserved beside the file and freed when the disk is full, so that it can be cleaned; fewer on
+            a small disk.
+        on_damage: "restore" moves a damaged file away and restores the last good copy, "refuse" does not open it.
+        read_only: read a file that another process may have open; this takes no lock and cannot write.
+        embedder: embeds texts in idle time, so that recall also finds texts that say the same in other words.
     Raises: ConfigError when a value cannot be used.
 
     `on_fault` is called in the event loop with a Fault when writing begins to fail or an accepted item had to be set
-    aside, and with None when writing works again. It may be entered more than once (an agent enters the memory that
-    it is given) and closes with the last exit; once closed it can be opened again.
+    aside, and with None when writing works again. A memory may be entered more than once (an agent enters the memory
+    that it is given). The last exit closes it, and a closed memory can be opened again.
     """
 
     def __init__(
@@ -146,22 +147,22 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         self.on_fault: Callable[[Fault | None], None] = _ignore
         self._opening, self._openings = anyio.Lock(), 0
         self._opened_mono = 0.0
-        self._opened_at = 0.0  # wall time of the monotonic clock's beginning, as it was when the file was opened
-        #: What was said and done in each session.
+        self._opened_at = 0.0  # wall time at which the monotonic clock was 0, computed when the file was opened
+        #: Transcripts of the sessions.
         self.transcripts = Transcripts(lambda: self._file, lambda: self._journal, self._report)
-        #: The keys under which they were said, with their titles and defaults.
+        #: Rows of the sessions, with their titles and defaults.
         self.sessions = SessionRows(lambda: self._file, lambda: self._journal, self._report, lambda: self._clock)
-        #: Who changed what.
+        #: Audit log.
         self.audit = audit.AuditRows(lambda: self._file, lambda: self._clock, lambda work: self._read(work))
         self._last: dict[str, Any] = {}
 
     @classmethod
     def open(cls, url: str = "sqlite:///memory.db", **options: Any) -> Memory:
-        """Make a memory as the constructor does, for `async with Memory.open(url) as memory`."""
+        """Return a memory made by the constructor, for `async with Memory.open(url) as memory`."""
         return cls(url, **options)
 
     def attach(self, host: Host) -> None:
-        """Live by the agent's clock. Called once, before the memory is opened."""
+        """Use the agent's clock. Called once, before the memory is opened."""
         self._clock = host.clock
 
     # -- opening and closing -----------------------------------------------------------------------------------
@@ -200,8 +201,8 @@ class Memory(ExperienceStore, CycleStore, StateStore):
 
     @property
     def care(self) -> Doctor:
-        """The maintenance of the file: copy it, restore a copy, verify it."""
-        from memory.care.doctor import Doctor  # most processes look after no file from outside
+        """Maintenance of the file: copies it, restores a copy, verifies it."""
+        from memory.care.doctor import Doctor  # imported here, since most processes do not need it
 
         return Doctor(self.path, self._ballast)
 
@@ -211,9 +212,9 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             await self.close()
 
     async def close(self) -> None:
-        """Write what was accepted, checkpoint, release the lock; within about ten seconds. Closing twice is fine.
+        """Write what was accepted, checkpoint, release the lock; within about ten seconds. May be called twice.
 
-        Raises: TransientError when a failing disk did not take everything, with how much and why.
+        Raises: TransientError when a failing disk did not store everything, with the number of items and the reason.
         """
         async with self._opening:
             opened = self._opened
@@ -237,8 +238,10 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             journal.hand.close()
 
     async def why(self, cycle_id: str) -> list[dict[str, Any]] | None:
-        """Return the decisions of a cycle that memory changed, or would have, each with the experiences that it went
-        by, as far as they are kept; None for a cycle that is not on the tape. Raises: LookupError."""
+        """Return the decisions of a cycle that memory changed or would have changed; None for an unknown cycle.
+
+        `cases` are the experiences behind a decision, as far as they are still stored. Raises: LookupError.
+        """
         record = await self.cycle(cycle_id)
         if record is None:
             return None
@@ -255,12 +258,12 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             detail = None
         return {"id": id, "experience": None if detail is None else detail.experience}
 
-    # -- the whole ---------------------------------------------------------------------------------------------
+    # -- all stores --------------------------------------------------------------------------------------------
 
     async def flush(self, within: float = 30.0) -> None:
-        """Return when everything accepted so far is as safe as `durability` says.
+        """Wait until everything accepted so far is as safe as `durability` says.
 
-        Raises: TransientError when that took more than `within` seconds, with what is in the way.
+        Raises: TransientError when that takes more than `within` seconds, with the reason.
         """
         if self._journal is not None:
             self._journal.hand_over()
@@ -269,7 +272,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             raise TransientError(f"{waiting['queued']} accepted items are not written yet: {waiting['last_error']}")
 
     async def counts(self) -> dict[str, int]:
-        """Return how many rows there are: `experiences`, `cycles`, `state`."""
+        """Return the numbers of rows: `experiences`, `cycles`, `state`."""
 
         def count(connection: Connection) -> dict[str, int]:
             tables = {"experiences": "experience", "cycles": "cycle", "state": "state"}
@@ -280,7 +283,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         return await self._read(count)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return counts and states, from any thread: what is queued, committed, failing, and the sizes in bytes."""
+        """Return counts of queued and committed items, errors and sizes in bytes. Safe from any thread."""
         opened = self._opened
         size, wal = database.sizes(self.path)
         return {
@@ -296,17 +299,17 @@ class Memory(ExperienceStore, CycleStore, StateStore):
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _note_loss(self, opened: DatabaseSession, message: str) -> None:
-        """Have the writer's thread note it beside the file: the event loop waits for no disk."""
+        """Let the writer's thread note a loss beside the file, since the event loop must not wait for a disk."""
 
         def note(connection: Connection) -> None:
             with suppress(OSError):
                 losses.note(self.path, [message])
 
-        with suppress(SparError):  # it is being closed, or read-only
+        with suppress(SparError):  # the memory is being closed, or is read-only
             opened.writer.offer(note, len(message))
 
     def _tend(self, connection: Connection) -> bool:
-        # A wall clock that has jumped ahead since the opening makes nothing old.
+        # A wall clock that has jumped ahead since the opening must not make rows look old.
         now = min(self._clock.now().timestamp(), self._opened_at + self._clock.monotonic())
         live = self._journal.live if self._journal is not None else None
         gone = counts.fold(connection) + retention.trim(connection, self._limits, now)
@@ -324,7 +327,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         return False
 
     def _bury(self, connection: Connection, live: frozenset[str], now: float) -> None:
-        """Put cycles of agents that are gone aside, and say so."""
+        """Put cycles of agents that no longer exist aside, and report each."""
         for message in orphans.bury(connection, live, now):
             self._file.writer.report(Fault("gone", message, "memory", retryable=False))
 
@@ -333,7 +336,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             self._note_loss(self._opened, fault.message)
         try:
             self.on_fault(fault)
-        except Exception:  # who listens badly must not disturb the writing
+        except Exception:  # a callback that raises must not disturb the writing
             self.on_fault = _ignore
 
 

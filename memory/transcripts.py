@@ -1,11 +1,12 @@
-"""Transcripts: what was said and done in the sessions of an agent, only ever added to, and by one run at a time.
+"""Transcripts: entries about what was said and done in the sessions of an agent.
 
-A run takes a session over with its first entry there; what an earlier one would still add is refused from then on, in
-the transaction in which it would become durable. What a cycle adds comes with the cycle's end, through the journal;
-here is added what is no part of a cycle, and here it is all read again.
+Entries are added and never changed, and only one run at a time adds entries to a session. A run takes a session over
+with its first entry. From then on, entries of earlier runs are refused, in the transaction that would write them. The
+entries of a cycle are written with the cycle's end, by the journal. This module writes entries that belong to no cycle,
+and reads all entries.
 
-The functions are those of a connection: what writes runs in the writer's thread inside its transaction and may be
-called again when that had to be undone.
+All functions use a connection. Functions that write run in the writer's thread inside its transaction. They may be
+called again after the transaction was rolled back.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from spar.records.transcript import Entry
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Bytes of one entry's body; what is larger is kept cut.
+#: Most bytes of one entry's body; a larger body is cut.
 MOST_BYTES = 16 << 20
-#: What is read of a session at most, and what of one people look at.
+#: Most bytes and entries that one read of a session returns, and most entries that people are shown at once.
 READ_BYTES, READ_ENTRIES, SHOWN_ENTRIES = 16 << 20, 5_000, 10_000
 _ROW_OVERHEAD = 150  # bytes of columns and index entries beside the body
 BATCH = 250  # entries deleted at once
-SEARCHED = 20_000  # entries that one read of a search looks through
+SEARCHED = 20_000  # entries that one step of a search looks through
 _NO_END = 1 << 62
 
 _INSERT = "INSERT INTO transcript (agent, session, run, kind, at, bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -41,23 +42,22 @@ _COLUMNS = "SELECT seq, run, kind, at, body, bytes FROM transcript"
 _LAST = "SELECT run FROM writer WHERE agent = ? AND session = ? ORDER BY seq DESC LIMIT 1"
 _CLAIM = "INSERT INTO writer (agent, session, run, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
-#: An entry as it will be written: agent, session, run, kind, at, bytes, body.
+#: Columns of an entry to write: agent, session, run, kind, at, bytes, body.
 TranscriptRow = tuple[str, str, str, str, float, int, str]
 
 
 class SupersededError(FencedError):
-    """Another run has taken the session over: what this one would add is not kept, and it must stop."""
+    """Error of a run whose session was taken over by another run: its entries are not stored, and it must stop."""
 
     def __init__(self, session: str, run_id: str, now: str) -> None:
-        self.own = self.found = 0  # it is the same process
+        self.own = self.found = 0  # both runs are of the same process, so no epoch differs
         PermanentError.__init__(
             self, f"session {session!r:.100} was taken over by run {now!r:.100}: run {run_id!r:.100} adds nothing more"
         )
 
 
 class TranscriptSummary(Struct, frozen=True):
-    """The summary of one session's transcript: how many entries of how many bytes, the time of the last, the run that
-    writes."""
+    """Summary of one session's transcript: the number and bytes of its entries, time and run of the last entry."""
 
     session: str
     entries: int
@@ -70,8 +70,10 @@ class TranscriptSummary(Struct, frozen=True):
 
 
 def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> list[TranscriptRow]:
-    """Entries as they will be written; one that names no run is one of `run_id`. Made where they are accepted, so that
-    nothing can change them before they are written."""
+    """Return the rows of entries; an entry without a run belongs to `run_id`.
+
+    Called when the entries are accepted, so that later changes of the values do not reach the file.
+    """
     return [_row(safe(agent), safe(session), safe(entry.run_id or run_id), entry) for entry in entries]
 
 
@@ -84,7 +86,7 @@ def _row(agent: str, session: str, run: str, entry: Entry) -> TranscriptRow:
 
 
 def append(connection: Connection, given: Sequence[TranscriptRow]) -> list[SupersededError]:
-    """Add entries, each only if its run may still write in its session; of the runs that may not, why."""
+    """Add the entries whose runs may still write in their sessions. Return an error for each run that may not."""
     refused: dict[tuple[str, str, str], SupersededError] = {}
     held: dict[tuple[str, str], str] = {}
     for row in given:
@@ -102,7 +104,7 @@ def append(connection: Connection, given: Sequence[TranscriptRow]) -> list[Super
 
 
 def _claim(connection: Connection, agent: str, session: str, run: str, at: float) -> str:
-    """Return the run that writes in a session now: this one, if it does already or never has."""
+    """Return the run that may write in a session now: this one if it wrote last, or if it never wrote there."""
     now = connection.execute(_LAST, (agent, session)).get
     if now == run:
         return run
@@ -111,7 +113,10 @@ def _claim(connection: Connection, agent: str, session: str, run: str, at: float
 
 
 def forget(connection: Connection, agent: str, session: str) -> int:
-    """Delete one batch of a session's entries; how many went. Who wrote there stays known: it may not write again."""
+    """Delete one batch of a session's entries. Return the number of deleted entries.
+
+    The rows about its runs stay, so that an earlier run still cannot write.
+    """
     connection.execute(
         "DELETE FROM transcript WHERE seq IN (SELECT seq FROM transcript WHERE agent = ? AND session = ? LIMIT ?)",
         (safe(agent), safe(session), BATCH),
@@ -123,8 +128,11 @@ def forget(connection: Connection, agent: str, session: str) -> int:
 
 
 class ReadTranscript(Struct, frozen=True):
-    """The entries of a session as they were read: `rows` of it stand up to the row `last`, those in `entries` take so
-    many `bytes`. It is read on from there as long as that is so."""
+    """Entries of a session that were read, and the place from which a later read continues.
+
+    `last` is the number of the last row that was read, `rows` the number of the session's rows up to it, `bytes` the
+    size of the rows of `entries`. A later read continues after `last` while the session has as many rows up to it.
+    """
 
     entries: tuple[Entry, ...] = ()
     last: int = 0
@@ -138,9 +146,11 @@ UNREAD: Final = ReadTranscript()
 def read(
     connection: Connection, agent: str, session: str, missed: list[str], before: ReadTranscript = UNREAD
 ) -> ReadTranscript:
-    """Return the entries of a session for a planner: the last compaction, then what it kept and what came after, as far
-    back as there is room, and nothing from before the last reset. Read are those that came since it was read
-    `before`."""
+    """Return the entries of a session for a planner: the last compaction, then the entries that it kept and later ones.
+
+    These are at most the newest `READ_ENTRIES` entries or `READ_BYTES` bytes, and none from before the last reset.
+    While the earlier result `before` is still valid, only the entries added after it are read from the file.
+    """
     of = safe(agent), safe(session)
     where = " WHERE agent = ? AND session = ?"
     count = f"SELECT count(*) FROM transcript{where} AND seq <= ?"
@@ -179,8 +189,10 @@ def read(
 def tail(
     connection: Connection, agent: str, session: str, limit: int, before: int | None, missed: list[str]
 ) -> list[Entry]:
-    """Return the newest entries of a session, those too that were summed up, oldest first; `before` one that was
-    seen."""
+    """Return the newest entries of a session, oldest first, also those that a compaction summed up.
+
+    `before` is the number of an entry that was read: only earlier entries are returned.
+    """
     newest = f"{_COLUMNS} WHERE agent = ? AND session = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
     end = _NO_END if before is None else before
     bindings = safe(agent), safe(session), end, max(0, min(limit, SHOWN_ENTRIES))
@@ -188,7 +200,7 @@ def tail(
 
 
 def _that_fit(connection: Connection, newest: str, bindings: tuple[Any, ...], missed: list[str]) -> list[Entry]:
-    """Return the entries that a query finds, newest first, as many as there is room for; oldest first."""
+    """Return the first entries of a query that fit into `READ_BYTES`, in reverse order: a query is newest first."""
     room, entries = READ_BYTES, []
     for row in connection.execute(newest, bindings):
         room -= _int(row[5])
@@ -200,7 +212,7 @@ def _that_fit(connection: Connection, newest: str, bindings: tuple[Any, ...], mi
 
 
 class FoundEntry(Struct, frozen=True):
-    """An entry that was searched for, and the session that it is in."""
+    """Entry that a search found, and its session."""
 
     session: str
     entry: Entry
@@ -215,11 +227,11 @@ def search(
     before: int | None,
     missed: list[str],
 ) -> tuple[list[FoundEntry], int]:
-    """Return the newest entries that hold all of these words, none from before the last reset of its session; and
-    before which entry to look on, 0 where that was all.
+    """Return the newest entries that contain all words, and the `before` of the next step, 0 after the last step.
 
-    It looks through `SEARCHED` entries, whosever they are, so that others have the reader in between.
-    Args: before: the one before which to look, None for the newest.
+    Entries from before the last reset of their session are left out. One step looks through `SEARCHED` entries of all
+    agents, so that other reads can run between two steps.
+    Args: before: look only at entries before this number; None for all.
     """
     oldest, newest = connection.execute("SELECT min(seq), max(seq) FROM transcript").fetchone() or (None, None)
     if not words or newest is None:
@@ -233,7 +245,7 @@ def search(
     matches, bindings = list[FoundEntry](), list[Any]()
     conditions = []
     for word in words:
-        # Bodies are ASCII: other letters stand as escapes, which know no other case.
+        # Bodies are ASCII: other letters are stored as escapes, and SQL cannot change the case of an escape.
         forms = dict.fromkeys(encode(form)[1:-1] for form in (word, word.lower(), word.upper(), word.capitalize()))
         conditions.append(f"({' OR '.join(['instr(lower(t.body), lower(?)) > 0'] * len(forms))})")
         bindings += forms
@@ -251,7 +263,7 @@ def search(
 
 
 def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:
-    """Return the sessions of which something is kept, the one with the newest entry first; at most 10,000."""
+    """Return summaries of the sessions that have entries, the one with the newest entry first; at most 10,000."""
     summaries = connection.execute(
         "SELECT session, number, size, at, run FROM (SELECT session, count(*) AS number, total(bytes) AS size, "
         "max(seq) AS last FROM transcript WHERE agent = ? GROUP BY session ORDER BY last DESC LIMIT ?) "

@@ -1,9 +1,9 @@
-"""The memory's face, kind by kind: what may be asked of a memory that is open.
+"""Public methods of an open memory, one module for each kind of data.
 
-open_memory  the file and the journal of a memory while it is open
-experiences  experiences: stored, recalled, forgotten, exchanged
-cycles       the tape of cycles, and what recovery has left to people
+open_memory  base class: the file and the journal of an open memory
+experiences  stores, recalls, judges, deletes, exports and imports experiences
+cycles       records, lists and finds cycles; returns what recovery has left to people
 state        small state: values by key, small rows, versioned records
-transcripts  the transcripts: read, added to, forgotten
-sessions     the sessions: found, listed, set, forgotten
+transcripts  reads, searches, extends and deletes transcripts
+sessions     finds, lists, sets and deletes sessions
 """

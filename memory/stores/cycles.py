@@ -1,6 +1,6 @@
-"""The tape of a memory that is open, and what recovery has left to people.
+"""Cycles of an open memory, and what recovery has left to people.
 
-The statements are those of `memory.cycle_log`; the end of a cycle comes through the journal.
+`memory.cycle_log` has the statements. The journal writes the end of a cycle.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class CycleStore(OpenMemory):
-    """The cycles of a memory."""
+    """Store of the cycles of a memory."""
 
     async def record(self, cycle: CycleRecord) -> None:
-        """Accept a cycle for the tape; waits only while the queue is full. One with a known id replaces it.
+        """Accept a cycle for the cycle log; it replaces a cycle with the same id. Waits only while the queue is full.
 
-        Raises: ContractError when it is no cycle; SparError when closed or read-only.
+        Raises: ContractError when it is no cycle; SparError when the memory is closed or read-only.
         """
         row = cycle_log.row(cycle)
         self._file.demand_room()
@@ -38,23 +38,31 @@ class CycleStore(OpenMemory):
         session: str | None = None,
         failed: bool = False,
     ) -> list[dict[str, Any]]:
-        """Summaries, the newest first; `before` a time, or the id of the last one that was seen; `failed`: only cycles
-        that failed or of whose calls one did."""
+        """Return summaries of cycles, the newest first, at most 10,000.
+
+        Args: before: a time, or the id of the last cycle that was read; failed: only cycles that failed or had a call
+            that failed.
+        """
         most = max(0, min(limit, MOST_ROWS))
         return await self._read(
             lambda connection: cycle_log.summaries(connection, most, before, outcome, session, is_failed=failed)
         )
 
     async def cycle(self, cycle_id: str) -> CycleRecord | None:
-        """Return the cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
+        """Return the cycle with this id or unique beginning of an id; None for an unknown one.
+
+        Raises: LookupError when several ids begin so.
+        """
         record = await self._read(lambda connection: cycle_log.find(connection, cycle_id))
         if record is not None:
             self._unreadable += sum(fault.kind == "unreadable" for fault in record.faults)
         return record
 
     async def left(self, agent: str) -> tuple[list[Doubt], list[DeadLetter]]:
-        """Return what recovery has left to people, also when read-only: the calls of an agent that are or were in
-        doubt, and what was put aside; the oldest first."""
+        """Return what recovery of an agent has left to people, also when read-only; the oldest first.
+
+        These are the calls that are or were in doubt, and the dead letters: items that were put aside.
+        """
 
         missed: list[str] = []
 

@@ -1,6 +1,6 @@
-"""Experiences of a memory that is open: stored, recalled, judged, forgotten, exchanged.
+"""Experiences of an open memory: stores, recalls, judges, deletes, exports and imports them.
 
-The statements are those of `memory.experiences`.
+`memory.experiences` has the statements.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _EXPORT_WAIT = 60.0  # seconds for one batch
 
 
 class ExperienceStore(OpenMemory):
-    """The experiences of a memory."""
+    """Store of the experiences of a memory."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: What embeds in idle time; None without an embedder.
+        #: Embedding of texts in idle time; None without an embedder.
         self.embedding: Embedding | None = None
 
     async def store(self, experience: Experience) -> None:
-        """Accept an experience; waits only while the queue is full. One whose id is known changes nothing.
+        """Accept an experience. An experience with a known id changes nothing. Waits only while the queue is full.
 
-        Raises: ContractError when it cannot be an experience; SparError when closed or read-only.
+        Raises: ContractError when it is no valid experience; SparError when the memory is closed or read-only.
         """
         row = experiences.row(experience)
         self._file.demand_room()
@@ -59,9 +59,9 @@ class ExperienceStore(OpenMemory):
         since: datetime | None = None,
         **more: Any,
     ) -> list[Experience]:
-        """Return the `k` experiences that fit best, as `search` finds them.
+        """Return the `k` experiences that fit best, as `search` does but without scores and reasons.
 
-        Args: query, k, session, task, success, since, more: as of `search`.
+        Args: query, k, session, task, success, since, more: as for `search`.
         Raises: TransientError when the file cannot be read now.
         """
         hits = await self.search(query, k, session=session, task=task, success=success, since=since, **more)
@@ -82,16 +82,16 @@ class ExperienceStore(OpenMemory):
         trust: Trust | None = None,
         situation: str | None = None,
     ) -> list[Recalled]:
-        """Return the `k` experiences that fit best, the best first, each with how well it fits and why: by their words,
-        by their meaning where there is an embedder, and by what stands beside them in their session; of equals the more
-        useful one comes first, then the newer.
+        """Return the `k` experiences that fit best, the best first, each with its score and the reasons.
 
-        Any text is a legal query; one without words asks for the most recent. `k` is at most 10,000.
+        Experiences fit by their words, by their meaning if there is an embedder, and by their neighbours in the
+        session. Of equal ones the more useful comes first, then the newer. Any text is a legal query; a query without
+        words returns the newest. `k` is at most 10,000.
 
-        Args: session, task, key, success, trust: must be equal; since, before: when it was made last; as_of: only what
-            was known then; situation: the name of the one that is decided on: the words of situations count
-            alone, nothing comes along, and where there is an embedder, what was lived there last is looked through by
-            its meaning alone, too.
+        Args: session, task, key, success, trust: must be equal; since, before: limits of the time when it was made
+            last; as_of: only what was known at this time; situation: the key of the situation of a decision. With it
+            only the words of situations count, neighbours are left out, and an embedder also compares the meaning of
+            the newest experiences of this situation.
         Raises: TransientError when the file cannot be read now.
         """
         where = ExperienceFilter(None, session, task, success, since, before, key, trust, as_of)
@@ -104,25 +104,25 @@ class ExperienceStore(OpenMemory):
         return hits
 
     async def detail(self, id: str) -> ExperienceDetail | None:
-        """Return an experience in full, by its id or a unique beginning of one; None where there is none.
+        """Return an experience in full, by its id or a unique beginning of an id; None for an unknown one.
 
-        Raises: LookupError when several begin so.
+        Raises: LookupError when several ids begin so.
         """
-        from memory.experiences import inspect  # for who looks
+        from memory.experiences import inspect  # imported here, since few processes inspect experiences
 
         return await self._read(lambda connection: inspect.detail(connection, id))
 
     async def figures(self) -> Mapping[str, Any]:
-        """Return how many experiences there are, and how many were merged, used, are useless or of strangers."""
+        """Return counts of all experiences, and of those that were merged, used, seem useless or are untrusted."""
         from memory.experiences import inspect
 
         return await self._read(inspect.figures)
 
     async def apply(self, credits: Iterable[Credit] = (), feedback: Iterable[Feedback] = ()) -> int:
-        """Count what helped and what harmed, and take later words on how something went; safe when this returns.
+        """Count which experiences helped or harmed, and apply later feedback on results; durable when this returns.
 
-        What a cycle has of this comes with its end, through the journal.
-        Returns: how many experiences the words changed.
+        The journal writes the credits and the feedback of a cycle with its end.
+        Returns: how many experiences the feedback changed.
         """
         given, words = credit.checked(credits), credit.checked(feedback)
 
@@ -142,9 +142,9 @@ class ExperienceStore(OpenMemory):
         since: datetime | None = None,
         before: datetime | None = None,
     ) -> int:
-        """Delete the experiences that fit all that is given; returns how many, once that is safe.
+        """Delete the experiences that fit all arguments. Return their number when that is durable.
 
-        Raises: ValueError when nothing is given: all of them is never meant by accident.
+        Raises: ValueError without an argument, so that nobody deletes all experiences by accident.
         """
         where = ExperienceFilter(id, session, task, success, since, before)
         if where == ExperienceFilter():
@@ -156,7 +156,7 @@ class ExperienceStore(OpenMemory):
         return await self._file.commit(audit.audited(delete, "experience", self._clock))
 
     async def export(self, target: str | os.PathLike[str] | IO[str]) -> int:
-        """Write all experiences as JSON lines, in order of arrival, to a path or an open text file; returns how many.
+        """Write all experiences as JSON lines, in order of arrival, to a path or open text file. Return their number.
 
         Raises: OSError; TransientError when the memory cannot be read now.
         """
@@ -175,14 +175,14 @@ class ExperienceStore(OpenMemory):
         return await Threads("memory export", self._clock, limit=1).run(jsonl.write_lines, target, bodies())
 
     async def import_(self, source: str | os.PathLike[str] | IO[Any], *, trust: bool = False) -> int:
-        """Keep the experiences of a JSON lines file, all or none; returns how many were new. None that is here is
-        changed.
+        """Store the experiences of a JSON lines file, all or none. Return how many were new.
 
-        Args: trust: believe what the file claims of their trust, and of how often they were made and helped; else they
-            are untrusted, and counted apart from what was lived.
+        Experiences that are stored already stay unchanged.
+        Args: trust: accept the trust and the counts that the file gives; otherwise the experiences are untrusted, and
+            counted apart from the agent's own.
         Raises: SparError naming each bad line; OSError.
         """
-        _ = self._file.writer  # refuses at once when read-only
+        _ = self._file.writer  # raises at once when read-only
         self._file.demand_room()
         from memory.experiences import jsonl
 

@@ -1,4 +1,4 @@
-"""The file and the journal of a memory while it is open: what each kind of what is kept works on."""
+"""Base of the stores: the file and the journal of an open memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-MOST_ROWS = 10_000  # of one answer: more is an export
+MOST_ROWS = 10_000  # most rows of one answer; to read more, export
 
 
 class OpenMemory:
-    """Base of the stores of a memory, which are open together."""
+    """Base class of the stores of a memory, which share one open file."""
 
     def __init__(self) -> None:
         self._clock: Clock = SystemClock()
@@ -29,8 +29,10 @@ class OpenMemory:
 
     @property
     def journal(self) -> Journal:
-        """The journal of an agent's work, so that the next process goes on with it. Raises: SparError when the memory
-        is not open, or read-only."""
+        """Journal of an agent's work, from which the next process continues the work.
+
+        Raises: SparError when the memory is not open, or is read-only.
+        """
         if self._journal is None:
             raise SparError("the journal is there while the memory is open, and can be written")
         return self._journal
@@ -42,7 +44,7 @@ class OpenMemory:
         return self._opened
 
     async def _read(self, work: Callable[[Connection], R]) -> R:
-        """Do the work on the file with all rows told before, and return its result."""
+        """Run the work on the file after all rows that were accepted before. Return its result."""
         if self._journal is not None:
             self._journal.hand_over()
         return await self._file.read(work)

@@ -1,7 +1,7 @@
-"""The sessions of a memory that is open: found, listed, set, forgotten.
+"""Sessions of an open memory: finds, lists, sets and deletes them.
 
-The statements are `memory.journal.session_rows`; the row of a message comes with the message, and a reset with the end
-of its conversation's work, through the journal.
+`memory.journal.session_rows` has the statements. The journal writes the session's row together with a message, and a
+reset together with the end of the conversation's work.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from memory.journal.journal import Journal
     from memory.sqlite.session import DatabaseSession
 
-#: Bytes that a row counts for until it is encoded, in the writer's thread.
+#: Estimated bytes of a row, for the queue: the row is encoded later, in the writer's thread.
 _ABOUT_A_ROW = 500
 
 
 class SessionRows(SessionQueries):
-    """The sessions of a memory while that is open.
+    """Sessions of an open memory.
 
-    Args: file, journal: return those of the memory now, None for the journal when it is read-only; report: called for
-        rows that cannot be read.
+    Args: file: returns the open file; journal: returns the journal, None when the memory is read-only; report: called
+        for each row that cannot be read; clock: returns the clock of the memory.
     """
 
     def __init__(
@@ -48,20 +48,22 @@ class SessionRows(SessionQueries):
             journal.hand_over()
 
     async def get(self, agent: str, key: str) -> SessionRecord | None:
-        """Return a session; None for one that is not kept. Raises: TransientError."""
+        """Return a session; None if it has no row. Raises: TransientError."""
         return await self._rows(partial(session_rows.one, agent=agent, key=key))
 
     async def page(
         self, agent: str, limit: int = 50, before: tuple[datetime, str] | None = None
     ) -> Sequence[SessionRecord]:
-        """Return sessions, the one that was used last first; `before` are time of use and key of one that was seen. At
-        most 1,000. Raises: TransientError."""
+        """Return at most 1,000 sessions, the last used first. Raises: TransientError.
+
+        Args: before: time of use and key of the last session of the page before.
+        """
         return await self._rows(partial(session_rows.page, agent=agent, limit=limit, before=before))
 
     async def put(self, agent: str, record: SessionRecord) -> None:
-        """Write title and defaults of a session, and make its row if there is none; safe when this returns.
+        """Write title and defaults of a session, and make its row if there is none; durable when this returns.
 
-        Raises: SparError when closed or read-only.
+        Raises: SparError when the memory is closed or read-only.
         """
         file = self._opened()
         file.demand_room()
@@ -73,10 +75,10 @@ class SessionRows(SessionQueries):
         await file.commit(audited(put, "session", self._clock(), _row(agent, record.key)), _ABOUT_A_ROW)
 
     async def forget(self, agent: str, key: str) -> int:
-        """Delete the transcript of a session, its cycles, what is known of its runs that have ended, and last its row;
-        return how many rows went, once that is safe. One that was cut off goes on when it is asked for again.
+        """Delete the transcript of a session, its cycles, the rows of its runs that have ended, and last its own row.
 
-        Raises: SparError when closed or read-only.
+        Return the number of deleted rows when that is durable. If it is interrupted, the next call continues it.
+        Raises: SparError when the memory is closed or read-only.
         """
         gone = step = await self._forgotten(agent, key)
         while step:

@@ -1,4 +1,4 @@
-"""Small state of a memory that is open: values by key, small rows by owner, versioned records by kind."""
+"""Small state of an open memory: values by key, small rows by owner, versioned records by kind."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class StateStore(OpenMemory):
-    """The small state of a memory."""
+    """Store of the small state of a memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self._unsaved: dict[str, str] = {}
 
     async def save(self, key: str, value: Any) -> None:
-        """Accept a small JSON-able value under a key; the next `load` sees it.
+        """Accept a small JSON-able value under a key; the next `load` returns it.
 
-        Raises: TooLargeError for more than a megabyte; ValueError for what is not JSON-able.
+        Raises: TooLargeError for more than a megabyte; ValueError for a value that is not JSON-able.
         """
         name, text = _own(key), sealed(exactly(value, f"state {key!r:.100}"))
 
@@ -38,18 +38,18 @@ class StateStore(OpenMemory):
             connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (name, text))
 
         self._file.demand_room()
-        if self._journal is not None:  # the journal's earlier rows must come first
+        if self._journal is not None:  # the journal's earlier rows must be written first
             self._journal.hand_over()
         probe = ("SELECT value FROM state WHERE key = ?", (name,))
         work = audit.audited(write, STATE + key.partition(":")[0], self._clock, probe)
         if work is write:
             await self._file.put(write, len(text))
-        else:  # somebody wants this: row and entry are safe together when it is answered
+        else:  # a person requested this: row and audit entry must be durable before the answer
             await self._file.commit(work, len(text))
-        self._unsaved[name] = text  # a load finds it here while a failing disk holds it up
+        self._unsaved[name] = text  # `load` returns it while a failing disk delays the writing
 
     async def load(self, key: str) -> Any:
-        """Return the value that was last saved under a key, or None."""
+        """Return the value that was last saved under a key; None if there is none."""
         name = _own(key)
         if not self._file.pending:
             self._unsaved.clear()
@@ -67,24 +67,24 @@ class StateStore(OpenMemory):
         return await self._read(lambda connection: own_rows.all_of(connection, owner))
 
     async def change(self, changes: Iterable[RowChange]) -> None:
-        """Accept changes of small rows, all or none; the next `rows` sees them.
+        """Accept changes of small rows, all or none; the next `rows` returns them.
 
-        Raises: TooLargeError for a value of more than a megabyte; ValueError for one that is not JSON-able.
+        Raises: TooLargeError for a value of more than a megabyte; ValueError for a value that is not JSON-able.
         """
         self._file.demand_room()
         self.journal.change(changes)
 
     async def records(self, kind: str) -> list[Record]:
-        """Return all rows of a kind, by id."""
+        """Return all records of a kind, ordered by id."""
         return await self._read(lambda connection: records.all_of(connection, safe(kind)))
 
     async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
-        """Write a row and return its new version; on disk as `durability` says when this returns, in one transaction
-        with the journal's earlier rows.
+        """Write a record. Return its new version when it is as safe as `durability` says.
 
-        `expect` is the version that it must have now, 0 that it must not exist. Cancelling stops the waiting, not the
-        writing. Raises: ConflictError when it has another one; ValueError when the value is not JSON-able or larger
-        than a megabyte.
+        It is written in one transaction with the journal's earlier rows. Cancelling stops the waiting, not the writing.
+        Args: expect: the version that the record must have now; 0: it must not exist; None: any.
+        Raises: ConflictError when it has another version; ValueError when the value is not JSON-able or larger than a
+            megabyte.
         """
         text, at = sealed(encode(value, exact=True)), self._clock.now().timestamp()
         self._file.demand_room()
@@ -93,7 +93,7 @@ class StateStore(OpenMemory):
         def write(connection: Connection) -> int | ConflictError:
             try:
                 return records.keep(connection, safe(kind), safe(id), text, expect, at)
-            except ConflictError as error:  # returned, since the journal's rows must be committed all the same
+            except ConflictError as error:  # returned and not raised, since the journal's rows must be committed
                 return error
             finally:
                 write_batch(connection)
@@ -105,7 +105,7 @@ class StateStore(OpenMemory):
         return outcome
 
     async def drop(self, kind: str, id: str) -> bool:
-        """Delete a row, on disk as `durability` says when this returns; False if there was none."""
+        """Delete a record; as safe as `durability` says when this returns. Return whether there was one."""
         at = self._clock.now().timestamp()
         probe = "SELECT value FROM record WHERE kind = ? AND id = ?", (safe(kind), safe(id))
 
@@ -116,7 +116,7 @@ class StateStore(OpenMemory):
 
 
 def _own(key: str) -> str:
-    """Return the key as a column takes it. Raises: ValueError for one that the file keeps for itself."""
+    """Return the key as text for a column. Raises: ValueError for a key that the memory itself uses."""
     if key in database.OWN_KEYS:
         raise ValueError(f"the key {key!r} is the memory's own; use another one")
     return safe(key)

@@ -1,6 +1,6 @@
-"""The transcripts of a memory that is open: read, added to, forgotten.
+"""Transcripts of an open memory: reads, searches, extends and deletes them.
 
-The statements are `memory.transcripts`; what a cycle adds comes with the cycle's end, through the journal.
+`memory.transcripts` has the statements. The journal writes the entries of a cycle with its end.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from memory.sqlite.session import DatabaseSession
 
 
-#: Sessions that are read on from where they were, and about how many bytes of all of them.
+#: Most sessions whose entries stay in memory, so that a later read continues from them, and about how many bytes.
 _MOST_SESSIONS: Final = 64
 _MOST_BYTES: Final = 16 << 20
-#: Words of a search; more are left out.
+#: Most words of a search; further words are ignored.
 _MOST_WORDS: Final = 16
 
 
 class Transcripts(SessionQueries):
-    """The transcripts of a memory while that is open.
+    """Transcripts of an open memory.
 
-    Args: file, journal: return those of the memory now, None for the journal when it is read-only; report: called for
-        rows that cannot be read.
+    Args: file: returns the open file; journal: returns the journal, None when the memory is read-only; report: called
+        for each row that cannot be read.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Transcripts(SessionQueries):
     ) -> None:
         super().__init__(file, report)
         self._journal = journal
-        #: What was read of the sessions that were read last, from which it is read on, and the file that it is of.
+        #: Entries of the sessions that were read last, from which a later read continues, and the file they are from.
         self._known: BoundedDict[tuple[str, str], ReadTranscript] = BoundedDict(_MOST_SESSIONS)
         self._read_from: DatabaseSession | None = None
 
@@ -55,8 +55,7 @@ class Transcripts(SessionQueries):
 
     async def read(self, agent: str, session: str) -> list[Entry]:
         """Return the entries of a session for a planner, oldest first: the last compaction, then the entries that it
-        kept and those after it. Of more than 5,000 entries or 16 MB the newest that fit; each is there as a whole or
-        not at all.
+        kept and those after it. Of more than 5,000 entries or 16 MB it returns the newest that fit. No entry is cut.
 
         Raises: TransientError when the file cannot be read now.
         """
@@ -73,14 +72,16 @@ class Transcripts(SessionQueries):
         return list(known_now.entries)
 
     async def tail(self, agent: str, session: str, limit: int = 50, before: int | None = None) -> list[Entry]:
-        """Return the newest entries, oldest first, also those that were summed up; `before` is the `seq` of one that
-        was seen. At most 10,000 or 16 MB. Raises: TransientError."""
+        """Return the newest entries, oldest first, also those that a compaction summed up; at most 10,000 or 16 MB.
+
+        Args: before: the `seq` of an entry that was read: only earlier entries are returned. Raises: TransientError.
+        """
         return await self._rows(partial(transcripts.tail, agent=agent, session=session, limit=limit, before=before))
 
     async def search(
         self, agent: str, text: str, limit: int = 20, *, session: str | None = None
     ) -> list[transcripts.FoundEntry]:
-        """Return the newest entries that hold all words of a text; none of a conversation that was ended or forgotten.
+        """Return the newest entries that contain all words of a text; none of a conversation that was reset or deleted.
 
         Raises: TransientError when the file cannot be read now.
         """
@@ -93,32 +94,36 @@ class Transcripts(SessionQueries):
         return entries
 
     async def sessions(self, agent: str) -> list[TranscriptSummary]:
-        """Return the sessions of which something is kept, the last one that was added to first. Raises:
-        TransientError."""
+        """Return summaries of the sessions that have entries, the one with the newest entry first.
+
+        Raises: TransientError.
+        """
         return await self._read(lambda connection: transcripts.sessions(connection, agent))
 
     async def append(self, agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> None:
-        """Add entries that belong to no cycle, after all rows of the journal; safe when this returns, all or none.
+        """Add entries that belong to no cycle, all or none, after all rows of the journal; durable when this returns.
 
-        Cancelling stops the waiting, not the writing. Raises: FencedError when another run has taken the session over
-        since; SparError when closed or read-only.
+        Cancelling stops the waiting, not the writing. Raises: FencedError when another run has taken the session over;
+        SparError when the memory is closed or read-only; ValueError for an entry of another run.
         """
         rows = transcripts.rows(agent, session, run_id, [_of(entry, run_id) for entry in entries])
         file, journal = self._opened(), self._journal()
-        _ = file.writer  # refuses at once when read-only
+        _ = file.writer  # raises at once when read-only
         write_batch = journal.take_batch() if journal is not None else _nothing
 
         def write(connection: Connection) -> list[SupersededError]:
             write_batch(connection)
             return transcripts.append(connection, rows)
 
-        # Refusals are returned and not raised, since the journal's rows must be committed all the same.
+        # Refusals are returned and not raised in the transaction, since the journal's rows must be committed.
         for refusal in await file.commit(write, sum(row[5] for row in rows)):
             raise refusal
 
     async def forget(self, agent: str, session: str) -> int:
-        """Delete all that is kept of a session; how many entries, once that is safe. Raises: SparError when closed or
-        read-only."""
+        """Delete all entries of a session. Return their number when that is durable.
+
+        Raises: SparError when the memory is closed or read-only.
+        """
         gone = step = await self._deleted(agent, session)
         while step:
             gone += (step := await self._deleted(agent, session))
@@ -130,7 +135,7 @@ class Transcripts(SessionQueries):
 
 
 def _of(entry: Entry, run_id: str) -> Entry:
-    """Raises: ValueError when it says that it is another run's."""
+    """Return the entry. Raises: ValueError when it names another run."""
     if entry.run_id not in ("", run_id):
         raise ValueError(f"an entry of run {entry.run_id!r:.100} cannot be added for run {run_id!r:.100}")
     return entry
