@@ -173,7 +173,7 @@ class CyclesDuty(Duty):
             _, answer = await self.value("journal.run()", journal.run(agent, run.id))
             owed(answer and answer.get("status") == status, f"closing a cycle must end its run and its parts: {answer}")
         record = await self.value("store.cycle()", store.cycle(self.closed))
-        owed(record is not None and record.outcome == "acted", "a closed cycle must be on the tape")
+        owed(record is not None and record.outcome == "acted", "a closed cycle must be recorded")
         recalled = await self.value("store.recall()", store.recall(f"{self.mark}learnt"))
         owed([row.origin for row in recalled].count(self.closed) == 1, "what a closed cycle taught must be recalled")
         items = await self.value("journal.items()", journal.items(agent))

@@ -42,7 +42,8 @@ The options of `spar` itself may stand before or behind the command.
 The API under `/v1` is served in two places. On the control socket `state/control.sock` the owner of the process needs
 no token and may do everything. At `service.host` and `service.port` each request needs a token with the scope of its
 route, or `admin`; without one it is answered 401, with another scope 403, and `scope` of the problem names the right.
-Until somebody makes a token nobody comes in ([ask over the network](../how-to/http.md)). A HEAD is answered as a GET.
+Until somebody creates a token, every request is refused ([the API over the network](../how-to/http.md)).
+A HEAD is answered as a GET.
 
 Probes, metrics and hooks are served at the port, too: probes need no token, hooks have secrets of their own, and
 `service.metrics` says who reads the metrics.

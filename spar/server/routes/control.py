@@ -159,7 +159,7 @@ def control_routes(service: Service) -> Sequence[ApiRoute]:
         cycle_id = request.path_params["cycle_id"]
         record = await service.memory.cycle(cycle_id)
         if record is None:
-            raise LookupError(f"no cycle {cycle_id!r} on the tape")
+            raise LookupError(f"no cycle {cycle_id!r} is recorded")
         return reply(record)
 
     @cache

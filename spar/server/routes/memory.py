@@ -99,7 +99,7 @@ def memory_routes(service: Service) -> list[ApiRoute]:
         cycle_id = request.path_params["cycle_id"]
         decisions = await store().why(cycle_id)
         if decisions is None:
-            raise LookupError(f"no cycle {cycle_id!r} on the tape")
+            raise LookupError(f"no cycle {cycle_id!r} is recorded")
         return reply(decisions)
 
     async def figures(request: Request) -> Response:

@@ -58,7 +58,7 @@ def show_cycle(options: Options, cycle_id: str) -> None:
     """
     answer = from_store(options, lambda store: _with_doubts(store, cycle_id))
     if answer is None:
-        fail(f"no cycle {cycle_id!r} on the tape; spar cycles list shows those that are")
+        fail(f"no cycle {cycle_id!r} is recorded; spar cycles list shows those that are")
     marked = _with_marks(*answer)
     show(options, marked, cycle_tree(marked))
 

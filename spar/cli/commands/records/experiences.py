@@ -126,7 +126,7 @@ def why(options: Options, cycle_id: str) -> None:
     """
     decisions = from_store(options, lambda store: store.why(cycle_id))
     if decisions is None:
-        fail(f"no cycle {cycle_id!r} on the tape; spar cycles list shows those that are")
+        fail(f"no cycle {cycle_id!r} is recorded; spar cycles list shows those that are")
     lines = []
     for decision in decisions:
         instead = f"instead of {decision['instead_of']}: " if decision["instead_of"] else ""
