@@ -24,13 +24,13 @@ class Traces(Protocol):
     def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
         """Return the header that tells the receiver `to` which span a request belongs to.
 
-        It is "" when the span is not sent, or when `to` must not know it. `names` lead to the span, from the outermost
-        one.
+        It is "" when the span is not sent, or when `to` must not learn its id. `names` are the names of the spans
+        inside the cycle's span, from the outermost one to the span that the request belongs to.
         """
 
 
 class Core:
-    """Name, clock, events, hooks, log, settings and state of one agent."""
+    """Name, clock, events, hooks, log, settings, state and tracing of one agent."""
 
     __slots__ = ("clock", "events", "hooks", "name", "settings", "state", "traces")
 

@@ -1,4 +1,4 @@
-"""One cycle in progress, and the tables of what a failed phase leads to."""
+"""One cycle in progress, and what a failed phase leads to: another attempt, a replaced product, or a short cycle."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ RETRIES = 3
 LONGEST_WAIT = 5.0
 
 
-#: Policy after the last attempt has failed: the defaults of `[agent.errors]`.
+#: Policy after the last attempt under `retry` has failed: the defaults of `[agent.errors]`. `skip` ends the cycle;
+#: `reflect` goes on to the phase reflect with a failed result; `continue` ends the cycle as usual.
 AFTER_RETRIES: dict[Phase, str] = {"sense": "skip", "plan": "skip", "act": "reflect", "reflect": "continue"}
 
 
@@ -59,11 +60,14 @@ LONGEST_REQUESTED_WAIT = 300.0
 
 
 class Skip(Exception):
-    """Exception that ends the cycle here; the reason has been published already."""
+    """Exception that leaves out the remaining phases of a cycle; the reason has been published already."""
 
 
 def requested_wait(fault: Fault) -> float:
-    """Return the seconds that a failure requests to wait, at most `LONGEST_REQUESTED_WAIT`; 0 for none."""
+    """Return the seconds that a failure requests to wait, at most `LONGEST_REQUESTED_WAIT`; 0 for none.
+
+    The request is the entry `retry_after` in the fault's detail, as from a server that limits requests.
+    """
     seconds = fault.detail.get("retry_after")
     if not fault.retryable or isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
         return 0.0
@@ -75,7 +79,8 @@ class Step(Struct, frozen=True):
 
     Attributes: number: index of the phase in `PHASES`. name: name of the module. check_product: function `(product,
         name, input)` that returns the valid product or raises ContractError. durations: list to which the loop appends
-        the seconds of the phase. timeout, grace: seconds. attempts: at least 1. on_error: policy for a failure.
+        the seconds of the phase. timeout, grace: seconds. attempts: most attempts in one cycle, at least 1. on_error:
+        policy for a failure: skip, reflect, continue, retry, pause or stop (the agent).
     """
 
     phase: Phase
@@ -103,10 +108,12 @@ class Step(Struct, frozen=True):
 
 
 class Cycle:
-    """One cycle: the products, durations and faults of its phases. It lives from `LoopStarted` to `LoopCompleted`.
+    """One cycle: the products, durations and faults of its phases, from the event `LoopStarted` to `LoopCompleted`.
 
     A busy agent makes a cycle every few microseconds, so the id and the wall time are computed only when they are read.
-    Attributes: interrupted: the interrupted work that this cycle continues; None for none.
+    Attributes: interrupted: the interrupted work that this cycle continues; None for none. run: the run that the cycle
+        works on; None without a message. is_stepped: whether a person runs the phases one by one. is_cut: whether the
+        cycle was cancelled or broke off. is_skipped: whether a hook denied it.
     """
 
     __slots__ = ("abilities", "action", "clock", "duration", "durations", "error", "faults", "has_sensed",
@@ -129,14 +136,14 @@ class Cycle:
         #: notes.
         self.notes: tuple[tuple[Phase, Callable[[], dict[str, Any]]], ...] = ()
         self.note_errors: tuple[tuple[Phase, BaseException], ...] = ()
-        #: Messages of people that arrived in its run and are to be planned for.
+        #: Messages of people that arrived in the cycle's run since its last plan.
         self.new_messages: tuple[Perception, ...] = ()
-        self.is_journalled = False
+        self.is_journalled = False  # whether the journal has an entry of this cycle
         self.phase: Phase = "sense"
         self.perceptions: Sequence[Perception] = ()
         #: The sensed perceptions, as they were before the hooks at `before_plan`; None: no hook ran.
         self.noticed: tuple[Perception, ...] | None = None
-        #: The unfinished action that the actor continues, as it was in the phase sense; None for none.
+        #: The action with calls of an earlier cycle that waited for people and can run now; None for none.
         self.resumable: Action | None = None
         self.action: Action | OpenPlan | None = None
         self.result: ActionResult | None = None
@@ -152,7 +159,7 @@ class Cycle:
         self.is_stepped = self.is_cut = self.is_skipped = False
         #: Whether the phase sense has begun.
         self.has_sensed = False
-        #: Whether a hook denied the cycle before the phase sense: it took no work and has no consequence.
+        #: Whether a hook denied the cycle before the phase sense: the cycle took no message and counts for nothing.
         self.is_refused = False
         #: The journal's entry of the cycle that this one continues under the same id; None for a new cycle.
         self.resumed: Unfinished | None = None if interrupted is None else interrupted.cycle
@@ -173,7 +180,8 @@ class Cycle:
     def conclude(self, now: float) -> Outcome:
         """Set the duration and return the outcome of the cycle, which ends at `now` (monotonic seconds).
 
-        `interrupted` takes precedence over `failed`, and `failed` over all others.
+        `interrupted` takes precedence over `failed`, and `failed` over all others. `degraded` means that a fallback
+        planner made the plan.
         """
         self.duration = sum(self.phases.values()) if self.is_stepped else now - self.started
         if self.is_cut:
@@ -211,7 +219,7 @@ class Cycle:
 
     @property
     def deferred(self) -> str:
-        """Return the reason why the plan of its run was put off; "" when it was not."""
+        """Return the planner's reason why it cannot decide now and the run has to wait; "" when it has decided."""
         return "" if self.action is None else self.action.deferred
 
     @property
@@ -221,11 +229,11 @@ class Cycle:
 
     @property
     def calls(self) -> dict[str, int]:
-        """Return the numbers of its calls that were `ok`, `failed` and `skipped`."""
+        """Return how many calls of the cycle ended as `ok`, `failed` and `skipped`."""
         return count_calls(() if self.result is None else self.result.results)
 
     def record(self, agent: str, duration: float, trace_id: str = "") -> CycleRecord:
-        """Return the record of this cycle. Products that repeat each other are stored once."""
+        """Return the record of this cycle. A product that another product contains is stored once."""
         action, result, reflection = self.written_action, self.result, self.reflection
         return CycleRecord(
             cycle_id=self.id,
@@ -277,7 +285,10 @@ def _copy_with(value: V, name: str, content: Any) -> V:
 
 def replace_product(step: Step, value: Any, fault: Fault, error: BaseException,
                     salvage: Salvage) -> ActionResult | None:  # fmt: skip
-    """Return the replacement of a failed phase's product. Raises: Skip when there is none."""
+    """Return the replacement of a failed phase's product. Raises: Skip when the remaining phases are left out.
+
+    Args: value: the input of the phase; salvage: asks the actor for the results that it has.
+    """
     if step.phase == "act" and step.on_error != "skip":
         return failed_result(value, fault, error, salvage)
     if step.phase == "reflect":
@@ -290,7 +301,7 @@ Salvage = Callable[[Action], ActionResult | None]
 
 
 def failed_result(action: Action | OpenPlan, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult:
-    """Return the result of a failed act phase: the actor's results if it knows any, else all calls as failed."""
+    """Return the result of a failed act phase: the results that the actor has, or else all calls as failed."""
     if isinstance(action, OpenPlan):
         action.close()  # nobody reads further calls
         action = action.action

@@ -1,11 +1,11 @@
 """Sequence of the phases sense – plan – act – reflect in one cycle.
 
 `Loop.cycle` runs the phases in order. `Loop.phase` does what all four phases need: a deadline, two events, a duration,
-and the consequence of a failure, which is one lookup in a table. The session (`spar.session.session`) decides when the
-next cycle begins, what happens after a cycle, and how modules are called.
+and the consequence of a failure, which the policy of the phase decides (`Step`). The session (`spar.session.session`)
+decides when the next cycle begins and what happens after a cycle, and supplies the functions that call the modules.
 
 A cycle costs a few microseconds: phases are awaited inline, events without a subscriber are not built, durations are
-only appended, and a deadline costs one attribute while it is kept (`spar.loop.phase_runner`).
+only appended to a list, and the deadline of a phase that ends in time costs one assignment (`spar.loop.phase_runner`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from spar.types import Action, ActionResult, Fault, Phase
 #: Exceptions that end a phase without being errors of the phase.
 NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
 #: Names of the cycle's attributes that hold the product of a phase. They are set before the hook `after_<phase>` runs:
-#: a hook that denies cannot undo these phases.
+#: a hook that denies cannot undo these phases. The plan is not among them, since a denied plan is not carried out.
 DONE: dict[Phase, str] = {"sense": "perceptions", "act": "result", "reflect": "reflection"}
-#: Function that returns the coroutine of one attempt at a phase. Arguments: the session's phases, the cycle, and the
-#: product of the phase before.
+#: Function that returns the coroutine of one attempt at a phase. Arguments: the session's `phases` (see `CycleOwner`),
+#: the cycle, and the product of the phase before.
 PhaseCall = Callable[[Any, Cycle, Any], Coroutine[Any, Any, Any]]
 
 
@@ -40,7 +40,7 @@ class CycleOwner(Protocol):
 
     @property
     def phases(self) -> Any:
-        """Return the object that every function in `calls` gets as its first argument."""
+        """Return the object that calls the session's modules; each function in `calls` gets it as first argument."""
 
     @property
     def calls(self) -> Mapping[Phase, PhaseCall]:
@@ -56,14 +56,18 @@ class CycleOwner(Protocol):
         """Report a failed attempt at a phase, and the policy that applies to it."""
 
     def salvage(self, action: Action) -> ActionResult | None:
-        """Return what the actor knows of an action that was cut off; None when it cannot say."""
+        """Return the results that the actor has for an action that was cut off; None when it has none."""
 
     def close_cycle(self, cycle: Cycle) -> None:
         """End a cycle: report its outcome and record it."""
 
 
 class Loop:
-    """Cycle of one session of an agent. A failure of a module never leaves `cycle`."""
+    """Runner of the cycles of one session of an agent. It handles a failure of a module; `cycle` does not raise it.
+
+    Attributes: calls: see `CycleOwner`; wanted: by class of event, whether anybody listens; plan_when_idle: whether a
+        cycle without perceptions calls the planner too.
+    """
 
     __slots__ = ("calls", "clock", "events", "hooks", "monotonic", "owner", "phases", "plan_when_idle", "runner",
                  "steps", "wanted")  # fmt: skip
@@ -91,7 +95,7 @@ class Loop:
                     result = cycle.result = await self.phase("act", cycle, action)
                     cycle.reflection = await self.phase("reflect", cycle, result)
         except Skip:
-            pass  # the failure is reported already, and the next cycle senses again
+            pass  # the failure or the denial by a hook is reported already, and the next cycle senses again
         except BaseException as end:
             cycle.is_cut = True
             if not isinstance(end, asyncio.CancelledError) or self.runner.is_cancelled:
@@ -101,10 +105,11 @@ class Loop:
         return cycle
 
     async def phase(self, phase: Phase, cycle: Cycle, value: Any) -> Any:
-        """Run one phase with its deadline, events, timing and attempts; return its product, or the replacement of its
-        product.
+        """Run one phase with its deadline, events, timing and attempts. Return its product, or a replacement of the
+        product after a failure.
 
-        Raises: Skip when the rest of the cycle is left out.
+        Args: value: the product of the phase before; None for the phase sense.
+        Raises: Skip when the remaining phases of the cycle are left out.
         """
         step, monotonic = self.steps[phase], self.monotonic  # a local name is faster than an attribute
         check_product = step.check_product
@@ -112,6 +117,7 @@ class Loop:
         if self.hooks.used:
             value = await self.owner.ask(f"before_{phase}", cycle, value)
         if self.wanted[PhaseStarted]:
+            # Reading `known_id` first avoids a call: `id` is a property that makes the id at its first use.
             self.events.publish(
                 PhaseStarted(cycle_id=cycle.known_id or cycle.id, phase=phase, input=value, session=cycle.session)
             )
@@ -155,10 +161,10 @@ class Loop:
         return await self.owner.ask(f"after_{phase}", cycle, product)
 
     def written(self, cycle: Cycle, started: float, action: Action, error: BaseException | None) -> None:
-        """Record the end of a streamed plan.
+        """Record the end of a streamed plan, which the act phase has read while it was written.
 
         The calls that the plan contains so far still run, and the phase reflect sees them, even if an error ended the
-        plan.
+        plan. Args: started: when the phase plan began (monotonic seconds); error: what ended the plan early.
         """
         cycle.action = action
         if isinstance(error, asyncio.CancelledError):

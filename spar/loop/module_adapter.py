@@ -1,7 +1,8 @@
 """Adapter of a user's module: makes every kind of phase callable in one way.
 
 A module is an object with the phase's method, or a bare function. It is async, blocking, or an async generator of
-calls, with or without a last parameter for the `Context`. The adapter inspects this once, when it is made.
+calls, with or without a last parameter for the `Context` (agent, cycle, run, deadline and the like). The adapter
+inspects the module once, when the adapter is made.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}
 
 
 class Module:
-    """Module of one phase: `await call(*values, context)`. `wants_context` says whether to pass a context at all."""
+    """Module of one phase: `await call(*values, context)`. `wants_context` says whether to pass a context at all.
+
+    `part` is the user's object or function. `streams_with_context` says the same of `act_stream`, the method of an
+    actor that starts calls while the planner still writes the plan.
+    """
 
     __slots__ = ("_clock", "_function", "_threads", "call", "cursors", "cycle_rows", "name", "part", "phase",
                  "row_changes", "streams_with_context", "wants_context")  # fmt: skip
@@ -62,7 +67,8 @@ class Module:
         self.wants_context = takes_context(function, VALUES[phase])
         _demand_parameters(function, phase, self.name, VALUES[phase] + self.wants_context)
         self.streams_with_context = offers(part, StreamingActor) and takes_context(part.act_stream, 2)
-        #: Optional methods of a module: the positions of its sensors, and database rows to write with the cycle.
+        #: Optional methods of a sense module: up to where its sensors have read (`cursors`), and changes of database
+        #: rows that are written with the journal's entry: those of its sensors, and those for one cycle.
         self.cursors: Callable[[], Mapping[str, Any]] = part.cursors if offers(part, KeepsCursors) else dict
         self.row_changes: Callable[[], Sequence[RowChange]] = part.row_changes if offers(part, ChangesRows) else tuple
         self.cycle_rows: Callable[[str], Sequence[RowChange]] = (
@@ -140,7 +146,7 @@ def _name_of(part: Any) -> str:
     return type(part).__qualname__
 
 
-# -- the contract of each phase's product (empty back references are filled in) -----------------------------
+# -- checks of each phase's product; the fields that name the input of the phase are filled in if they are empty
 
 
 def perceptions_of(product: Any, name: str, phase_input: Any = None) -> tuple[Perception, ...]:
@@ -160,7 +166,9 @@ def perceptions_of(product: Any, name: str, phase_input: Any = None) -> tuple[Pe
 
 
 def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Action | OpenPlan | None:
-    """Return the product of plan with its perceptions filled in, and with no more trust than these have.
+    """Return the product of plan with its perceptions filled in, so that it has no more trust than these have.
+
+    An action is untrusted if one of its perceptions is, because text from outside may have influenced the plan.
 
     A list becomes an action with these calls; an empty list becomes None: nothing to do.
     Raises: ContractError; ValueError for a wire object that is not a call.
@@ -189,7 +197,8 @@ def _call(item: Any, name: str) -> Call:
     raise ContractError(f"plan of {name} must return Calls or wire objects in its list, found {_describe(item)}")
 
 
-# The quick checks below accept correct values (there is only one empty tuple); `_check_fields` judges the others.
+# The quick checks below accept the usual correct values; `_check_fields` checks the others fully. Python has only one
+# empty tuple, so `is _NONE` tells whether a tuple is empty.
 
 
 def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResult:
@@ -300,7 +309,7 @@ def _is_tuple_of(kinds: frozenset[type], values: Any) -> bool:
 
 
 def _check_fields(value: Struct, owner: str) -> None:
-    """Refuse a value with an invalid field here, where the error still names the module.
+    """Refuse a value with an invalid field now, so that the error names the module that returned it.
 
     Raises: ContractError.
     """
@@ -308,7 +317,7 @@ def _check_fields(value: Struct, owner: str) -> None:
         raise ContractError(f"{owner} must keep to the fields of {type(value).__name__}: {problem}")
 
 
-#: Function that checks the product of each phase: `(product, name of the module, input of the phase)`.
+#: Function that checks and completes the product of a phase: `(product, name of the module, input of the phase)`.
 PRODUCT_OF: dict[Phase, Callable[[Any, str, Any], Any]] = {
     "sense": perceptions_of,
     "plan": action_of,

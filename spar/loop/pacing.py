@@ -17,8 +17,9 @@ LONGEST_LOOK = 3600.0
 class Pace(Struct, frozen=True):
     """Settings of the pace, in seconds.
 
-    `min_interval` and `max_interval` bound "adaptive". Under every interval, unfinished work goes on after
-    `min_interval`. From `busy_count` perceptions in one cycle on, "adaptive" waits for `min_interval` only.
+    `interval` is a fixed number of seconds, "adaptive" (shorter after more perceptions) or "off" (a cycle begins only
+    when something is pushed). `min_interval` and `max_interval` bound "adaptive". Under every interval, unfinished work
+    goes on after `min_interval`. After a cycle with `busy_count` perceptions or more, "adaptive" waits `min_interval`.
     """
 
     interval: Interval = 1.0
@@ -41,8 +42,9 @@ def pause_after(pace: Pace, perceptions: int, *, busy: bool = False, next_look: 
                 planned_look: float | None = None) -> float | None:  # fmt: skip
     """Return the seconds from the end of a cycle to the beginning of the next; None: wait until something is pushed.
 
-    Unfinished work (`busy`) goes on after `min_interval`, or after the fixed interval if that is shorter. A proposal
-    can shorten the wait under "adaptive" and lengthen it under a fixed interval; "off" and 0 ignore it.
+    Unfinished work (`busy`: an open run, calls to resume, failed work) goes on after `min_interval`, or after the fixed
+    interval if that is shorter. A proposal can shorten the wait under "adaptive" and lengthen it under a fixed
+    interval; "off" and 0 ignore it.
 
     Args: next_look: seconds that the reflection or else the plan proposed; planned_look: seconds that the plan
         proposed.
@@ -67,7 +69,10 @@ def _adaptive(pace: Pace, perceptions: int) -> float:
 
 
 def expected_interval(pace: Pace) -> float | None:
-    """Return the longest regular wait in seconds, None under "off". A session that waits longer counts as stalled."""
+    """Return the longest wait in seconds without a failure or a proposal; None under "off".
+
+    The health check calls an agent stalled when it has made no cycle for a multiple of this time.
+    """
     if pace.interval == "off":
         return None
     return pace.max_interval if pace.interval == "adaptive" else max(float(pace.interval), 0.0)

@@ -5,10 +5,11 @@ blocks the task in which it runs. The runner first cancels that task. If the pha
 over*: the coroutine of the loop moves to a new task and continues there with `PhaseTimeoutError`. The old task keeps
 the hung phase, whose cancel scopes and timeouts belong to that task, and drives it until it ends.
 
-A deadline that is kept costs nothing but an attribute. A timer is armed only when a phase really waits and no earlier
-timer is armed.
+The deadline of a phase that ends in time costs only the assignment of an attribute. A timer is armed only when a phase
+really waits and no earlier timer is armed.
 
-Source of the idea: a coroutine suspended at a `yield` may be resumed by any driver; asyncio's tasks are one.
+The hand-over works because any code may resume a coroutine that is suspended at a `yield`, not only the task that began
+it. The coroutine of the loop is called `main` below. A *carrier* is the part of a task that resumes a coroutine.
 """
 
 from __future__ import annotations
@@ -27,11 +28,18 @@ _NONE: frozenset[Any] = frozenset()
 
 
 class _HandedOver(BaseException):
-    """Exception that is thrown into the loop's coroutine at the place where it waits for the hung phase."""
+    """Exception that is thrown into the loop's coroutine at the place where it waits for the hung phase.
+
+    It tells the loop that the coroutine now runs in a new task, without the phase.
+    """
 
 
 class _Carrier:
-    """Coroutine of a task that can exchange the loop's coroutine for the hung phase inside it."""
+    """Awaitable in a task that resumes `coroutine` until it ends: `main`, and after a hand-over the hung phase instead.
+
+    Attributes: error: exception to throw into the coroutine at its first step; has_begun: whether the task has made its
+        first step; is_left: whether the runner has left this task behind.
+    """
 
     __slots__ = ("coroutine", "error", "has_begun", "is_left", "runner")
 
@@ -61,7 +69,7 @@ class _Carrier:
 
 
 class _Phase:
-    """Phase that has begun and waits. Awaiting it drives the phase's coroutine from inside the loop's."""
+    """Phase that has begun and waits for the future `waiting`. Awaiting this object resumes the phase until it ends."""
 
     __slots__ = ("coroutine", "waiting")
 
@@ -101,7 +109,7 @@ class _Task(asyncio.Task[Any]):
 
 
 class PhaseRunner:
-    """Runner of one coroutine (`main`) that runs for as long as its owner likes, in one task at a time.
+    """Runner of one coroutine (`main`), which contains many phases, in one task at a time.
 
     Attributes: task: the present task of `main`; None when none runs. deadline: when the running phase is cancelled, or
         left behind if it is cancelled already (monotonic seconds). left_behind: the tasks of phases that ignored their
@@ -117,6 +125,7 @@ class PhaseRunner:
         self.left_behind: frozenset[asyncio.Task[Any]] = _NONE
         self.deadline = NEVER
         self._grace = 0.0
+        # Whether this runner has cancelled the phase because it is late; whether `cancel` has cancelled `main`.
         self._is_late = self._is_cut = False
         self._phase: _Phase | None = None
         self._timer: Timer | None = None
@@ -157,7 +166,7 @@ class PhaseRunner:
                 self._arm(self.deadline)
 
     def abandon(self) -> None:
-        """Leave the running phase behind at once and continue; between two phases, give up the whole runner."""
+        """Leave the running phase behind at once and continue with `main`; if no phase runs, end `main` itself."""
         if self._phase is not None and self.task is not None:
             self._hand_over(self._phase)
             return
@@ -200,7 +209,7 @@ class PhaseRunner:
         except ENDS_PROCESS:
             raise
         except BaseException as error:
-            if is_closing(error, self.task):
+            if is_closing(error, self.task):  # somebody closes `main`: it must end
                 raise
             if not self._is_late and not self._is_cut and type(error) is not _HandedOver:
                 raise
@@ -286,14 +295,14 @@ class PhaseRunner:
             carrier.error, self._is_cut = carrier.error or asyncio.CancelledError(), True
             self._start_task(carrier)
         elif not task.cancelled():
-            task.exception()  # retrieved, to avoid a warning; only what ends the process is raised here
+            task.exception()  # retrieved, to avoid asyncio's warning; `_drive` raises only what ends the process
 
     async def _drive(self, carrier: _Carrier) -> None:
         error: BaseException | None = None
         try:
             await carrier
         except BaseException as caught:
-            error = caught  # if it was left behind, nobody waits for it
+            error = caught  # of a task that was left behind, nobody waits for the error
             if isinstance(caught, (*ENDS_PROCESS, GeneratorExit)):
                 error = asyncio.CancelledError()
                 raise

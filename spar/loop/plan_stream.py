@@ -27,7 +27,9 @@ MOST_CALLS = 100_000
 class OpenPlan:
     """Action that grows. `written` says whether it is finished; `error` is the exception that ended it early.
 
-    Args: leave: called with the writing task when this is cancelled, so that the task is counted until it ends.
+    The *head* is the action without its calls.
+    Args: source: the planner's iterator; perceptions: the input of the planner; name: the planner's name; leave: called
+        with the task that reads the planner when this task is cancelled, so that it is counted until it ends.
     """
 
     def __init__(self, source: AsyncIterator[Any], perceptions: Sequence[Perception], name: str, clock: Clock,
@@ -68,17 +70,17 @@ class OpenPlan:
         return self._head.deferred
 
     def completed(self, product: Any) -> Any:
-        """Return the product of the act phase with the whole plan in the place of the head."""
+        """Return the product of the act phase; where its action is this one, with the calls of the whole plan."""
         action = product.action if isinstance(product, ActionResult) else None
         if action is None or action.id != self._head.id:
             return product
         return replace(product, action=replace(self._head, calls=action.calls or tuple(self._calls)))
 
     async def begin(self, timeout: float, grace: float, *, at_once: bool) -> Action | OpenPlan | None:
-        """Write until there is a first call (`at_once`) or until the end of the plan.
+        """Read the planner until its first call (`at_once`) or until the end of the plan; the task reads on after that.
 
         Returns: this open plan when more may follow, else the action, or None for nothing to do.
-        Raises: what the planner raised, unless a call was already handed out.
+        Raises: what the planner raised, unless this plan was returned before; then `calls` raises it.
         """
         self._task = asyncio.get_running_loop().create_task(self._write(), name=f"plan of {self._name}")
         if timeout < float("inf"):
@@ -133,7 +135,7 @@ class OpenPlan:
         try:
             async for item in self._source:
                 if self.written or self._late is not None:
-                    break  # the planner ignores its cancellation; nobody reads further calls
+                    break  # the planner ignores its cancellation, and the plan has ended without it
                 self._add_item(item)
                 self._progress.set()
         except GeneratorExit as caught:
@@ -192,12 +194,16 @@ class OpenPlan:
 
 
 def join_actions(first: Action, then: Action | OpenPlan | None) -> Action:
-    """Return one action with the calls of the continued action (`first`) and of the new plan (`then`)."""
+    """Return one action with the calls of a continued action (`first`) and of a new plan (`then`).
+
+    A continued action holds calls of an earlier cycle that waited for people; they run first.
+    """
     return replace(_without_deferral(then), calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
 
 
 def _without_deferral(action: Action) -> Action:
-    """Return the action without `deferred`: calls of its run go on in this cycle, and the next plan builds on them."""
+    """Return the action without `deferred`, the planner's reason to wait: the cycle runs calls meanwhile, and the next
+    plan builds on their results."""
     return replace(action, deferred="", next_look=None) if action.deferred else action
 
 

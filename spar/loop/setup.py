@@ -13,11 +13,12 @@ from spar.types import Phase
 
 
 class Setup:
-    """Current modules and settings, by phase. Both mappings are replaced as a whole when they change.
+    """Current modules and settings, by phase. `modules` and `steps` are replaced as a whole when they change.
 
-    Attributes: perceive: method of the sense module that accepts pushed perceptions; None if it has none. settled:
-        method of the sense module that is called once a cycle has dealt with all that it delivered; None if it has
-        none.
+    Attributes: pace: settings of the wait between two cycles. plan_when_idle: whether a cycle without perceptions calls
+        the planner too. perceive: method of the sense module that accepts pushed perceptions; None if it has none.
+        settled: method of the sense module that is called once a cycle has dealt with all perceptions that the module
+        delivered; None if it has none.
     """
 
     __slots__ = ("modules", "pace", "perceive", "plan_when_idle", "settled", "steps")

@@ -1,7 +1,9 @@
 """Tasks of an agent's own work: the right event loop, the right thread, one exclusive piece of work at a time.
 
-Requests to an agent come from other threads, from inside its own cycles and event handlers, and several at a time. This
-module brings them in order. It does not know which requests exist, nor which of them are allowed.
+The agent's own work is the work that serves a request to the agent, such as its start, stop, pause, or a single phase.
+Such requests come from other threads, from inside the agent's own cycles and event handlers, and several at a time.
+This module runs their work in the agent's event loop, and *exclusive* work one piece after another. It does not know
+which requests exist, nor which of them are allowed.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ class CalledOff(Exception):
 
 
 class Requests:
-    """Event loop of one agent, the tasks of its own work there, and the waiters for a change of the agent."""
+    """Event loop of one agent, the tasks of its own work there, and the coroutines that wait for a change of the agent.
+
+    A change is any change of the agent's state after which a waiting coroutine checks its condition again.
+    """
 
     __slots__ = ("_changed", "_clock", "_events", "_name", "_tasks", "_thread_id", "exclusive", "loop")
 
@@ -90,6 +95,7 @@ class Requests:
     def is_inside(self) -> bool:
         """Return whether the current task belongs to a cycle, hook or event handler of the agent, so that waiting would
         deadlock."""
+        # `HANDLING` holds the event buses whose handlers the current task is part of.
         return self in _INSIDE.get() or self._events in HANDLING.get()
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Waits of coroutines: for a time or a call (`Wake`), for the next change of something (`Signal`)."""
+"""Waits of coroutines: for a time or until `set` is called (`Wake`), for the next change of something (`Signal`)."""
 
 from __future__ import annotations
 
