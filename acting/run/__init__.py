@@ -1,13 +1,31 @@
 """Batches of calls, from arrival to result. An agent makes one batch for each action of a planner.
 
-Words of this folder. A *call* names a tool with parameters. Its *entry* is that tool as it is registered, with its
-*terms*: effect (`read`, `idempotent`, `once`), timeout, retries, rate, resources, approval. The *board* holds the data
-of a batch by path; a *reference* in a parameter is a path whose value comes from there. The *graph* knows which call
-reads the path that another one writes; a call is *ready* when all values that it reads are there. A *step* is the state
-of one call in its batch. The *scope* names the cycle, run and session of a batch and its trust. A *permit* is a limit
-that a call takes before it starts: a slot of its tool, a resource, a rate. A *latent* tool has no handler: the planner
-writes the result into the call. A *detached* call runs on after its batch. A *parked* call waits for people after its
-batch has ended. A call is *in doubt* when it may have had its effect and must not be repeated.
+Words of this folder. The *executor* is the actor that runs the batches; the *embedding program* made it. A *call* names
+a tool with parameters. Its *entry* is that tool as it is registered, with its *terms*: effect (`read`, `idempotent`,
+`once`), timeout, retries, rate, resources, approval. It is *free* when these never make a call wait before its start,
+and *let* when they demand no approval. The *activity* of a tool is the handler that carries it out. A *latent* tool has
+no handler: the planner writes the result into the call. The *meta* of a call are its keys that begin with `_` and have
+no field of their own, such as `_detach`. A *fault* is an error as data.
+
+The *board* holds the data of a batch by path; the first name of a path is the *kind* of the data. A *message* is a
+piece of this data with its kind. Data of an *instance* (a name in the call) is visible only to calls of that instance.
+A *reference* in a parameter is a path whose value comes from the board. The *output path* of a call is where its value
+is written; it may have *alternatives* (`a || b`), of which one is written.
+
+The *graph* knows which call reads the path that another one writes; a call is *ready* when the values that it reads are
+there and the calls in its `after` have ended well, and *doomed* when this cannot happen any more. A *step* is the state
+of one call in its batch. A ready call is *admitted*: the batch waits for its result from then on. A *permit* is a limit
+that a call takes before it starts: a slot of its tool, a resource, a rate. The *scope* names the cycle, run and session
+of a batch and its *trust*: whether text from outside (untrusted) may have led to its calls. A *detached* call runs on
+after its batch. A call is *steered* when it is skipped because a new message has arrived. To *leave behind* a task
+means to continue without it although it still runs: it ignored its cancellation for the *grace*, a number of seconds. A
+call is *in doubt* when it may have had its effect and must not be repeated.
+
+An *approval* is a question to people about one exact call, with its answer; it lets that call run once. A *grant* is a
+standing permission by people for one exact call, for a time. A *parked* call waits for people after its batch has
+ended: the batch stores it, and the next cycle of its session after the answer *resumes* it. The *journal* is a database
+of the beginnings and ends of calls, from which the next process continues an *interrupted* batch. A *crashpoint* is a
+place at which a test lets the process die; it does nothing otherwise.
 
 batch        runs calls: reads them, starts the ready ones, and collects their results
 replay       gives the calls of an interrupted batch the results that they had
@@ -16,12 +34,12 @@ authorize    decides whether a ready call may run: asks hooks, policy and people
 confirm      asks a callback of the embedding program
 turns        takes a ready call to its start: waits for its turn, then for its permits
 start_order  the order in which calls with a shared resource start
-workers      worker tasks that take calls which may start from one queue
+workers      worker tasks that carry out the calls of one queue
 stopping     stops a batch early: for a new message, by a hook, or by cancellation
 journal      writes the beginning and the end of each call to the journal
 results      writes values to the board, collects messages and errors into the result, notices write conflicts
 background   runs detached calls after their batch has ended
 
-call/        one call, from the planner's words to its result
+call/        one call, from an item of a plan to its result
 shared/      the parts that all batches of one executor share: clock, events, hooks, limits, budgets, tasks
 """

@@ -1,6 +1,7 @@
 """Authorization of calls that may have to wait for an answer, each in a task of its own.
 
-`authorize` decides; this module passes the decision to the batch, unless the batch was stopped meanwhile.
+`authorize` decides; this module passes the decision to the batch. If the batch was stopped meanwhile, a call that
+may run is skipped instead.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ the tool's own terms). If people must be asked, the embedding program's `confirm
 queue of approvals; without both the call is denied. `redeem` uses an approval of the queue at the last moment before
 the start, and checks that the call is still the approved one. A plan may demand that people are asked about a call
 (`_ask`); it can never prevent that they are asked.
+
+Calls that read data from outside are untrusted, whatever the trust in their plan; the *taint* records such data. A call
+that people change runs with the id of the original call.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ def _is_allowed(runtime: Runtime, approvals: ApprovalService, step: Step, scope:
     if trust == "untrusted" or taint.runs or entry.terms.brings_untrusted or "_trust" in step.call.meta:
         trust = taint.judge(step.call, entry, trust_in(step.call, trust), scope)
     if entry.is_let and not approvals.policy.rules and (trust == "trusted" or entry.terms.safe_with_untrusted):
-        return True  # the policy decides so for all parameters
+        return True  # the same decision for all parameters, so the policy need not look at them
     return _ruling(runtime, step, trust, scope).decision == "auto"
 
 
@@ -72,6 +75,7 @@ async def authorize(
     trust = judge_trust(runtime, step, scope.trust if resumed is None else resumed.trust, scope)
     if resumed is not None:
         step.approval_id = resumed.approval
+        # Unclear: it depends on a call whose approval was used already, so both may have run before.
         if resumed.is_unclear and step.entry.effect_of(step.params) == "once":
             return _in_doubt(step, "it was on its way when the process ended"), False
     is_asked, why = ASKED in step.call.meta, safe_line(step.call.meta.get(ASKED, ""))
@@ -165,7 +169,8 @@ async def _ask_people(runtime: Runtime, step: Step, trust: Trust, scope: Scope, 
                  is_spent: bool) -> CallResult | None:  # fmt: skip
     """Ask people through the queue, for as long as the call may wait. A grant does not count when a budget is spent.
 
-    Return the result of a call that may not run (now: it is then parked), None if it may.
+    Another cycle may have asked about the same call already (`is_own` is false): then both wait for one answer.
+    Return the result of a call that may not run, or that is parked because there is no answer yet; None if it may run.
     """
     assert runtime.approvals is not None
     queue = runtime.approvals.queue
@@ -228,7 +233,7 @@ def _apply_answer(runtime: Runtime, step: Step, trust: Trust, scope: Scope, row:
 
 
 def _adopt(runtime: Runtime, step: Step, row: Approval) -> Fault | None:
-    """Replace a call by the one that people made of it, under the old id. Return the fault if it cannot run now."""
+    """Replace a call by the one that people made of it, with the old id. Return the fault if it cannot run now."""
     assert runtime.approvals is not None
     assert row.original is not None
     call = row.call
@@ -242,6 +247,7 @@ def _adopt(runtime: Runtime, step: Step, row: Approval) -> Fault | None:
     meta = {**call.meta, "_original": old.meta.get("_original", wire_of(old))}
     if "_parked" in old.meta:
         meta["_parked"] = old.meta["_parked"]
+    # People saw values, not references: a text of theirs that looks like a reference stays a text.
     literal = escape(call.params, frozenset(marked(call.params)))
     step.call = replace(call, params=literal, id=old.id, after=old.after, instance=old.instance, meta=meta)
     step.entry, step.arguments, step.params = bound_call.entry, arguments, copied(call.params)
@@ -265,7 +271,10 @@ def _ruling(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Ruling:
 
 
 def judge_trust(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Trust:
-    """Return the trust in a call by the trust in its plan and in the values that it reads; record what it writes."""
+    """Return the trust in a call by the trust in its plan and in the values that it reads.
+
+    The taint records the paths that an untrusted call writes, for the calls that read them.
+    """
     trust = trust_in(step.call, trust)
     return trust if runtime.approvals is None else runtime.approvals.taint.judge(step.call, step.entry, trust, scope)
 

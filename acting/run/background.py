@@ -1,6 +1,7 @@
 """Detached calls: they run on after their batch has ended.
 
-They are counted, and closing the executor waits for them.
+The executor limits their number, and waits for them when it is closed. The session's next batch gets their messages
+and errors.
 """
 
 from __future__ import annotations

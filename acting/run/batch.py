@@ -50,7 +50,7 @@ class Batch:
     """One batch of calls. Use it in this order: `begin`, `read`, `settle`, `result`; on cancellation `abort`, `result`.
 
     Args: confirm: asks the embedding program; replay: the results of an interrupted batch with the same calls; earlier:
-        returns whether a call of an earlier batch ended well, None for an unknown id.
+        returns whether the call with this id in an earlier batch of the run ended well, None for an unknown id.
     """
 
     def __init__(self, runtime: Runtime, board: Board, confirm: Confirm | None, scope: Scope,
@@ -64,10 +64,10 @@ class Batch:
         self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope)
         self._parking: Parking[Step] = Parking()
         self._order: StartOrder[Step] = StartOrder()
-        self._context = copy_context()
+        self._context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
-        runtime.wall.look()
+        runtime.wall.look()  # read the wall clock afresh for this batch
         self._workers = WorkerPool(runtime, scope, self._writer, self._begin_attempt, self._complete,
                                    lambda step: self.stopping.held_back(step), self._break_down)  # fmt: skip
         self.stopping = stopping = Stopping(runtime, self._workers, self.steps, self._parking,
@@ -147,7 +147,7 @@ class Batch:
     def _read_replayed(self, calls: Iterable[Any], replay: Replay) -> None:
         """Take the calls of an interrupted batch. Those with a known result end with it before any other call starts.
 
-        The journal holds these results already.
+        The journal holds these calls and results already, so they are not written again.
         """
         for item in calls:
             self.arrive(item)
@@ -160,7 +160,7 @@ class Batch:
     # -- starting
 
     def _drain(self) -> None:
-        """Start the calls that may start and end those that never can, until none is left or others get their turn."""
+        """Start the calls that may start and end those that never can. After many of these, other tasks run first."""
         graph, given_up = self._graph, 0
         step: Step
         while not self.stopping.is_cut_off:
@@ -176,6 +176,7 @@ class Batch:
                     if step.result is None:
                         self._start(step)
             is_closed, busy = self._is_closed, self._workers.busy
+            # If all admitted calls wait for their turn, the turns themselves may block the batch.
             are_all_waiting = busy > 0 and busy == len(self._order.waiting)
             if are_all_waiting and (is_closed or self._is_live) and self._turns.let_pass(is_complete=is_closed):
                 continue
@@ -202,7 +203,7 @@ class Batch:
                 self._record(step, result)
 
     def _start(self, step: Step) -> None:
-        """Authorize a ready call at once where that needs no waiting, else in a task of its own."""
+        """Authorize a ready call: here if nobody has to be asked, else in a task of its own."""
         if self.stopping.why:
             self.stopping.skip(step, self.stopping.why)
         elif step.is_reading and (why := step.take_values(self._board)):
@@ -335,7 +336,7 @@ class Batch:
             self._done.set_result(None)
 
     def close(self) -> None:
-        """Drop the parts that refer back to the batch, so that its memory is free at once: all calls have ended."""
+        """Drop the parts that refer back to the batch, so that its memory is free at once. All calls have ended."""
         del self._workers, self.stopping, self._turns, self._asking
         self._graph.close()
 

@@ -1,7 +1,8 @@
 """Question to the embedding program whether a call may run; only a clear yes counts as one.
 
-No approver, an invalid answer, an approver that raises or is late: each is a denial. The approver runs in a task of its
-own, so one that ignores cancellation can neither hold up the batch nor approve later.
+The *approver* is the function that the embedding program gives as `confirm`. The call does not run if there is no
+approver, or if the approver raises, is late or gives an invalid answer. The approver runs in a task of its own, so one
+that ignores cancellation can neither hold up the batch nor approve later.
 """
 
 from __future__ import annotations

@@ -22,11 +22,12 @@ _ALWAYS = ("denied", "in_doubt", "steered")
 
 
 class CallJournalWriter:
-    """Writer of the facts of one batch."""
+    """Writer of the facts of one batch: its action, and the starts and ends of its calls."""
 
     __slots__ = ("_journal", "_scope", "_work", "is_streamed")
 
     def __init__(self, journal: CallJournal, scope: Scope) -> None:
+        # `_work` is the id under which the facts stand: that of the cycle, or the batch's own.
         self._journal, self._scope, self._work = journal, scope, scope.cycle_id or scope.key
         self.is_streamed = False  # whether calls arrive that the action did not contain when it began
 
@@ -61,7 +62,7 @@ class CallJournalWriter:
         self._journal.detached(self._work, work, attempt.effect, self._scope.session)
 
     def ended(self, step: Step, result: CallResult) -> None:
-        """Write how a call ended, before its value is used. `parked` writes the parked ones, after they are stored."""
+        """Write how a call ended, before its value is used. `parked` writes parked calls, after they are stored."""
         if result.reason in ("detached", "parked"):
             return
         if step.is_start_written or result.status in _ALWAYS or result.reason in _ALWAYS:
@@ -73,7 +74,7 @@ class CallJournalWriter:
         self._journal.attached(self._work, result.call.id)
 
     def parked(self, steps: Iterable[Step]) -> None:
-        """Write the ends of parked calls: this batch does nothing more for them."""
+        """Write the ends of parked calls: they are stored elsewhere, and this batch does nothing more for them."""
         for step in steps:
             if step.result is not None:
                 self._journal.ended(self._work, step.result)

@@ -53,14 +53,17 @@ class Replay(Struct, eq=False):
         ended = self.results.get(step.id) if self.is_on_board else None
         if ended is None:
             return False
-        graph.refuse(step, step.target, step.call.instance)
-        judge_trust(runtime, step, scope.trust, scope)
+        graph.refuse(step, step.target, step.call.instance)  # adds the call as one that will not run
+        judge_trust(runtime, step, scope.trust, scope)  # records which paths it wrote, if it is untrusted
         step.result = replace(ended, call=step.call)
         graph.end(step, ended.status == "ok")
         return True
 
     def endings(self, runtime: Runtime, collector: ResultCollector, scope: Scope) -> Iterator[tuple[Step, CallResult]]:
-        """Yield the calls with known results, each with its result, in the order of the results."""
+        """Yield the calls with known results, each with its result, in the order of the results.
+
+        Each is counted as begun, as if it ran now, so that its write is no conflict with the one before.
+        """
         for id, result in self.results.items():
             if (step := self._steps.get(id)) is not None and step.result is None:
                 collector.moment += 1

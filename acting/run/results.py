@@ -33,9 +33,11 @@ from spar.types import (
 
 _RESULT: Path = ("result",)
 
-#: The value of a call: its step, the paths written (None: only as its result), the output method, the value, the time.
+#: The value of a call: its step, the paths written (None: no path, only a message), the output method (how a value is
+#: combined with the present one, such as "push"), the value, the time.
 Note = tuple[Step, Sequence[Path] | None, str, Any, datetime]
 
+#: Reasons of results that are no failures of the batch.
 _HARMLESS = frozenset({"branch", "handled", "steered"})
 _GROWING = frozenset({"push", "concat"})  # two calls that add to an array do not overwrite each other
 #: Last names of a path that is meant for errors.
@@ -43,7 +45,10 @@ _ERRORS = frozenset({"error", "failed", "failure"})
 
 
 class ResultCollector:
-    """Collector of one batch. A *moment* is a count that orders the beginnings of calls and their writes."""
+    """Collector of one batch. A *moment* is a count that orders the beginnings of calls and their writes.
+
+    *Late* messages are those of detached calls that ended after their batch.
+    """
 
     def __init__(self, runtime: Runtime, board: Board, graph: Graph, session: str,
                  earlier: Sequence[dict[str, Any]] = ()) -> None:  # fmt: skip
@@ -56,20 +61,20 @@ class ResultCollector:
         self.at_work = 0  # calls that have begun and not ended: only they can overwrite a value that they never read
 
     def apply(self, step: Step, result: CallResult) -> tuple[CallResult, int | None]:
-        """Write the value of a call to the board and free its readers.
+        """Write the value of a call to the board and free the calls that wait for it.
 
         Returns: the result (failed if the value cannot be written), and the index of the alternative of its output path
-        that was written.
+        that was written (None for none).
         """
         value, target, call = result.output, step.target, step.call
         if type(value) is Message:
             return self._append(step, value, result)
         if target is None:
-            if step.entry.activity:  # a latent call without a path is only a thought: its value stays in the call
+            if step.entry.activity:  # the value of a latent call without a path is no data for others
                 self._note(step, None, "set", value)
                 data = {"call": call.id, "tool": call.tool, "output": value}
                 self._board.patch("result", data)
-                if self._graph.requirements.is_watched:
+                if self._graph.requirements.is_watched:  # a call has waited for a value
                     self._graph.written(_RESULT, data)
             return result, None
         try:
@@ -82,7 +87,8 @@ class ResultCollector:
     def handled(self, step: Step, result: CallResult) -> tuple[CallResult, int | None]:
         """Write a call's error to the last of several alternatives of its output path, if that one is for errors.
 
-        It is when the tool's terms say so (`on_error`), or when its path ends with a name such as "error".
+        The last alternative is for errors if the tool's terms say so (`on_error`), or if its path ends with a name such
+        as "error". Returns: as `apply`.
         """
         target = step.target
         if target is None or len(target.alternatives) < 2 or result.fault is None:

@@ -27,7 +27,7 @@ def sequence(name: str = "") -> str:
 
 
 def is_sequence(name: str) -> bool:
-    """Return whether calls in this line wait for the end of the one before, not only for its start."""
+    """Return whether calls in this line wait for the end of the call before, not only for its start."""
     return name[:1] == _SEQUENCE
 
 
@@ -42,8 +42,8 @@ S = TypeVar("S", bound=Queued)
 
 
 class StartOrder(Struct, Generic[S], eq=False):
-    """The lines of one batch. `waiting` are authorized calls that wait for their turn; `due` are those of them that may
-    be the first now."""
+    """The lines of one batch. `waiting` are authorized calls that wait for their turn. `due` are those of them that may
+    have become the first; the batch takes them out and checks each with `is_first`."""
 
     waiting: set[S] = field(default_factory=set)
     due: list[S] = field(default_factory=list)
@@ -52,7 +52,7 @@ class StartOrder(Struct, Generic[S], eq=False):
     _behind: list[tuple[int, S]] = field(default_factory=list)  # calls that wait for nameless ones
     _are_behind: set[S] = field(default_factory=set)
     _next: list[tuple[int, int, S]] = field(default_factory=list)  # a heap of the waiting calls
-    _count: int = 0
+    _count: int = 0  # the second item in that heap, so that two entries of one call can be compared
 
     def enter(self, step: S, names: Iterable[str] | None) -> None:
         """Put an arrived call into its lines; None as names if they are not known yet."""

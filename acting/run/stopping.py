@@ -22,9 +22,9 @@ from spar.types import CallResult, Fault
 class Stopping(Struct, eq=False):
     """Stopper of one batch: `why` says why no more calls may start; it is "" while they may.
 
-    Args: steps: the calls that have arrived; parking: the calls that wait for people; record: records the result of a
-        call that has not started; complete: the result of a call that is admitted; drain: starts the calls that may
-        start now.
+    Args: steps: the calls that have arrived; parking: the calls that wait for people, and the calls that depend on
+        them; record: records the result of a call; complete: does this for an admitted call, and starts the calls that
+        it frees; drain: starts the calls that may start now.
     """
 
     _runtime: Runtime
@@ -46,11 +46,11 @@ class Stopping(Struct, eq=False):
             self._drain()
 
     def stop(self, why: str, reason: str = "dep_failed") -> None:
-        """Start nothing further and ask nobody any more; what has started goes on, what hooks are looking at too."""
+        """Start no further call and ask nobody any more. Calls that have started or are with a hook go on."""
         if not self.why:
             self.why, self.reason = why, reason
         for step in self._steps:
-            if step.result is not None or not step.at:  # one that is just arriving ends by itself
+            if step.result is not None or not step.at:  # `at` is 0 while a call arrives: `arrive` then ends it
                 continue
             if step.asking is not None:
                 step.asking.cancel()
@@ -70,7 +70,10 @@ class Stopping(Struct, eq=False):
         return not self.why
 
     def held_back(self, step: Step) -> CallResult | None:
-        """Return the result of a call that must not start any more, and withdraw its question; None if it may start."""
+        """Return the result of a call that must not start any more, and withdraw the question to people about it.
+
+        None if it may start.
+        """
         if not self.why:
             return None
         approvals = self._runtime.approvals

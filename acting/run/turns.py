@@ -1,4 +1,4 @@
-"""The way of an authorized call to its start: it waits for its turn in plan order, then for the permits of its tool.
+"""Waits of an authorized call before its start: for its turn in plan order, then for the permits of its tool.
 
 A call that waits has not started, and can still be skipped.
 """
@@ -40,6 +40,7 @@ class Turns(Struct, eq=False):
     def let_pass(self, *, is_complete: bool) -> bool:
         """Let the next waiting call start before its turn if the calls before it wait for it; return whether it may.
 
+        Without this, a batch would never end if the order of its plan contradicts its references.
         `is_complete` says that no more calls arrive and none runs: then the calls before it can wait for nothing else.
         """
         first = self._order.next

@@ -1,4 +1,4 @@
-"""Pool of workers: tasks that take calls which may start from one queue.
+"""Pool of workers: tasks that carry out the calls of one queue. A call enters the queue with its turn and permits.
 
 While a tool makes one worker wait, other workers take over the queue. So a call that never waits costs no task, and a
 call that waits costs one. A worker that is stuck in a tool after the call's deadline is left behind, and another worker
@@ -24,16 +24,17 @@ from spar.threads import OTHERS_TURN
 from spar.types import CallResult
 
 INLINE_LIMIT = 32  # calls in a row in one worker, before other tasks get their turn
-FAILED_CALL = 8  # a failed call counts as so many others: its stack, its fault and its line in the log take time
+FAILED_CALL = 8  # a failed call counts as this many calls: its stack, its fault and its line in the log take time
 LARGEST_START = 64  # most workers started at once
 
 
 class WorkerPool:
     """The worker tasks of one batch.
 
-    Args: attempt: called when a call begins, returns its attempt; ended: called with a call and its result; held_back:
-        called after each wait before a call begins, returns the result of a call that must not begin any more, else
-        None; broke: called with an error in a worker that is not the fault of a tool.
+    Args: writer: writes to the journal, None without one; attempt: called when a call begins, returns its attempt;
+        ended: called with a call and its result; held_back: called after each wait before a call begins, returns the
+        result of a call that must not begin any more, else None; broke: called with an error in a worker that is not
+        the fault of a tool.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class WorkerPool:
         self._has_records = writer is not None or runtime.spending is not None  # whether starts are recorded
         self._queue: deque[Step] = deque()
         self._count = 0  # workers that run or are about to
-        self._free = 0  # workers of these that will look at the queue next
+        self._free = 0  # those of these workers that do not wait and so look at the queue next
         self._ahead = 0  # calls in the queue whose start is written to the journal already
         self._start_count = 1  # workers to start at once; doubles while calls turn out to wait
 
@@ -142,7 +143,7 @@ class WorkerPool:
         return refusal is None
 
     def _record_start(self, step: Step) -> bool:
-        """Use the call's reservation and write its start; return whether the entry must be on disk before it starts."""
+        """Use the call's part of the budgets and write its start; return whether it must wait until that is on disk."""
         spending = self._runtime.spending
         if spending is not None and spending.budgets.limits_calls:
             spending.begin(step, self._scope)

@@ -3,8 +3,7 @@
 `begin` runs the tool's coroutine up to its first wait without a task: most calls of a cheap tool end there, and cost no
 task and no timer. A coroutine that waits goes on in `finish`. A late call is cancelled; one that ignores this for
 `grace` seconds is left behind: it gets its result without the tool, whose later outcome is ignored. The tool's value is
-made fit to be stored, and compared with what the tool promised and the call expects. This module knows nothing of
-graphs.
+made fit to be stored, and compared with the schema that the tool promised and the value that the call expects.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ class Attempt(Struct):
     binds: Mapping[str, Any] | None = None  # the facts that an approval was bound to, for the tool to check
     number: int = 0  # count of the attempts that have begun
     started_at: datetime | None = None
-    began: float = 0.0
+    began: float = 0.0  # of the first attempt, in monotonic seconds
     is_in_flight: bool = False
     is_late: bool = False
-    deadline: float | None = None
+    deadline: float | None = None  # monotonic seconds
     task: asyncio.Task[Any] | None = None
-    started: _StartedCoroutine | None = None
+    started: _StartedCoroutine | None = None  # the tool, while it waits
 
     @property
     def effect(self) -> str:
@@ -65,7 +64,10 @@ class Attempt(Struct):
     def result(
         self, clock: Clock, status: CallStatus, value: Any = None, why: Fault | None = None, met: bool | None = None
     ) -> CallResult:
-        """Return the result of this call with this status, now."""
+        """Return the result of this call, now.
+
+        Args: met: whether the value is as the call expects; None: the call expects nothing.
+        """
         duration = clock.monotonic() - self.began if self.number else 0.0
         return CallResult(self.call, status, "", value, why, self.number, self.started_at, duration, met)
 
@@ -91,7 +93,10 @@ class Attempt(Struct):
 
 
 class _AttemptDeadline(Deadline):
-    """Deadline of one attempt: cancels its task, and calls `leave(about)` if the task has not ended after the grace."""
+    """Deadline of one attempt: cancels its task, and calls `leave(about)` if the task has not ended after the grace.
+
+    `about` is any value that `leave` needs, such as the step.
+    """
 
     __slots__ = ("_about", "_attempt", "_grace", "_leave", "_runtime", "is_left")
 
@@ -121,8 +126,8 @@ class _AttemptDeadline(Deadline):
 
 
 class _StartedCoroutine:
-    """A coroutine that `begin` has run to its first wait, for `waits_for`; awaiting this runs it to its end in
-    `context`."""
+    """A coroutine that `begin` has run to its first wait, for the future `waits_for`; awaiting this object runs it to
+    its end in `context`."""
 
     __slots__ = ("_context", "_coroutine", "_waits_for")
 
@@ -149,7 +154,7 @@ class _StartedCoroutine:
 async def finish(
     runtime: Runtime, attempt: Attempt, ended: CallResult | None, leave: Callable[[Any], object], about: Any
 ) -> CallResult | None:
-    """Finish what `begin` began, in `attempt.task`, if `goes_on` says so. Return None when the call was left behind.
+    """Finish a call that `begin` began, in `attempt.task`, if `goes_on` says so. Return None when it was left behind.
 
     `leave(about)` is called when it is left behind. Raises: CancelledError when the task is cancelled from outside, and
     besides only exceptions that end the process.

@@ -1,8 +1,8 @@
 """The state of one call in its batch, from its arrival to its result; checks whether the call can run.
 
-A call that hooks or people have changed is checked like a new one; the original stays with it as `_original`. A text
-that was a plain value in the call that people saw stays a plain value in their changed call, even if it looks like a
-reference.
+A call that hooks or people have changed is checked like a new one; the original stays in its meta as `_original`. A
+text that begins like a reference but was a plain value in the call that people saw is *escaped* in their changed call,
+so that it stays a plain value.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from spar.data.paths import (
 from spar.ports.budgets import CallReservation
 from spar.types import SERVICE_KEYS, Call, CallResult, Fault, replace, without_service_keys
 
-_SHORT, _LARGE = 256, 1 << 63
+_SHORT, _LARGE = 256, 1 << 63  # most characters of a short text; bound of integers that 64 bits hold
 _NAMES = 1024  # characters of all names of a call together that need no cutting
 
 
@@ -116,12 +116,14 @@ class Step(Node):
     `entry` its tool.
 
     `is_small` says that its parameters are short scalars, which can be stored as they are; `references` are the
-    references in each parameter. `is_admitted` is true once the call is ready, `is_started` once it is being authorized
-    in a task or runs; `passed` counts the permits that it holds. `draft` is the result while hooks look at it.
-    `approval_id` is the approval that the call waits for or may use, `allowed` the one that let it run. `is_guest` says
-    that another call asked for that approval; `asking` is the task that asks people. `binds` are the facts that the
-    approval was bound to (None without an approval), `reservation` its part of the budgets, `corrections` the changes
-    by people and hooks, in order. `is_start_written` says that the journal has the entry about its start.
+    references in each parameter, and `is_reading` says that there are any; `target` is its output path. `is_admitted`
+    is true once the call is ready, `is_started` once it is being authorized in a task or runs; `passed` counts those of
+    its `permits` that it holds; `began` is the moment of its start, as `results` counts them. `draft` is the result
+    while hooks look at it. `approval_id` is the approval that the call waits for or may use, `allowed` the one that let
+    it run. `is_guest` says that another call asked for that approval; `asking` is the task that asks people. `binds`
+    are the facts that the approval was bound to (None without an approval), `reservation` its part of the budgets,
+    `corrections` the changes by people and hooks, in order. `is_start_written` says that the journal has the entry
+    about its start.
     """
 
     __slots__ = ("allowed", "approval_id", "arguments", "asking", "attempt", "began", "binds", "call", "corrections",
@@ -177,7 +179,10 @@ class Step(Node):
         self.corrections = (*self.corrections, correction)
 
     def swap(self, catalog: Catalog, board: Board, new: Call, is_done: Callable[[str], bool]) -> Fault | None:
-        """Replace the call by `new` under the old id. Return the fault if it cannot run; nothing is changed then."""
+        """Replace the call by `new`, which gets the old id. Return the fault if it cannot run; nothing is changed then.
+
+        Args: is_done: returns whether the call with an id has ended well.
+        """
         old = self.call
         texts = frozenset(marked(self.params))
         if texts:
@@ -213,7 +218,7 @@ class Step(Node):
         return None
 
     def final_corrections(self) -> Sequence[dict[str, Any]]:
-        """Return the corrections by people and hooks; their `ran` is None if the call has not run."""
+        """Return the corrections by people and hooks; `ran`, the call as it ran, is None if it has not run."""
         result = self.result
         has_run = result is not None and (result.attempts > 0 or result.status == "ok")
         return self.corrections if has_run else [{**correction, "ran": None} for correction in self.corrections]
@@ -306,7 +311,7 @@ class Step(Node):
         return CallResult(self.call, "skipped", "branch")
 
     def given_up(self, sentence: str) -> CallResult | None:
-        """Return the result of a call that can never start, by `why`; None if the batch is to skip it."""
+        """Return the result of a call that can never start, by the graph's reason `why`; None if it is skipped."""
         if self.why == "branch":
             return self.not_taken()
         if self.why in ("", "dep_failed"):

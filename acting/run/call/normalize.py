@@ -43,9 +43,9 @@ _DESCRIBING: Final = frozenset({
 
 
 def judged(value: Any, call: Call, entry: BoundTool) -> tuple[Fault | None, bool | None]:
-    """Return the fault of a value that is not what its tool promised or the call expects, None if it is.
+    """Return the fault of a value that is not as its tool promised or as the call expects, None if it is.
 
-    Returns: beside it, whether the value is what the call expects; None where it expects nothing.
+    Returns: as second item, whether the value is as the call expects; None where the call expects nothing.
     """
     if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
         message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"

@@ -1,10 +1,11 @@
 """Decoder of a plan's items into calls; adds the values that the tool of a call prescribes. Pure.
 
 An item is a `Call`, a dict in wire form (`_tool`, `_id`, parameters), or anything else: that becomes a stand-in call,
-so that it has a result like any other. A tool that is a schema may prescribe the output path, the output method, the
-instance, and the messages that a handler sees. A value that the call leaves out is filled in; a different value is an
-error of the call, and so is a choice that this executor cannot carry out. A call never chooses the activity (the
-handler) that carries it out, because approval, effect and parameters are checked by the terms of its tool.
+so that it has a result like any other. A tool that is declared by a JSON Schema may prescribe the output path, the
+output method (how a value is combined with the present one), the instance, and the *scopes*: the kinds of messages that
+the activity sees. A value that the call leaves out is filled in; a different value is an error of the call. A call may
+be *delegated*: an activity that asks a model carries it out. A call never chooses its activity itself, because
+approval, effect and parameters are checked by the terms of its tool.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from spar.data.paths import MARK, BadReferenceError, parse, parse_write
 from spar.data.reducers import METHODS
 from spar.types import Call, replace
 
-#: Names of activities for calls that the executor itself cannot carry out: both ask a model.
+#: Names of activities that ask a model. A planner lends them to the executor; without them such a call is an error.
 DELEGATE = "_delegate"  # for calls with `_delegate`: a separate request to a model
 LATENT = "_latent"  # for latent calls whose result was written before the values that it refers to were known
 
@@ -128,7 +129,7 @@ def _stand_in(item: Any) -> Call:
 
 
 def checked(call: Call, catalog: Catalog) -> tuple[Call, BoundTool]:
-    """Return a call that people decided on with the values that its tool prescribes, and that tool as it is now.
+    """Check a call that people decided on. Return it with the values that its tool prescribes, and that tool.
 
     Raises: ValueError that says what is wrong with the call.
     """
@@ -173,7 +174,9 @@ def prescribed(call: Call, entry: BoundTool, catalog: Catalog) -> tuple[Call, Bo
 
 
 def rewritten(call: Call, entry: BoundTool, catalog: Catalog) -> BoundTool:
-    """Return the tool for a latent call whose result refers to values that were not there when it was written.
+    """Return the tool for a latent call whose result refers to values that were not there when the planner wrote it.
+
+    Its activity has a model write the result again, once these values are there.
 
     Raises: BadCallError when there is no activity for this.
     """

@@ -1,8 +1,9 @@
 """Budgets for calls: each ready call reserves its part of the agent's budgets, or people are asked about it.
 
-A call reserves its part when nothing else prevents it from running; the part is used with its start (`begin`), and
-released if the call never starts. Each further attempt takes another part. When nothing is left, a call may run if
-people approve it: that raises no limit, and the call counts like any other. A standing grant is not such an approval:
+A budget limits how many calls, or calls with an effect, may start in a cycle or in a time; the *part* of a call is one
+of these. A call reserves its part when nothing else prevents it from running; the part is used with its start
+(`begin`), and released if the call never starts. Each further attempt takes another part. When nothing is left, a call
+may run if people approve it: that raises no limit, and the call counts like any other. A grant is not such an approval:
 a budget has to limit granted calls too.
 """
 
@@ -32,7 +33,7 @@ class Spending:
         self.budgets = budgets
 
     def admits(self, payer: Payer, scope: Scope) -> bool:
-        """Reserve the part of a call; return False, without any event, when not enough is left."""
+        """Reserve the part of a call; return False, without publishing an event, when not enough is left."""
         if not self.budgets.limits_calls:
             return True
         if payer.reservation is None:

@@ -15,7 +15,7 @@ from spar.clock import Clock, Timer
 class Deadline(ABC):
     """One call's deadline: `due` is called at `at` (monotonic seconds) unless it is closed before.
 
-    `row` may be None.
+    `row` is None until it is added.
     """
 
     __slots__ = ("at", "row")

@@ -25,7 +25,8 @@ class _Entry(Struct):
 class LateMessages(Struct):
     """Store of messages and errors by session, of at most `limit` bytes together.
 
-    Beyond that the oldest are dropped and counted: `tell` gets a fault, and the session an error with the count.
+    Beyond that the oldest are dropped and counted: `tell` is called with the session and a fault, and the session's
+    next batch gets an error with the count.
     """
 
     tell: Callable[[str, Fault], object]

@@ -135,10 +135,10 @@ class Runtime:
         self.is_sequential = limits.order == "plan"
         self.approval_timeout = expiry
         self.fallback: Literal["wait", "race"] = "wait"  # whether `a || b` waits for the calls that write `a`
-        self.is_strict = False  # whether a message may only hold values at the paths that its call declares
+        self.is_strict = False  # whether a message of a tool may only hold values at the output path of its call
         self.spending: Spending | None = None  # the budgets of calls
         self.approvals: ApprovalService | None = None  # policy and queue of approvals
-        self.guard = LoopGuard()
+        self.guard = LoopGuard()  # ends runs that repeat the same calls without progress
         self.agent = ""
         self.journal: CallJournal | None = None
         self.detached: set[asyncio.Task[None]] = set()
@@ -150,6 +150,7 @@ class Runtime:
         #: The slot of each resource, for as long as a call holds it or waits for it.
         self._resources: WeakValueDictionary[str, Slots] = WeakValueDictionary()
         self._rates: dict[str, Rate] = {}
+        # Each attempt gets a higher fence, so that a receiver can refuse a late request of an earlier attempt.
         self._fence = int(clock.now().timestamp() * 1e6)
 
     def keep_time(self, clock: Clock) -> None:
@@ -217,7 +218,7 @@ class Runtime:
         return scope.run_id if resumed is None or resumed.run_id is None else resumed.run_id
 
     def tell_to(self, events: Any) -> None:
-        """Publish events here from now on."""
+        """Publish events on this bus from now on; None for no bus."""
         self.events = events
         wanted, listeners = getattr(events, "wanted", None), getattr(events, "listeners", None)
         publish: Any = getattr(events, "publish", None)
