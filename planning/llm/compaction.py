@@ -1,17 +1,18 @@
 """Compaction: the older part of a conversation that has grown too long is replaced by a summary.
 
 Only earlier runs are summarized. The current run is not: its question, results and errors are composed anew for each
-request, and made to fit without a model (`planning.prompt.token_budget`). An entry of the transcript holds a call
-together with its result, and only whole entries are summarized. The entries themselves stay in the transcript.
+request, and shortened without a model (`planning.prompt.token_budget`). An entry of the transcript holds a call
+together with its result, and only whole entries are summarized. The entries themselves stay in the transcript; requests
+show the summary in their place.
 
-A summary is kept only if it is at least a fifth shorter than its entries. It has to repeat the identifiers that people
+A summary is used only if it is at least a fifth shorter than its entries. It has to repeat the identifiers that people
 named and the messages that nobody has answered; the model is told once what is missing, and what is still missing then
-is added word for word. Where this fails nothing is written, and the same entries are not tried again. Source of the
-rules: OpenClaw's compaction.
+is added word for word. If no such summary can be had, nothing is written, and the same entries are not tried again.
+Source of the rules: the compaction of OpenClaw, another agent program.
 
-Hooks at `before_compaction` add texts that are kept word for word beside the summary, or give a summary of their own;
-where that one is too long, the model is asked. Hooks at `after_compaction` may add a note. The record of the cycle says
-what the hooks did.
+Hooks at `before_compaction` add texts that stay word for word beside the summary, or give a summary of their own; if
+that one is too long, the model is asked. Hooks at `after_compaction` may add a note. The record of the cycle says what
+the hooks did.
 """
 
 from __future__ import annotations
@@ -40,19 +41,20 @@ Ask = Callable[[Request], Awaitable[Any]]
 
 #: The last runs, which are never summarized.
 KEPT_RUNS: Final = 3
-#: Seconds that one attempt may take, and attempts when the first ones took too long.
+#: Seconds that one attempt may take, and number of attempts that took too long after which compaction fails.
 DEADLINE: Final = 120.0
 MOST_LATE: Final = 2
-#: Share of the tokens of the entries; a longer summary is not kept.
+#: Share of the tokens of the entries; a longer summary is not used.
 MOST_LEFT: Final = 0.8
-#: Sessions whose last failed attempt is remembered.
+#: Most sessions whose last failed attempt is remembered.
 _MOST_SESSIONS: Final = 1_000
 _MOST_IDENTIFIERS: Final = 60
-#: Characters that are searched for identifiers, and at most a quarter of them in one message: it blocks the event loop.
+#: Most characters that are searched for identifiers; at most a quarter of them are in one message. They are bounded
+#: because the search blocks the event loop.
 _LOOKED_AT: Final = 40_000
-#: Bounds of the tokens that a summary may have: enough for its last sentence, and no more than models accept.
+#: Bounds of the limit on the tokens of a summary: enough to finish a sentence, and no more than models accept.
 _SHORTEST, _LONGEST = 512, 4_096
-#: Unanswered messages that are kept word for word (the newest ones), and characters of each.
+#: Most unanswered messages that a summary has to repeat (the newest ones), and most characters of each.
 _MOST_ASKS: Final = 10
 _ASK: Final = 500
 
@@ -187,7 +189,7 @@ class Compaction:
 
     async def _tried(self, host: Host, context: Context, old_part: Section, reason: CompactionReason,
                      estimator: TokenEstimator, room: int | None) -> str:  # fmt: skip
-        """Write a summary into the transcript; return "", or a sentence about the hook that refused it."""
+        """Write a summary into the transcript; return "", or if a hook refused it, a sentence about that."""
         assert host.transcripts is not None
         plan = CompactionPlan(context.session, reason, old_part.entries, tuple(identifiers(old_part.entries)),
                               kept_before(old_part.entries))  # fmt: skip
@@ -203,7 +205,7 @@ class Compaction:
             _keep(host, context, reason, {"kept": entry.body["kept"], "summary_by": entry.body["by"]})
         await host.transcripts.compact(context.session, entry.run_id, entry)
         note = (await _consult(host, context, "after_compaction", entry, reason)).value.body.get("note", "")
-        if note:  # entries are never changed: the entry is written again, with the note
+        if note:  # stored entries never change: a second entry with the note replaces the first
             _keep(host, context, reason, {"note": note})
             await host.transcripts.compact(context.session, entry.run_id, entry.noted(note))
         return ""
@@ -216,7 +218,7 @@ class Compaction:
         Raises: TransientError when no summary is short enough; what `ask` raises.
         """
         record = "\n\n".join(text for text in texts(old_part.entries) if text)
-        before = estimator.tokens(record)  # the size of the text in a request, not in the transcript
+        before = estimator.tokens(record)  # of the text that a request shows, not of the entries in the transcript
         wanted = [*plan.identifiers, *unanswered(old_part.entries)]
         kept_tokens = sum(estimator.tokens(text) for text in plan.keep)
         summary, by = plan.summary.strip(), "hook"
@@ -253,7 +255,7 @@ class Compaction:
     async def _summary(self, record: str, remark: str, context: Context, before: int) -> str:
         """Return a model's summary of a record. Raises: TransientError when it is empty or late; what `ask` raises."""
         request = Request(
-            schema=_SCHEMA,  # its answer may be any text: asked for JSON, small models write prose all the same
+            schema=_SCHEMA,  # any text is accepted as the answer, since small models write prose even if asked for JSON
             instructions=self._instructions,
             texts=tuple(part for part in (f"## Record\n{record}", remark) if part),
             max_tokens=min(max(_SHORTEST, before // 2), _LONGEST),
@@ -295,7 +297,7 @@ async def _consult(host: Host, context: Context, point: str, value: Any, reason:
 
 
 def _keep(host: Host, context: Context, reason: CompactionReason, did: dict[str, Any]) -> None:
-    """Keep with the cycle what hooks did."""
+    """Note in the record of the cycle what hooks did."""
     host.note(context.cycle_id, lambda: {"kind": "compaction.hooks", "reason": reason, **did})
 
 

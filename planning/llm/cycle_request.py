@@ -1,9 +1,9 @@
-"""Request of one cycle of a planner by a model: it is composed anew in each cycle, and made to fit.
+"""Request of one cycle of a planner by a model. It is composed anew in each cycle, and made to fit the model.
 
 It holds perceptions, results, experiences and the state of the run (`planning.prompt.observations`) and the session's
 conversation (`planning.prompt.history`). A long conversation is summarized first; then parts are shortened or left out
-until the request fits the model (`planning.prompt.token_budget`). Where the model still refuses it as too long, a
-smaller one is made.
+until the request has no more tokens than the model reads (`planning.prompt.token_budget`). Where the model still
+refuses it as too long, a smaller one is made.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from spar.records.run_options import NO_OPTIONS
 from spar.records.transcript import Entry
 from spar.types import ActionResult, CallResult, Experience, Fault, Perception, Trust
 
-#: Smaller requests that one cycle makes after one that was too long.
+#: Most requests that one cycle makes after one that was too long, each smaller than the one before.
 MOST_OVERFLOWS: Final = 3
-#: Share of the size of a request that was too long; the next one has that size where nobody knows what the model reads.
+#: Factor by which the next request is smaller than one that was too long, where the limit of the model is not known or
+#: is evidently wrong.
 _SHRUNK: Final = 0.7
-#: Share of the tokens that a model reads; a shorter conversation is not summarized before it has to be.
+#: Share of the tokens that a model reads. A conversation with less is summarized only after a request was too long.
 _WORTH: Final = 0.2
 
 
 class CycleRequest:
-    """The request of one cycle: `request` is sent first, and `smaller` ones if it was too long (`_too_long`)."""
+    """Maker of the request of one cycle: `request` makes the first one, `smaller` another one if it was too long."""
 
     def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
         self._planner, self._host, self._perceptions, self._context = planner, planner.host, perceptions, context
@@ -62,7 +63,7 @@ class CycleRequest:
         self._output = (run.output if run is not None else None) or planner.output
         self._entries: Sequence[Entry] = ()
         self._experiences: Sequence[Experience] = ()
-        self._unshown: Sequence[Experience] = ()  # experiences that are not shown, where learning is only observed
+        self._unshown: Sequence[Experience] = ()  # recorded but not shown, where learning is only observed
         self._prompt = Prompt()
         self._shaped = Shaped(RequestDraft())
         self._hidden: frozenset[str] = frozenset()  # tools that hooks left out
@@ -75,7 +76,7 @@ class CycleRequest:
         self._too_long: Exception | None = None  # the model's refusal of the last request
 
     async def request(self) -> Request:
-        """Return the request that is sent first; a conversation that takes too much of it is summarized before."""
+        """Return the request that is sent first. A conversation that takes too much of it is summarized before."""
         planner = self._planner
         await self._gather()
         request = self._composed()
@@ -89,7 +90,7 @@ class CycleRequest:
         return fit(request, room, planner.record.estimator, self._steps)
 
     async def preview(self, *, with_text: bool = False) -> dict[str, Any]:
-        """Return the parts of the request, each with its size and origin; nothing is sent, summarized or kept."""
+        """Return the parts of the request, each with its size and origin; nothing is sent, summarized or stored."""
         planner = self._planner
         await self._gather("preview")
         request = fit(self._composed(), self._room, planner.record.estimator, self._steps)
@@ -100,7 +101,7 @@ class CycleRequest:
     async def _gather(self, reason: str = "") -> None:
         """Read the transcript, the memory and the prompts, once in a cycle, and let hooks change them.
 
-        Args: reason: why the hooks are asked, where no request is sent; nothing is kept then.
+        Args: reason: why the hooks are asked although no request is sent ("" where one is); nothing is stored then.
         """
         host = self._host
         if host is not None and host.transcripts is not None and self._run is not None:
@@ -114,7 +115,7 @@ class CycleRequest:
     async def _shape(self, reason: str) -> None:
         """Let the hooks at `before_request` change instructions, tools, messages and the model of the request."""
         planner = self._planner
-        planner.models.order(self._options.model)  # raises for a model that is not allowed, before hooks are asked
+        planner.models.order(self._options.model)  # raises for a model that may not be chosen, before hooks run
         draft = RequestDraft(self._prompt.instructions, tools=tuple(self._offered()), trust=self._prompt.trust,
                              model=self._options.model or "", models=planner.models.allowed)  # fmt: skip
         self._shaped = await apply_hooks(self._host, self._context, draft, reason=reason)
@@ -137,7 +138,7 @@ class CycleRequest:
             if (name := getattr(failure, "model", "")) in self._models:
                 self._take_room(name)
             size, room = planner.record.estimator.of(request), self._room
-            if room is None or size <= room:  # the model reads less than was known
+            if room is None or size <= room:  # the known limit is wrong
                 room = int(_SHRUNK * min(size, room or size))
             if not await self._compacted("overflow", room):
                 self._room = room
@@ -150,7 +151,7 @@ class CycleRequest:
         ) from failure
 
     def _take_room(self, name: str) -> None:
-        """Make the request for this model: it has to fit the tokens that this one reads."""
+        """Make the next request for this model: its size has to fit the tokens that this model reads."""
         self._in_turn, self._room = name, self._planner.models.room_of(name, self._options.thinking)
 
     async def _compacted(self, reason: Literal["overflow", "threshold"], room: int) -> bool:
@@ -166,9 +167,10 @@ class CycleRequest:
         return is_done
 
     async def _recalled(self) -> Sequence[Experience]:
-        """Return the experiences from before this run that match its perceptions, without retired ones.
+        """Return the experiences from before this run that match its perceptions.
 
-        Each request of a run gets the same. A memory that fails is reported, and the request is made without it.
+        Retired ones, which did more harm than good, are left out. All requests of a run get the same experiences. If
+        the memory fails, that is reported, and the request is made without experiences.
         """
         recall, most = getattr(self._context.memory, "recall", None), self._planner.recall
         run, query = self._run, query_of(self._perceptions, self._context)
@@ -188,7 +190,7 @@ class CycleRequest:
             return ()
 
     def _composed(self) -> Request:
-        """Return the request composed of all that was read, not yet made to fit."""
+        """Return the request composed of all that `_gather` read; it may be too large for the model."""
         planner, run = self._planner, self._run
         heard = [message.id for message in (run.message, *run.said) if message is not None] if run is not None else []
         talk = conversation(
@@ -226,7 +228,7 @@ class CycleRequest:
             return make(tools=self._offered())
 
     def _standing(self) -> list[dict[str, Any]]:
-        """Return the messages that stand in each request of a run: advisors, the plan so far, the meta."""
+        """Return the messages that each request of a run has: the advisors, the `meta`, the plan so far."""
         planner, messages = self._planner, [dict(advisor) for advisor in self._planner.advisors]
         if planner.meta is not None:
             messages.append(message_of("meta", dict(planner.meta)))
@@ -250,7 +252,7 @@ class CycleRequest:
         return {name: tool for name, tool in self._tools.items() if name != CONSULT and name not in self._hidden}
 
     def _left_out(self) -> bool:
-        """Leave out the tools whose schema cannot be used, and report each; return whether there are any."""
+        """Remove the tools whose schema cannot be used, and report each; return whether there are any."""
         known = len(self._tools)
         usable: dict[str, Any] = {}
         for name, tool in self._tools.items():
@@ -272,12 +274,12 @@ class CycleRequest:
         return [*sentences, self._faults.notice] if self._faults.notice else sentences
 
     def _is_misled(self) -> bool:
-        """Return whether an earlier plan of this run, or a result of its calls, holds untrusted text."""
+        """Return whether untrusted text may influence this request: by an earlier plan or a call result of the run."""
         ticks = self._run.results if self._run is not None else ()
         return was_misled(ticks) or is_tainted((*self._results, *self._context.known), self._tools)
 
     def _report(self, error: Exception, part: str) -> None:
-        """Publish an error in a part (the memory, a tool) that this request is made without."""
+        """Publish an error in a part (the memory, a tool). The request is made without that part."""
         fault = Fault.of(error, part=part, phase="plan")
         self._publish(ErrorOccurred(cycle_id=self._context.cycle_id, phase="plan", error=fault, policy="continue"))
 

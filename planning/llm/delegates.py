@@ -1,12 +1,14 @@
 """Calls that ask a model again. There are three kinds of them.
 
-A *delegated* call is answered by a saved request. A *latent* call is one of a tool that no function carries out: the
-model writes its result, here once the values that the call refers to are known. A *consultation* asks an advisor.
+A *delegated* call is answered by a saved request, which its `_delegate` names. A *latent* call is one of a tool that no
+function carries out: the model writes its result. It is asked for that in a request of its own, made once the values
+that the call refers to are known. A *consultation* asks an advisor.
 
-Each of them is a run of requests of its own, and may make such calls again. All nested runs share the requests and
-calls that the outermost run is allowed (`Allowance`), and they are at most `MOST_DEEP` deep. A delegated request reads
-its definition, the parameters of its call and the messages in the scopes of its call, and nothing else of the outer
-run. An executor finds the functions here (`activities`) by their names.
+In the loop (`planning.llm.loop`) each of them is a run of requests of its own, inside the current one; a delegated
+request may make such calls again. All nested runs share the requests and calls that the outermost run is allowed
+(`Allowance`), and they are at most `MOST_DEEP` deep. A delegated request reads its definition, the parameters of its
+call and the messages that the call's `_scopes` name, and nothing else of the outer run. An executor gets the functions
+that carry out these calls as `activities`, by the name of the tool or kind.
 """
 
 from __future__ import annotations
@@ -29,18 +31,18 @@ from spar.data.json_schema import alone
 from spar.errors import PermanentError
 from spar.types import Call
 
-#: Runs inside one another, at most.
+#: Most runs inside one another, below the outermost.
 MOST_DEEP: Final = 5
 
 
 class Allowance(Struct):
-    """Requests and calls that are left; shared by all nested runs."""
+    """Numbers of requests and calls that are left; shared by all nested runs."""
 
     requests: int
     calls: int
 
     def take(self, quantity: str) -> bool:
-        """Take one; False when there is none left."""
+        """Take one of the `requests` or `calls`, as `quantity` says; return False when there is none left."""
         left = getattr(self, quantity)
         if left <= 0:
             return False
@@ -70,7 +72,7 @@ class Frame(Struct):
         self.usage = usage if self.usage is None else added(self.usage, usage)
 
 
-#: The run in which the current code is carried out.
+#: The state of the run for which the current code is carried out; None outside of a run.
 FRAME: ContextVar[Frame | None] = ContextVar("frame", default=None)
 
 #: The path of an empty saved request.
@@ -81,7 +83,8 @@ Definitions = Mapping[str, Any] | Callable[[str], Any]
 #: Runs requests inside the current run. Takes context, schema of the output, kind and instructions; returns the output.
 Ask = Callable[[Iterable[Any], "Mapping[str, Any] | None", Kind, "str | None"], Awaitable[Any]]
 
-#: The tool that asks an advisor, as an executor takes it. Each request describes it anew, with the advisors it has.
+#: The tool that asks an advisor, in the form that an executor takes. A request shows the model another description of
+#: it, with the request's own advisors.
 CONSULTATION: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -97,7 +100,8 @@ CONSULTATION: Final[dict[str, Any]] = {
 class Delegates:
     """Functions that carry out calls by asking a model; `activities` is for `Executor(…, activities=…)`.
 
-    All of them raise PermanentError for a call that cannot be asked or has no answer, and what the model raises.
+    All of them raise PermanentError for a call that cannot become a request or gets no answer, and what the model
+    raises.
     """
 
     def __init__(self, ask: Ask, definitions: Definitions | None = None) -> None:
@@ -116,7 +120,7 @@ class Delegates:
             raise PermanentError(f"the context of delegate {call.meta['_delegate']!r} is no list of messages")
         schema = definition.get("schema")
         output = schema if isinstance(schema, Mapping) else result_schema(tool)
-        # The messages of the call stand behind those of the definition.
+        # The messages of the call come after those of the definition.
         return await self._ask([*base, *context, message_of("input", dict(call.params))], output, "delegate", None)
 
     async def write(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
@@ -166,6 +170,6 @@ def result_schema(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
     output = mapping(tool.get("properties")).get("_output")
     if not isinstance(output, Mapping):
         return None
-    # The dialect is left out: providers read this schema, and not all of them take the word.
+    # `$schema`, the dialect, is left out: providers read this schema, and not all of them accept the keyword.
     schema: Mapping[str, Any] = alone({key: value for key, value in tool.items() if key != "$schema"}, output)
     return schema

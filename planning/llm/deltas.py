@@ -1,4 +1,4 @@
-"""Publisher of an answer's text while it is being written, and of the model's thoughts before it.
+"""Publisher of an answer's text while the model writes it, and of the thoughts that the model writes before it.
 
 A model answers `NO_REPLY` to say nothing to people. Text that may still become this word is held back, so that people
 never see a part of it. Where an answer cannot be used, an event takes back the text that was shown. The text ends with

@@ -1,11 +1,12 @@
-"""Loop of requests, usable on its own: a model is asked, its calls are carried out, until it gives an output.
+"""Loop of requests, usable without an agent: a model is asked, its calls are carried out, until it gives an output.
 
     answered = await Requests(model, tools=[fetch, save]).run([{"type": "input", "input": …}], output=schema)
     answered.output, answered.reason, answered.errors
 
-Each step makes one request. Calls start while the answer is still being written; errors of a step are in the next
-request. An agent makes one request in each cycle with the same parts. The model itself retries, falls back and counts
-money, where it does (a `Model` may be several models).
+A run of this loop has steps; each makes one request. Calls start while the answer is still being written; errors of a
+step are in the next request. An agent does not use this loop: its planner makes one request in each cycle, with the
+same parts of this folder. The loop itself does not retry, take another model after an error or count money: a `Model`
+that stands for several models may do that.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ class Requests:
 
     Args:
         model: see `planning.ports`.
-        tools, activities: as for an executor. A run also knows the tools in the messages of its context.
+        tools, activities: as for an executor: tools, and functions by the names of the tools that they carry out. A run
+            also knows the tools in the messages of its context.
         definitions: saved requests for calls that are delegated: `{path: {"context": […], "schema": …}}`, or a function
             (async or not) of the path. The delegated request has the same tools.
         verify_output: whether an output is asked for again, once, where calls of the same answer have failed.
-        approve: `approve(calls)` is called before a lazy plan is carried out and returns True, False or a `Verdict`;
-            None: a plan is carried out unless one of its calls needs approval.
+        approve: `approve(calls)` is called before a lazy plan is carried out and returns True, False or a `Verdict`
+            (with a reason); None: a plan is carried out unless one of its calls needs approval.
         confirm: `confirm(call)` is called for each call that needs approval.
-        executor: carries out the calls, with tools and activities of its own; None: one of the installed kind is made.
+        executor: carries out the calls, with tools and activities of its own; None: an executor is made from the
+            installed package that has one (entry point `executor` of the group `spar.actors`).
         instructions: the text that the model reads first; None: the usual one.
         max_requests, max_calls: limits of one run, all delegated calls included.
 
@@ -102,7 +105,8 @@ class Requests:
     async def _ask(
         self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
     ) -> Any:
-        """Return the output of a run inside the current one; a run of kind "latent" can make no calls.
+        """Return the output of a run inside the current one. A run of kind "latent", which writes the result of one
+        call, can make no calls.
 
         Raises: PermanentError when there is no output.
         """

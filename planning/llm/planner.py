@@ -1,9 +1,10 @@
-"""A model makes the plan: one request a cycle, and each call is handed on the moment it is complete in the answer.
+"""Planner that asks a model: one request a cycle. Each call is yielded as soon as it is complete in the answer.
 
-A run makes one request in each of its cycles until there is an output. Perceptions that belong to no run become a run
-of their own (`host.pursue`), so that the planner can work on them over several cycles. `planning.llm.turn` plans one
-cycle; `planning.llm.state` keeps what outlasts it. The model itself may be several that stand in for one another
-(`planning.resilience.failover`): it waits, falls back and counts money. The agent ends a run that takes too much.
+A run makes one request in each of its cycles until there is an output. The planner asks the agent to start a run for
+perceptions that belong to none (`host.pursue`), so that it can work on them over several cycles. `planning.llm.turn`
+plans one cycle; `planning.llm.state` has all that outlasts it. The `model` may stand for several models, one of which
+answers (`planning.resilience.failover`); it then waits, takes another model after an error, and counts money. The agent
+ends a run that exceeds its limits.
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ class ModelPlanner(PlannerState):
     async def plan(
         self, perceptions: Sequence[Perception], context: Context | None = None
     ) -> AsyncGenerator[Call | Action]:
-        """Yield an action with the trust of the calls, the calls as they come, then an action with the rest.
+        """Yield an action that says whether the calls are trusted, the calls as they come, then the complete action.
 
-        Yields nothing when there is nothing to do, and one action alone when there are no calls.
-        Raises: what the model raises; PermanentError when no request is small enough, or no answer fits.
+        Yields nothing when there is nothing to do, and only the complete action when there are no calls.
+        Raises: what the model raises; PermanentError when no request is small enough for the model, or when too many
+        answers in a row could not be used.
         """
         context = context or Context(agent="", cycle_id="")
         host = self.host
@@ -78,7 +80,7 @@ class ModelPlanner(PlannerState):
     async def prompt(
         self, perceptions: Sequence[Perception], context: Context, *, with_text: bool = False
     ) -> dict[str, Any]:
-        """Return the parts of the next request, each with its size and origin; nothing is sent or kept.
+        """Return the parts of the next request, each with its size and origin; nothing is sent or stored.
 
         Raises: PermanentError when a hook refuses it.
         """
@@ -86,7 +88,7 @@ class ModelPlanner(PlannerState):
         return {**parts, "problems": self.prompts.warnings()}
 
     def lends(self) -> Lent:
-        """Return the tools and functions that the actor needs for calls that ask the model, and `answer` for the
-        questions of other parts."""
+        """Return the tools and functions that the actor needs for calls that ask the model, and the function `answer`,
+        by which parts of the agent without a model (the reflector) ask this one."""
         is_consulted = any(advisor.get("on") is None for advisor in self.advisors)
         return Lent(((CONSULTATION,) if is_consulted else ()) + self.prompts.tools(), self.activities, self.answer)

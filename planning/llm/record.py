@@ -1,4 +1,8 @@
-"""Record of a planner's requests: each is kept and published before it is sent, and counted when it was answered."""
+"""Record of a planner's requests: each is stored and published before it is sent, and counted after its answer.
+
+Stored means two things: the last requests stay in memory for the status, and each one is noted in the agent's record of
+its cycle (`host.note`).
+"""
 
 from __future__ import annotations
 
@@ -17,16 +21,19 @@ from spar.events import ModelAnswered, ModelRequested
 from spar.protocols import Host
 from spar.types import Fault
 
-#: The last requests that are kept, for the status.
+#: Number of the last requests that stay in memory, for the status.
 _KEPT: Final = 5
+#: Counts in the status: requests, their tokens, requests that were too long, runs deferred, answers that could not be
+#: used, empty answers, requests made without experiences because the memory failed.
 _COUNTED: Final = ("requests", "tokens", "overflows", "deferred", "misfits", "empty", "unrecalled")
 
 
 class Sent(NamedTuple):
     """A request that was recorded.
 
-    `digest` names its text, `tokens` is its estimated size, `attempt` counts the requests of its cycle from 1, `number`
-    those of its planner. It was sent `at` this wall time, and at `began` in monotonic seconds.
+    `digest` is a hash of all that the model reads, `tokens` the estimated size. `attempt` is its number among the
+    requests of its cycle, from 1, `number` that among all of its planner. `at` is the wall time of its sending, `began`
+    the same in monotonic seconds.
     """
 
     request: Request
@@ -39,10 +46,10 @@ class Sent(NamedTuple):
 
 
 class RequestRecord:
-    """Record of the requests of one planner: the last ones, how many tokens they took, how large a token is.
+    """Record of the requests of one planner: the last ones, the tokens they used, the estimated bytes of a token.
 
-    With the agent that it is attached to it keeps each request in the agent's record of the cycle and publishes its
-    beginning and end as events.
+    Once it is attached to an agent, it also notes each request in the agent's record of the cycle, and publishes the
+    beginning and end of the request as events.
     """
 
     def __init__(self) -> None:
@@ -55,11 +62,11 @@ class RequestRecord:
         self._number = 0  # of the requests so far
 
     def attach(self, host: Host) -> None:
-        """Keep and publish requests by an agent from now on."""
+        """Note requests in the records of this agent and publish them as its events, from now on."""
         self._host = host
 
     def begin(self, request: Request, attempt: int = 1) -> Sent:
-        """Keep and publish a request that is about to be sent."""
+        """Store and publish a request that is about to be sent."""
         self.requests.append(request)
         sent = Sent(request, digest(request), self.estimator.of(request), attempt)
         if self._host is not None:
@@ -75,7 +82,7 @@ class RequestRecord:
         return sent
 
     def end(self, sent: Sent, usage: Usage | None, error: BaseException | None = None) -> None:
-        """Publish that a request was answered, or what came in the place of an answer."""
+        """Publish that a request was answered, or the `error` that came in the place of an answer."""
         if self._host is None or sent.at is None:
             return
         request, usage = sent.request, usage or Usage()
@@ -91,12 +98,12 @@ class RequestRecord:
         )  # fmt: skip
 
     def count(self, sent: Sent, usage: Usage | None, chars: int = 0) -> None:
-        """Count what a request took, and learn how large a token is.
+        """Count the tokens and money of a request, and learn how many bytes a token has.
 
-        Args: usage: None where the model did not say it, then it is estimated; chars: characters read of the answer.
+        Args: usage: None if the model did not report it, then it is estimated; chars: characters read of the answer.
         """
         request = sent.request
-        if usage is None:  # the request was not free because nobody says what it took
+        if usage is None:  # it cost something even if nobody reports how much
             read, written, cached = sent.tokens, self.estimator.tokens_in(chars), 0
         else:
             read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
@@ -112,17 +119,17 @@ class RequestRecord:
             self._host.counted(request.run_id, parts)
 
     def keep_settings(self, cycle_id: str, sent: Sent, asked: Asked | None) -> None:
-        """Keep with its cycle which model answered, and with which settings it was asked."""
+        """Note in the record of the cycle which model answered, and with which settings it was asked."""
         if self._host is not None and asked is not None:
             self._host.note(cycle_id, partial(_answered, asked, sent.digest))
 
     def keep(self, cycle_id: str, kind: str, value: Any) -> None:
-        """Keep with its cycle something that a solution said beside its calls and output."""
+        """Note a value in the record of the cycle, under this kind: `advice`, `meta`, or what `hooks` changed."""
         if self._host is not None and value:
             self._host.note(cycle_id, lambda: {"kind": kind, kind: value})
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the counts of requests, tokens and faults, and an outline of the last requests."""
+        """Return the counts (`_COUNTED`), and an outline of the last requests."""
         return {
             **{name: self.counts[name] for name in _COUNTED},
             "bytes_per_token": round(self.estimator.bytes_per_token, 2),
@@ -131,13 +138,13 @@ class RequestRecord:
 
 
 def digest(request: Request) -> str:
-    """Return a digest of all that a model reads, independent of the asker and the time."""
+    """Return a hash of all that a model reads. Two cycles that send the same text get the same one."""
     read = replace(request, cycle_id="", run_id=None, purpose="", context=(), models=(), room=None, traceparent="")
     return hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
 
 
 def _request_note(request: Request, request_digest: str) -> dict[str, Any]:
-    """Return a request as a cycle keeps it: all that the model read, and the schema that its answer had to fit."""
+    """Return a request for the record of its cycle: all that the model read, and the schema for its answer."""
     return {
         "kind": "model.request",
         "digest": request_digest,
@@ -153,7 +160,7 @@ def _request_note(request: Request, request_digest: str) -> dict[str, Any]:
 
 
 def _outline(request: Request, tokens: int) -> dict[str, Any]:
-    """Return a request as a status shows it: its purpose and size, and no text, which only few people may read."""
+    """Return a request for the status: its purpose and size, without its text, which only few people may read."""
     return {
         "digest": digest(request),
         "purpose": request.purpose,
@@ -166,6 +173,6 @@ def _outline(request: Request, tokens: int) -> dict[str, Any]:
 
 
 def _answered(asked: Asked, request_digest: str) -> dict[str, Any]:
-    """Return the settings with which a model was asked as a cycle keeps them, beside its request."""
+    """Return the settings with which a model was asked, for the record of the cycle beside the request."""
     settings = {name: value for name, value in asdict(asked).items() if value}
     return {"kind": "model.asked", "digest": request_digest, **settings}

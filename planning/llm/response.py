@@ -1,14 +1,14 @@
-"""One request to a model, and its solution as it comes: each call once it is complete, text for people, the rest.
+"""One request to a model, and its solution as it comes: first calls and text for people, at the end the rest.
 
     async with ModelResponse(model, request) as response:
         async for item in response:      # a call on the wire (mapping), a `TextDelta` or a `ThoughtDelta`
             …
     response.output, response.meta, response.usage, response.problem
 
-A model may give the whole solution at once, its JSON text in pieces, or calls and other parts. An answer that cannot
-be read sets `problem`, a sentence for the next request; errors of the model are raised. The model's stream is closed as
-soon as nothing more of it can be used. This module does not judge calls and outputs: the executor checks the calls, and
-the caller checks the output.
+A call is yielded once it is complete. A model may give the whole solution at once as an object, the JSON text of the
+solution in pieces, or calls and members of the solution one by one. An answer that cannot be read sets `problem`, a
+sentence for the next request; errors of the model are raised. The model's stream is closed as soon as nothing more of
+it can be used. This module does not check calls and outputs: the executor checks the calls, the caller the output.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
 from spar.types import Call, without_service_keys
 
-#: Calls of one solution; further ones are left out, and `problem` says so.
+#: Most calls of one solution; further ones are left out, and `problem` says so.
 MOST_CALLS: Final = 500
-#: Answers in a row that cannot be used and are asked for again, and empty answers in a row that end a run.
+#: Most answers in a row that cannot be used and after which the model is asked again. Number of empty answers in a row
+#: that ends a run.
 MOST_MISFITS: Final = 3
 MOST_EMPTY: Final = 2
 #: A call on the wire, or a piece of text or of thought.
@@ -40,8 +41,8 @@ class AnswerFaults(Struct):
     """Faults of the last answers of one run, and what it remembers of them for its next request.
 
     `misfits` counts the answers in a row that could not be used, `empty` the empty ones. `notice` is a sentence for the
-    next request. `output` is an output that refers to calls which have not ended. `meta` is the newest version of the
-    work. `heard` is the number of messages that people had added to the run when the model was last asked.
+    next request. `output` is an output that refers to calls which have not ended. `meta` names the newest version of
+    the work. `heard` is the number of messages that people had added to the run when the model was last asked.
     """
 
     misfits: int = 0
@@ -79,20 +80,20 @@ class ModelResponse:
         self.meta: dict[str, Any] | None = None
         #: The answers of advisors in the solution, in order.
         self.advisors: list[dict[str, Any]] = []
-        #: The calls, as they were handed out.
+        #: The calls on the wire that were yielded so far.
         self.calls: list[dict[str, Any]] = []
-        #: Tokens and costs so far, of all models that were asked; None where none of them says it.
+        #: Tokens and costs so far, of all models that were asked; None if none of them reports any.
         self.usage: Usage | None = None
-        #: The settings with which the answering model was asked; None where it does not say.
+        #: The settings with which the answering model was asked; None if it does not report them.
         self.asked: Asked | None = None
-        #: A sentence for the model about what is wrong with the answer; "" if nothing is. The answer cannot be used.
+        #: A sentence for the model about an error for which the whole answer cannot be used; "" if there is none.
         self.problem = ""
         #: A sentence for the model about a part of the answer that was changed or left out; the rest of it is used.
         self.remark = ""
         self._model = model
         self._shown: list[str] = []
         self._text: PartialSolution | None = None
-        self._is_said = False  # whether the answer has any member, if only `"output": null`
+        self._is_said = False  # whether the answer has any member of a solution, even if only `"output": null`
         self._is_over = False  # whether nothing more of the answer can be used
         #: Characters that were read: text for people, thoughts or JSON.
         self.chars = 0
@@ -199,7 +200,7 @@ class ModelResponse:
             self._object(f"a solution has at most {MOST_CALLS} calls, the rest was left out")
             self._is_over = True
             return
-        # A call that is no object is handed on as one that names no tool: the executor refuses it with an error.
+        # A call that is no object is yielded as one that names no tool: the executor refuses it with an error.
         wire = without_service_keys(call) if isinstance(call, dict) else {"_found": shorten(call, 200)}
         if provided:
             wire[PROVIDER_ID] = provided

@@ -1,6 +1,7 @@
-"""State of a planner by a model, which outlasts its turns: its settings, its models, its record of requests.
+"""State of a planner by a model: its settings, its models, its record of requests. It outlasts the planner's turns.
 
-Besides, it asks single requests that belong to no turn: for the compaction, for calls, for parts without a model.
+A turn is the planning of one cycle (`planning.llm.turn`). This module also sends the single requests that belong to no
+turn: for a summary, for the result of a call, and for the question of a part of the agent that has no model.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from spar.types import Call
 PlanMode = Literal["", "eager", "lazy"]
 #: Share of the tokens that a model reads; a request with more has its conversation summarized before it is sent.
 THRESHOLD: Final = 0.8
-#: Runs, and schemas of outputs, of which something is remembered; the oldest are forgotten.
+#: Most runs whose last answers and messages are remembered, and most schemas of outputs whose check is remembered. The
+#: oldest are forgotten.
 _MOST_RUNS: Final = 1_000
 _MOST_SCHEMAS: Final = 32
-#: Sessions whose composed conversation is remembered, and about how many characters of all of them.
+#: Most sessions whose composed conversation is remembered, and most characters of all these conversations (about).
 _MOST_PASTS: Final = 64
 _LARGEST_PASTS: Final = 16 << 20
 
@@ -75,7 +77,7 @@ class PlannerState:
         self.plan_mode, self.meta = plan_mode, meta
         self.model, self.compaction_model = model, compaction_model
         self.prompts = SessionPrompts(instructions) if isinstance(instructions, str) else instructions
-        #: The instructions of the configuration, behind spar's own.
+        #: The instructions of the configuration; a request has them behind spar's own.
         self.instructions = lay_out(self.prompts.instructions).instructions
         self.output, self.max_tokens, self.recall, self.pursue = output, max_tokens, recall, pursue
         self._checks: BoundedDict[bytes, OutputCheck] = BoundedDict(_MOST_SCHEMAS)
@@ -91,7 +93,7 @@ class PlannerState:
         self.compaction = compaction or Compaction(self.ask)
         self._delegates = Delegates(self._thought, definitions)
         self.activities = {**self._delegates.activities, CONSULT: self._consulted}
-        #: By run or cycle, the messages of its last request, which advisors may read.
+        #: By the id of a run (or of a cycle without a run), the messages of its last request, which advisors may read.
         self._frames: BoundedDict[str, Frame] = BoundedDict(_MOST_RUNS)
         self.host: Host | None = None
         self._loading: set[asyncio.Task[None]] = set()
@@ -105,11 +107,11 @@ class PlannerState:
         return self.models.allowed
 
     async def check_options(self, options: RunOptions) -> None:
-        """Raises: ValueError for a model that may not be chosen, or that cannot think so much."""
+        """Raise ValueError for a model that may not be chosen, or that does not support this much thinking."""
         await self.models.check_options(options)
 
     def use(self, model: Model, compaction_model: Model | None) -> None:
-        """Ask these models from now on; before `attach`."""
+        """Ask these models from now on. It must be called before `attach`."""
         self.model = self.models.model = model
         self.compaction_model = compaction_model
 
@@ -121,9 +123,9 @@ class PlannerState:
         return await self._asked(self.compaction_model or self.model, request)
 
     async def answer(self, question: ModelQuestion) -> Any:
-        """Return the answer to a question of a part that has no model (`spar.protocols.Ask`).
+        """Return the answer to a question of a part of the agent that has no model (`spar.protocols.Ask`).
 
-        Raises: ContractError when it is empty or does not fit; what the model raises.
+        Raises: ContractError when the answer is empty or does not fit its schema; what the model raises.
         """
         request = compose(question.data, output=question.schema, kind="latent", instructions=question.instructions,
                           max_tokens=question.max_tokens, purpose=question.purpose,
@@ -152,7 +154,7 @@ class PlannerState:
         self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
     ) -> Any:
         """Return the result that the model writes for one call. Raises: PermanentError when it cannot be used."""
-        cycle_id, run_id = CALLED_FOR.get()  # the run that made the call pays for it
+        cycle_id, run_id = CALLED_FOR.get()  # the request counts for the run that made the call
         request = compose(context, output=output, kind=kind, instructions=instructions, max_tokens=self.max_tokens,
                           purpose=kind, cycle_id=cycle_id, run_id=run_id)  # fmt: skip
         result, why = self.judged(await self._asked(self.model, request), output, ())
@@ -161,14 +163,14 @@ class PlannerState:
         return result
 
     def advise(self, request: Request) -> None:
-        """Remember the messages of a request, for advisors that the model asks by a call in this run or cycle."""
+        """Remember the messages of a request. An advisor that a call of this run or cycle asks may read them."""
         if self.advisors:
             frame = Frame(Allowance(0, 0), messages=[dict(message) for message in request.context],
                           advisors={str(advisor["id"]): advisor for advisor in self.advisors})  # fmt: skip
             self._frames[request.run_id or request.cycle_id] = frame
 
     async def _consulted(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
-        """Carry out a call that asks an advisor, and keep its advice with the cycle."""
+        """Carry out a call that asks an advisor, and store the advice in the record of the cycle."""
         cycle_id, run_id = CALLED_FOR.get()
         frame = self._frames.get(run_id or cycle_id)
         token = FRAME.set(frame)
@@ -193,16 +195,16 @@ class PlannerState:
         return check.check(output, context)
 
     def _check_for(self, schema: Mapping[str, Any] | None) -> OutputCheck:
-        """Return the check for a schema; the last few are kept."""
+        """Return the check for a schema; the last `_MOST_SCHEMAS` are remembered."""
         key = msgspec.json.encode(schema)
         if (check := self._checks.get(key)) is None:
             check = self._checks[key] = OutputCheck(schema)
         return check
 
     def past_of(self, session: str) -> Past:
-        """Return the conversation of a session as it was composed before, so that only what is new is composed.
+        """Return the conversation of a session as it was composed before: only its new entries are then composed.
 
-        The sessions that were quiet for longest are forgotten.
+        The sessions that were composed longest ago are forgotten, until `_LARGEST_PASTS` characters are left.
         """
         past = self._pasts[session] = self._pasts.get(session) or Past()
         while len(self._pasts) > 1 and sum(past.chars for past in self._pasts.values()) > _LARGEST_PASTS:
@@ -210,7 +212,7 @@ class PlannerState:
         return past
 
     def faults_of(self, run_id: str | None) -> AnswerFaults:
-        """Return what is remembered of a run's last answers; the runs that were quiet for longest are forgotten."""
+        """Return the faults of a run's last answers, which are remembered for `_MOST_RUNS` runs; new ones for None."""
         if run_id is None:
             return AnswerFaults()
         faults = self._faults[run_id] = self._faults.get(run_id) or AnswerFaults()
@@ -226,7 +228,7 @@ class PlannerState:
         return snapshot
 
     def attach(self, host: Host) -> None:
-        """Use the clock, the events and the records of an agent from now on, and tell it the state of the models."""
+        """Use the clock, the events and the records of an agent from now on, for the models as well."""
         self.host = host
         self.record.attach(host)
         self.prompts.attach(host)
@@ -254,5 +256,5 @@ class PlannerState:
 
 
 async def _loaded(load: Callable[[], Awaitable[None]]) -> None:
-    with suppress(Exception):  # the first request raises the same
+    with suppress(Exception):  # the first request raises the same error
         await load()

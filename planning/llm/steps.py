@@ -66,7 +66,12 @@ class LoopSettings(Struct, frozen=True):
 
 
 class RequestRun:
-    """One run of requests, for one call of `run`. It changes `messages`; `executor` carries out its calls."""
+    """One run of requests; its method `run` is called once.
+
+    Args: executor: carries out the calls; messages: the context, to which each step adds its results and errors;
+        output: the schema of the output; frame: state of this run for its nested runs, with the requests and calls
+        that are left; kind: "main", or "delegate" or "latent" for a nested run that answers a call.
+    """
 
     def __init__(
         self,
@@ -97,7 +102,7 @@ class RequestRun:
         self._objections: list[dict[str, Any]] = []  # errors of this step that are about no call
         self._number = 0
         self._faults = AnswerFaults()
-        self._was_held = False
+        self._was_held = False  # whether an output was asked for again because calls had failed
         self._left_out = False  # whether a call came after the last one that was allowed
         self._broken: Exception | None = None
 
@@ -110,7 +115,7 @@ class RequestRun:
                     return answered
             return self._answered("max_requests")
         except Exception as error:
-            with suppress(AttributeError, TypeError):  # an exception that takes no attribute goes without
+            with suppress(AttributeError, TypeError):  # some exceptions take no attribute
                 error.so_far = self._answered("broken")  # type: ignore[attr-defined]
             raise
         finally:
@@ -119,7 +124,7 @@ class RequestRun:
     # -- a step
 
     async def _step(self) -> Answered | None:
-        """Make one request and carry out its calls; return the answer of the run, None where it goes on."""
+        """Make one request and carry out its calls; return the result of the run, None where the run continues."""
         self._left_out, self._objections = False, []
         request = self._settings.composer.compose(
             self.messages,
@@ -196,7 +201,7 @@ class RequestRun:
             yield call
 
     def _asking(self, calls: Iterable[dict[str, Any]]) -> list[str]:
-        """The tools among those of a plan that run with somebody's approval only, each once."""
+        """Return the tools of a plan's calls that need approval, each once."""
         terms = {name: getattr(entry, "terms", None) for name, entry in self._tools.items()}
         named = dict.fromkeys(str(call.get("_tool")) for call in calls)
         return [name for name in named if getattr(terms.get(name), "approval", "auto") != "auto"]
@@ -213,7 +218,7 @@ class RequestRun:
             return result
 
     def _keep(self, response: ModelResponse, result: ActionResult | None) -> None:
-        """Take what the step brought into the context."""
+        """Add the results of a step, its advice, plan and `meta` to the context."""
         self._last = result
         frame = self._frame
         frame.advice += [advice for advice in response.advisors if str(advice.get("id")) in frame.advisors]
@@ -255,7 +260,7 @@ class RequestRun:
         return None
 
     def _judged(self, response: ModelResponse, result: ActionResult | None) -> Answered | None:
-        """Return the answer with the output; None where the model is asked again.
+        """Return the result of the run with the output; None where the model is asked again.
 
         It is asked again where the output does not fit, or where calls of the same answer have failed.
         """
@@ -273,7 +278,7 @@ class RequestRun:
         self._object(kind, why)
         return self._answered("invalid_output") if self._faults.count_misfit() else None
 
-    # -- inside
+    # -- errors, messages and the result
 
     def _object(self, kind: str, why: str, call: dict[str, Any] | None = None) -> None:
         """Add an error for the next request, and for `Answered.errors`; `call` is the call that it is about, if any."""
@@ -282,7 +287,7 @@ class RequestRun:
         self._objections.append(message["data"])
 
     def _replace(self, messages: list[dict[str, Any]]) -> None:
-        self.messages[:] = messages  # in place: the frame holds the same list
+        self.messages[:] = messages  # in place: the frame has the same list
 
     def _data(self) -> list[dict[str, Any]]:
         """Return the messages that calls can refer to."""

@@ -1,14 +1,14 @@
 """Parser of a solution's JSON text that comes in pieces, which may be cut anywhere.
 
 Each element of the top-level list `calls` is returned once its closing brace has come. The text of a top-level string
-`output` is returned as it grows. All other members are there at the end. Each character is looked at twice, once to
-find where a value ends and once to decode the value, however small the pieces are.
+`output` is returned as it grows. The other members are decoded once they are complete, and kept in `solution`. Each
+character is read twice, once to find where a value ends and once to decode the value, however small the pieces are.
 
 Models write more than the object: prose and code fences before it, a fence behind it, and thoughts between `<think>`
-and `</think>`. All of these are skipped. Text that is no JSON ends the parsing and sets `problem`, a sentence; nothing
-is raised. A call that has a key twice, or NaN for a number, is returned as a call with `_bad`, a sentence with which
-the executor refuses it. Anything else that was changed or skipped, such as a second solution, is said in `remark`.
-Surrogates without their other half are replaced.
+and `</think>`. All of these are skipped. Text that is no JSON ends the parsing and sets `problem`, a clause for the
+model; nothing is raised. A call that has a key twice, or NaN for a number, is returned as a call with the reason in
+`_bad`, with which the executor refuses it. `remark` names anything else that was changed or skipped, such as a second
+solution. A Unicode surrogate without the other half of its pair is replaced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain, text
 from spar.data.paths import MAX_DEPTH
 
-#: Characters of one answer; models answer with some tens of thousands at most.
+#: Most characters of one answer; models answer with some tens of thousands at most.
 LONGEST: Final = 4_000_000
 
 _BREAK = re.compile(r'["{}\[\],]')
@@ -44,9 +44,9 @@ class PartialSolution:
     def __init__(self, longest: int = LONGEST) -> None:
         #: The members by name; of two with one name the last. `calls` grows with each element.
         self.solution: dict[str, Any] = {}
-        #: A clause about what is wrong with the text; "" if nothing is. The solution cannot be used.
+        #: A clause about an error for which the solution cannot be used; "" if there is none.
         self.problem = ""
-        #: A clause about what was changed or skipped; "" for nothing. The solution can be used.
+        #: A clause about what was changed or skipped in a solution that can be used; "" for nothing.
         self.remark = ""
         self._longest, self._length = longest, 0
         self._step: Callable[[str, int, list[Any]], int] = self._begin
@@ -98,7 +98,11 @@ class PartialSolution:
     # -- around the object
 
     def _begin(self, piece: str, at: int, items: list[Any]) -> int:
-        """Read the first characters, which may be `<think>`; return the place that is reached, like each step."""
+        """Read the first characters, which may be `<think>`.
+
+        Like each step (`_step`) it reads `piece` from the index `at`, adds what is complete to `items`, and returns the
+        index up to which it has read.
+        """
         sign = _SIGN.search(piece, at) if not self._lead else None
         if not self._lead and sign is None:
             return len(piece)
@@ -223,7 +227,7 @@ class PartialSolution:
             return
         key, self._key, self._has_begun = self._key, None, False
         if key == "calls" and not written and "calls" in self.solution:
-            return  # its elements are kept already
+            return  # its elements are in `solution` already
         if key is None and not written:
             return  # nothing, or a comma too many
         if key is None or not written.startswith(":"):
@@ -304,7 +308,7 @@ _COMPLETE = re.compile(
 )
 
 
-_LONGEST_ESCAPE: Final = 12  # two escapes of six characters; a longer text that is not complete is no escape
+_LONGEST_ESCAPE: Final = 12  # two escapes of six characters; a longer unfinished text is not an escape
 
 
 class _StringDecoder:
@@ -328,5 +332,5 @@ class _StringDecoder:
         self._raw = raw[complete:]
         try:
             return text(parse_lenient(f'"{raw[:complete]}"')) if complete else ""
-        except ValueError:  # an escape that is none: decoding the whole string says so later
+        except ValueError:  # an invalid escape, which is reported once the whole string is decoded
             return text(raw[:complete])

@@ -1,7 +1,7 @@
 """One cycle of a planner by a model: its request is sent, and the answer becomes calls and an action.
 
-An answer that cannot be used is not the end of a run: the run's next request says what was wrong with it, a few times.
-A provider that asks to wait defers the run: its next cycle begins later. The request is made by
+An answer that cannot be used does not end the run: the next request says what was wrong with it, up to `MOST_MISFITS`
+times in a row. If the provider asks to wait, the run is deferred: its next cycle begins later. The request is made by
 `planning.llm.cycle_request`.
 """
 
@@ -33,7 +33,7 @@ from spar.types import Action, Call, Fault, Learnt, Perception, Trust, replace, 
 _WAIT: Final = 10.0
 #: Seconds until a run whose calls wait for people is looked at again, unless they answer before.
 _LOOK_AGAIN: Final = 30.0
-#: Characters of a goal.
+#: Most characters of an action's goal.
 _GOAL: Final = 500
 _TOO_SOON: Final = (
     "The last output referred to what the calls of the same answer bring, before it was there: it was not taken. "
@@ -42,15 +42,15 @@ _TOO_SOON: Final = (
 
 
 class PlanningTurn(CycleRequest):
-    """One cycle of a planner by a model: it is `settled` without a request, or asks the model and reads its answer."""
+    """One cycle of a planner by a model: `settled` decides without a request where it can, `answer` asks the model."""
 
     def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
         super().__init__(planner, perceptions, context)
         self._known_ids = {result.call.id for result in self._results}
         self._deltas = DeltaPublisher(self._publish, self._run)
-        self._digest, self._unread, self._calls = "", "", 0
+        self._digest, self._unread, self._calls = "", "", 0  # of the request; why calls are unusable; calls yielded
         self._first_call = ""
-        self._ids: dict[str, str] = {}
+        self._ids: dict[str, str] = {}  # new ids of calls, by ids that an earlier call of this run has already
         self._spoken = ""  # text that the model wrote beside its calls
 
     def settled(self) -> Action | None:
@@ -58,7 +58,7 @@ class PlanningTurn(CycleRequest):
         return self._waiting() or self._awaited()
 
     async def answer(self, request: Request) -> AsyncGenerator[Call | Action]:
-        """Send one request, and yield an action with the trust of its calls, the calls, then an action with the rest.
+        """Send one request; yield an action that says whether its calls are trusted, the calls, the complete action.
 
         Nothing is yielded where the model refused the request as too long: `smaller` then makes another one.
         """
@@ -77,7 +77,7 @@ class PlanningTurn(CycleRequest):
                         elif isinstance(item, ThoughtDelta):
                             self._deltas.think(item)
                         elif (call := self._call(item)) is not None:
-                            if not self._calls:  # the action says whether calls are trusted, before the first one runs
+                            if not self._calls:  # the actor must know the trust before it runs a call
                                 self._deltas.text_ends()
                                 yield self._action()
                             self._calls += 1
@@ -94,7 +94,7 @@ class PlanningTurn(CycleRequest):
                 planner.record.end(sent, response.usage)
                 planner.record.keep_settings(request.cycle_id, sent, response.asked)
             if response.asked is None or response.asked.model == self._in_turn:
-                planner.models.learn(self._in_turn, self._room, self._options.thinking)  # it did read so many tokens
+                planner.models.learn(self._in_turn, self._room, self._options.thinking)  # it read so much
             if self._run is not None:
                 self._faults.heard = len(self._run.said)
             if (action := self._decided(response)) is not None:
@@ -106,7 +106,7 @@ class PlanningTurn(CycleRequest):
             yield self._deferred(failure)
 
     async def _lazily(self, response: ModelResponse) -> AsyncIterator[Item]:
-        """Yield the calls of a plan once the whole plan is there; none where calls wait for one another in a circle."""
+        """Yield the calls of a lazy plan once all are there; none where calls wait for one another in a circle."""
         number = self._run.number if self._run is not None else 1
         calls: list[dict[str, Any]] = []
         async for item in response:
@@ -151,7 +151,7 @@ class PlanningTurn(CycleRequest):
     def _waiting(self) -> Action | None:
         """Return the action that defers the run while its calls wait for the approval of people; else None.
 
-        The model would learn nothing new; the actor goes on with the calls as soon as people answer.
+        A request would show the model nothing new. The actor continues the calls as soon as people answer.
         """
         run = self._run
         if run is None or not self._steps or len(run.said) != self._faults.heard or self._has_noticed():
@@ -163,7 +163,7 @@ class PlanningTurn(CycleRequest):
         return self._action(deferred="its calls wait for people's answers", next_look=_LOOK_AGAIN)
 
     def _has_noticed(self) -> bool:
-        """Return whether this cycle has a perception that is not one of the run's own messages."""
+        """Return whether a sensor noticed something in this cycle: neither a message of the run nor added by a hook."""
         run, noticed = self._run, self._context.noticed
         message_ids = (
             {message.id for message in (run.message, *run.said) if message is not None} if run is not None else set()
@@ -186,13 +186,13 @@ class PlanningTurn(CycleRequest):
         )
 
     def _trust_so_far(self) -> Trust:
-        """Return the trust of an action without a request: untrusted where an earlier step was."""
+        """Return the trust of an action that needed no request: untrusted where anything before it in the run was."""
         run, last = self._run, self._steps[-1].action
         is_untrusted = (run is not None and run.trust == "untrusted") or self._is_misled()
         return "untrusted" if is_untrusted or (last is not None and last.trust == "untrusted") else "trusted"
 
     def _keep_records(self, response: ModelResponse) -> None:
-        """Keep the advice and the next version of the work from an answer that is used."""
+        """Note the advice of an answer that is used in the record of the cycle, and the next version of the `meta`."""
         planner, context = self._planner, [dict(message) for message in response.request.context]
         planner.record.keep(self._context.cycle_id, "advice", response.advisors)
         if meta_of(context) is None:
@@ -205,7 +205,7 @@ class PlanningTurn(CycleRequest):
     # -- the answer
 
     def _call(self, wire: Mapping[str, Any]) -> Call | None:
-        """Return a call from its wire form; None when it cannot be read, then the next request says so."""
+        """Return a call from its form on the wire; None if it cannot be read, which the next request says."""
         if "_output" in wire and self._planner.plan_mode != "lazy" and (why := undecided(wire)):
             wire = {**wire, "_bad": why}
         if wire.get("_tool") in self._hidden:
@@ -225,8 +225,8 @@ class PlanningTurn(CycleRequest):
     def _decided(self, response: ModelResponse) -> Action | None:
         """Return the action for a complete answer; None for nothing to do.
 
-        Raises: PermanentError when answers could not be used too often in a row; TransientError where there is no run
-        that can ask again.
+        Raises: PermanentError when too many answers in a row could not be used; TransientError for such an answer
+        outside of a run, since only a run asks again.
         """
         output, problem, notice = response.output, self._unread or response.problem, ""
         if self._calls and output is None and not is_silent(response.text):
@@ -244,7 +244,7 @@ class PlanningTurn(CycleRequest):
             context = self._run.messages if self._run is not None else ()
             output, problem = self._planner.judged(output, self._output, context)
         if not problem and response.remark and output is not None and self._run is not None:
-            problem = "" if self._faults.misfits else response.remark  # the next answer is taken as it is
+            problem = "" if self._faults.misfits else response.remark  # it was asked again already
         if problem:
             self._deltas.take_back()
             return self._misfit(problem, response)
@@ -259,7 +259,7 @@ class PlanningTurn(CycleRequest):
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
 
     def _speak(self, output: Any, shown: str) -> None:
-        """Show people the final answer: text that was shown on the way and is not the answer is taken back."""
+        """Show people the final answer. Text that was shown before and is not the answer is taken back."""
         silent = not isinstance(output, str) or is_silent(output)
         text = "" if silent else output
         if shown.strip() != text.strip():
@@ -270,7 +270,7 @@ class PlanningTurn(CycleRequest):
     def _misfit(self, problem: str, response: ModelResponse) -> Action:
         """Return the action that asks the model again after an answer that cannot be used.
 
-        Raises: PermanentError when that was once too often; TransientError outside of a run.
+        Raises: PermanentError after more than `MOST_MISFITS` in a row; TransientError outside of a run.
         """
         faults = self._faults
         is_last = faults.count_misfit()
@@ -286,7 +286,7 @@ class PlanningTurn(CycleRequest):
     def _empty(self) -> Action | None:
         """Return the action that asks the model again after an empty answer; None outside of a run.
 
-        Raises: PermanentError after the second one.
+        Raises: PermanentError after the second one in a row.
         """
         faults = self._faults
         is_last = faults.count_empty()
@@ -299,14 +299,14 @@ class PlanningTurn(CycleRequest):
         return self._again("its answer was empty")
 
     def _again(self, why: str) -> Action:
-        """Return the action with which the run asks again at once: after its calls, or as a deferred run where it has
-        none."""
+        """Return the action with which the run asks again: after the calls of this answer, or at once if it has none
+        (the run is deferred for 0 seconds)."""
         if self._calls:
             return self._action(reason=f"{why} (request {self._digest})")
         return self._action(deferred=f"the model is asked again: {why}", next_look=0.0)
 
     def _deferred(self, error: Exception) -> Action:
-        """Return the action that lets the run wait after an error that may pass. Raises: any other error."""
+        """Return the action that defers the run after an error that may pass. Raises: any other error."""
         wait = wait_of(error)
         if wait is None or self._run is None or self._calls:
             raise error
@@ -319,7 +319,7 @@ class PlanningTurn(CycleRequest):
         return Action(goal=goal, run_id=self._run_id, trust=self._trust, said=self._spoken, learnt=learnt, **more)
 
     def _learnt(self) -> Iterator[Learnt]:
-        """Yield which experiences the model was shown before it made calls; which of them it used nobody knows."""
+        """Yield which experiences the model was shown before it made calls. It does not say which of them it used."""
         shown = self._experiences or self._unshown
         if self._first_call and shown:
             is_used = bool(self._experiences)

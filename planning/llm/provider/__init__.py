@@ -1,11 +1,15 @@
-"""One model of any provider, through pydantic-ai.
+"""One model of any provider, through pydantic-ai, which the modules call *the library*.
+
+Words: *Native* tools are offered to a model as functions in the form of its provider. A *structured* answer is the JSON
+text of the whole solution. *Thoughts* are text that a model writes for itself before its answer. A *fault* is an error
+of the provider. *Pieces* are the parts of an answer as it comes.
 
 model         a model of a provider: sends a request and yields the pieces of the answer
 faults        turns exceptions and failed answers into a `ProviderError`
-client        makes the model of the library: import, key, client and its bounds
-settings      settings of a model for the library, and which of them the model does not take
+client        opens the model object of the library: import, key, HTTP client, most bytes of an answer
+settings      settings of a model for the library, and which of them the model does not accept
 prices        usage and costs of a request
-messages      turns requests into messages of the library, and its events into pieces
+messages      turns requests into messages of the library, and events of the library into pieces
 native_tools  offers tools as native functions and reads the calls back
 """
 

@@ -1,6 +1,6 @@
 """Opening of a model of pydantic-ai: the import of the library, the key, the provider's client and its bounds.
 
-All of this blocks, for half a second the first time: it is to be called in a thread. It uses no network.
+All of this blocks, for about half a second the first time, so it must be called in a thread. It uses no network.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ if TYPE_CHECKING:
 
 
 class ProviderKey(Struct, frozen=True):
-    """Key of a provider: its `value`, or the variable `env` that holds it; without both the provider's usual one."""
+    """Key of a provider: its `value`, or the environment variable `env` that holds it.
+
+    Without both, the provider's client reads the variable that is usual for the provider.
+    """
 
     env: str | None = None
     value: str = ""
 
     @property
     def label(self) -> str:
-        """Return a name that tells this key from others within this process, and that does not reveal it."""
+        """Return a name that differs from those of other keys in this process and does not reveal the key."""
         return f"key {hash(self.value) & 0xFFFFFFFF:08x}" if self.value else self.env or ""
 
     def read(self, model: str) -> str:
-        """Return the key, "" for the provider's usual one. Raises: ConfigError when its variable is not set."""
+        """Return the key; "" if the provider's client reads it itself. Raises: ConfigError if `env` is not set."""
         if self.value or self.env is None:
             return self.value
         if key := os.environ.get(self.env, ""):
@@ -55,12 +58,12 @@ def open_model(
 ) -> tuple[Model, str]:
     """Return the model with this name, and the key that it uses ("" if none is known).
 
-    Args: most: the bytes of an answer that its client reads at most; too_long: makes the exception for more bytes;
-        thinks: whether a model at a `base_url` is known to think.
+    Args: most: most bytes of an answer that its client reads; too_long: makes the exception for more bytes; thinks:
+        whether a model at a `base_url` is known to think before it answers.
     Raises: ConfigError for a library, a provider or a key that is not there.
     """
     was_enabled = gc.isenabled()
-    gc.disable()  # objects of an import are never freed: collections during the import take a fifth of its time
+    gc.disable()  # imported objects are never freed, and collections would take a fifth of the time
     try:
         model, key_in_use = _opened(name, base_url, key)
         know(key_in_use)
@@ -76,7 +79,7 @@ def open_model(
         ) from error  # fmt: skip
     finally:
         if was_enabled:
-            if gc.get_freeze_count():  # this process keeps lasting objects out of collections: these are lasting, too
+            if gc.get_freeze_count():  # this process excludes lasting objects from collections, as these are
                 gc.freeze()
             gc.enable()
 
@@ -120,7 +123,7 @@ def _compatible(name: str, base_url: str, key: str) -> Model:
 
 
 def model_without_key(name: str, base_url: str | None, *, thinks: bool = False) -> Model | None:
-    """Return a model without a key, for questions about its settings; None where the provider makes none without it."""
+    """Return a model without a key, to find out which settings it accepts; None if it cannot be made without one."""
     try:
         if base_url is not None:
             model = _compatible(name, base_url, "")
@@ -151,13 +154,13 @@ def is_unknown(name: str) -> bool:
 
 
 def _let_think(model: Model) -> None:
-    """Let requests to a model at a `base_url` say how much it is to think."""
+    """Tell the library that a model at a `base_url` can think, so that it sends the setting for that."""
     profile: Any = model.profile
     profile["supports_thinking"] = True
 
 
 def _bound(model: Model, most: int, too_long: Callable[[], Exception]) -> None:
-    """Bound the bytes that a model's client reads of an answer, and import the modules that it would import later."""
+    """Limit the bytes that a model's client reads of an answer, and import now what it would import later."""
     client = getattr(model, "client", None)
     for way in (("chat", "completions"), ("responses",), ("messages",)):
         part = client  # reading these attributes imports modules; later that would block the event loop

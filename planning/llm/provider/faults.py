@@ -1,4 +1,7 @@
-"""Faults of a provider: what the library raises and how an answer ends become errors of the closed kinds."""
+"""Faults of a provider: exceptions of the library and bad ends of an answer become a `ProviderError`.
+
+Each has one of a fixed set of kinds (`FaultKind`), by which callers decide what to do.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,16 @@ from spar.clock import Clock
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
 
-#: Kinds of a connection's failure, and the kind that each is once the answer has begun.
+#: Kinds of a failed connection before the answer has begun, and the kind that each becomes afterwards.
 _AMID: Final[Mapping[FaultKind | None, FaultKind]] = {"unreachable": "truncated", "silent": "idle"}
 
 
 class ProviderFaults:
-    """Faults of one model, as errors that name it and never hold its key (`secret`, known once the model is open).
+    """Maker of the errors of one model, which name the model and never hold its key.
 
-    Args: first_byte, idle, longest: the seconds of the model's `Watch`, for the sentences about them.
+    The key, `secret`, is "" until the model is open.
+
+    Args: first_byte, idle, longest: the limits in seconds of the waits for an answer (`Watch`), for error messages.
     """
 
     def __init__(self, model: str, clock: Clock, *, first_byte: float, idle: float, longest: float) -> None:
@@ -36,7 +41,7 @@ class ProviderFaults:
         self.secret = ""
 
     def of_ending(self, response: ModelResponse) -> ProviderError | None:
-        """Return the error that the end of the answer means, if any."""
+        """Return the error if the answer ended badly, else None."""
         details = response.provider_details or {}
         match response.finish_reason:
             case "content_filter":
@@ -50,7 +55,7 @@ class ProviderFaults:
         return None
 
     def of_exception(self, error: Exception, watch: Watch) -> ProviderError:
-        """Return an exception that was raised while the answer was read as one of the closed kinds."""
+        """Return the `ProviderError` for an exception that was raised while the answer was read."""
         from pydantic_ai import exceptions
 
         if watch.is_over:
@@ -63,7 +68,7 @@ class ProviderFaults:
         if watch.has_begun:
             known = _AMID.get(known, known)
         if not isinstance(error, exceptions.ModelAPIError):
-            # An adapter stumbled over what it was sent: an unexpected shape, not JSON, no UTF-8.
+            # The library could not read what the provider sent: an unexpected shape, not JSON, not UTF-8.
             return self.error_of(known or "garbage", str(error) or type(error).__name__)
         status = getattr(error, "status_code", None)
         headers = getattr(error, "headers", None) or {}
@@ -87,7 +92,7 @@ class ProviderFaults:
 
 
 def _message(error: Any) -> str:
-    """Return the provider's own sentence out of the body of its answer."""
+    """Return the provider's error message from the body of its answer."""
     body = error.body
     while isinstance(body, Mapping):
         body = body.get("error") or body.get("message") or body.get("detail")

@@ -1,4 +1,4 @@
-"""Requests as messages of pydantic-ai, and its events as pieces of an answer; pure."""
+"""Conversion of requests to messages of pydantic-ai, and of its events to pieces of an answer. No input or output."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MODES: Final[tuple[Mode, ...]] = ("auto", "native", "structured")
 
 
 def texts_of(request: Request) -> tuple[str, ...]:
-    """Return the texts of a request; where it has none, its context as texts."""
+    """Return the texts of a request; if it has none, its context as texts."""
     return request.texts or tuple(render(request.context))
 
 
 def _images(request: Request) -> list[Any]:
-    """Return the newest images of the context as parts of a message, each behind a text with its name."""
+    """Return the newest images of the context as parts of a message, each after a text with its name."""
     from pydantic_ai.messages import BinaryContent
 
     images: list[Medium] = []
@@ -54,9 +54,10 @@ def _images(request: Request) -> list[Any]:
 
 
 def messages_of(request: Request, functions: list[NativeFunction] | None, *, sees: bool = False) -> list[ModelMessage]:
-    """Return the turns of the conversation, then the texts. With `functions` each earlier call is beside its result.
+    """Return the messages of a request: the turns of the conversation, then the texts.
 
-    A model that `sees` is shown the newest images as well.
+    With `functions`, the earlier calls and their results are messages of their own, and no part of the texts. A model
+    that `sees` gets the newest images as well.
     """
     from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 
@@ -64,7 +65,7 @@ def messages_of(request: Request, functions: list[NativeFunction] | None, *, see
     parts: list[Any] = []
 
     def answered(*response_parts: Any) -> None:
-        """Add a message of the model, behind the parts that were said to it before."""
+        """Add a message of the model, after a message to it with the `parts` gathered so far."""
         nonlocal parts
         if parts:
             messages.append(ModelRequest(parts=parts))
@@ -90,7 +91,7 @@ def messages_of(request: Request, functions: list[NativeFunction] | None, *, see
         steps = _with_ids(history.steps)
         names = function_names(dict.fromkeys(call.tool for step in steps for call, _ in step), functions or ())
         for step, spoken in zip(steps, history.spoken or repeat(""), strict=False):
-            # Some providers refuse an answer to nothing.
+            # Some providers refuse a conversation that begins with a message of the model.
             parts = parts or ([] if messages else [UserPromptPart(_NOTHING_SAID)])
             call_parts = [ToolCallPart(names[call.tool], dict(call.arguments), id) for call, id in step]
             answered(*([TextPart(spoken)] if spoken else ()), *call_parts)
@@ -115,7 +116,7 @@ _ID = re.compile(r"[A-Za-z0-9_|-]{1,200}")
 
 
 def _with_ids(steps: Iterable[tuple[MadeCall, ...]]) -> list[list[tuple[MadeCall, str]]]:
-    """Return each call with its id in the messages: the provider's where that can be used; no two are the same."""
+    """Return each call with its id in the messages: the provider's id if it can be used, else a new one. All differ."""
     steps_with_ids: list[list[tuple[MadeCall, str]]] = []
     used: set[str] = set()
     for step in steps:
@@ -133,13 +134,13 @@ def _with_ids(steps: Iterable[tuple[MadeCall, ...]]) -> list[list[tuple[MadeCall
 
 
 def functions_of(request: Request, model: Model, mode: Mode) -> list[NativeFunction] | None:
-    """Return the functions that the model is offered; None where it is to write the solution as JSON text."""
+    """Return the functions that the model is offered; None if it has to write the solution as JSON text."""
     if mode == "structured":
         return None
     profile = model.profile
     can_write = bool(profile.get("supports_json_schema_output", False))
     asked = set(request.schema.get("properties", ()))
-    # `meta` and `advisors` cannot be given by function calls; an answer without calls needs no functions.
+    # Function calls have no place for `meta` and `advisors`; an answer without calls needs no functions.
     better_written = bool(asked - {"calls", "output"}) or ("calls" not in asked and request.answer is not None)
     if mode == "auto" and (not profile.get("supports_tools", True) or (can_write and better_written)):
         return None

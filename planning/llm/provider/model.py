@@ -1,14 +1,14 @@
-"""One model of any provider, through pydantic-ai, which only the modules of this folder know.
+"""One model of any provider, through pydantic-ai, which only the modules of this folder import.
 
     model = ProviderModel("openai:gpt-5", clock=clock)
     model = ProviderModel("qwen3", base_url="http://127.0.0.1:8080/v1", key_env="LOCAL_KEY", clock=clock)
     pieces = await model(request)
 
 It makes one HTTP request for one `Request` and yields the answer as it comes: each call once it is complete, the text
-for people, at last the usage. Faults of the provider are raised as a `ProviderError`. Neither this module nor the
-provider's client repeats a request: `planning.resilience.failover` decides whether to ask again.
+for people, and at the end the usage. Faults of the provider are raised as a `ProviderError`. Neither this module nor
+the provider's client repeats a request: `planning.resilience.failover` decides whether to ask again.
 
-The library takes a second to be imported: that happens in a thread, at the start (`load`) or with the first request.
+The import of the library takes about a second. It happens in a thread, at the start (`load`) or with the first request.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from spar.threads import Threads
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-#: The fewest bytes that a token has on the average of a whole request, in any language that a tokenizer was made for.
+#: Lower bound of the bytes of a token, averaged over a whole request, in any language that a tokenizer was made for.
 _LEAST_BYTES: Final = 2
-#: Bytes on the wire for each character of an answer: an event of 250 bytes for a token of four.
+#: Most bytes that are received for each character of an answer. An event of 250 bytes for a token of four characters
+#: has fewer.
 _BYTES_A_CHAR: Final = 100
-#: Tokens that are added to a request: roles, separators, the provider's description of functions.
+#: Assumed tokens that the provider adds to a request: roles, separators, its description of functions.
 _AROUND: Final = 500
 
 
@@ -105,8 +106,8 @@ class ProviderModel:
                 f"model {self.name!r} names no provider: write one such as 'openai:gpt-5', or say where its server is "
                 "(base_url)", path=("model",)
             )  # fmt: skip
-        #: The provider and a name of the key: models with the same value fail together.
         self._key = ProviderKey(key_env, api_key or "")
+        #: The provider and a name of the key. A fault of the provider or the key holds for all models with this value.
         self.provider = " ".join(filter(None, (base_url or self.name.partition(":")[0], self._key.label)))
         self._given, self._base_url, self._mode = name, base_url, mode
         self._first_byte, self._idle, self._longest = first_byte, idle, longest
@@ -121,18 +122,20 @@ class ProviderModel:
         self._model: Model | None = None
 
     async def __call__(self, request: Request) -> AsyncIterator[Piece]:
-        """Return the pieces of the answer. The request is sent when the first one is read; closing them ends it."""
+        """Return the pieces of the answer. The request is sent when the first piece is read, and ends if the iterator
+        of the pieces is closed."""
         return self._pieces(request, await self._ready())
 
     def room(self, thinking: Thinking | None = None) -> int | None:
-        """Return the tokens that a request may have, without its answer and its thoughts; None where nobody knows."""
+        """Return the tokens that a request may have, without its answer and thoughts; None if that is unknown."""
         if self._context_tokens is None:
             return None
         thoughts = THOUGHTS[thinking or self._generation.thinking or "off"]
         return max(self._context_tokens - self._max_tokens - thoughts, self._context_tokens // 4)
 
     async def most(self, request: Request) -> dict[str, int | None]:
-        """Return the largest amounts that this request can use, for a budget; money is None where no price is known."""
+        """Return the largest amounts that this request can use, which a budget reserves; money is None if no price is
+        known."""
         model = await self._ready()
         parts = [request.instructions, *(turn.text for turn in request.turns), *texts_of(request), str(request.schema)]
         size = sum(len(part.encode("utf-8", "surrogatepass")) for part in parts)
@@ -152,7 +155,7 @@ class ProviderModel:
         return isinstance(self._given, str) and self._base_url is None and is_unknown(self._given)
 
     def refusal(self) -> Refusal | None:
-        """Return the first setting that the model does not take; None for none, and where that is not known yet.
+        """Return the first setting that the model does not accept; None if there is none, or if that is unknown.
 
         Imports the library, which blocks.
         """
@@ -164,14 +167,14 @@ class ProviderModel:
         return None if model is None else refusal(model, self._generation)
 
     async def refusal_of(self, thinking: Thinking) -> str:
-        """Return why the model cannot think so much; "" where it can, and where the model cannot be opened."""
+        """Return why the model does not support this much thinking; "" if it does, or if it cannot be opened."""
         try:
             return self._refused(await self._ready(), thinking)
         except SparError:
             return ""
 
     async def load(self) -> None:
-        """Import the library and make the model, in a thread, before the first request. Raises: the same as that."""
+        """Import the library and open the model, in a thread, before the first request. Raises: as that request."""
         await self._ready()
 
     async def aclose(self) -> None:
@@ -265,13 +268,13 @@ class ProviderModel:
             yield Asked(self.name, *generation[:2], settings.get("max_tokens"), generation.settings)
 
     def _thinking(self, model: Model, request: Request) -> Thinking | None:
-        """Return how much the model thinks for a request: as the request says if it can, else as it is set."""
+        """Return how much the model thinks for a request: as the request says if the model can, else as configured."""
         if (asked := request.thinking) is None or asked == self._generation.thinking:
             return self._generation.thinking
         return self._generation.thinking if self._refused(model, asked) else asked
 
     def _refused(self, model: Model, thinking: Thinking) -> str:
-        """Return why the model cannot think so much; "" where it can."""
+        """Return why the model does not support this much thinking; "" if it does."""
         if thinking not in self._refusals:
             model_refusal = refusal(model, self._generation._replace(thinking=thinking))
             self._refusals[thinking] = "" if model_refusal is None else model_refusal.why

@@ -1,11 +1,12 @@
-"""A solution as native function calls: functions from the schema of a request, and calls from their fragments. Pure.
+"""Native tools: functions made from the schema of a request, and calls made from the fragments that come back.
 
 Each alternative of the schema's `calls` becomes a function; the tool's parameters and the keys of a call (`_after`,
 `_outputPath`, …) are the function's parameters. The schema of the output becomes a function, too. Fragments of function
-calls become calls again, each once its arguments are complete, in the order in which the model began them.
+calls become calls on the wire, each once its arguments are complete, in the order in which the model began them.
 
 Arguments that are no JSON object become a call with `_bad`, a sentence with which the executor refuses it and which the
-next request shows to the model. JSON with a key twice or with NaN is refused like this. The executor judges the rest.
+next request shows to the model. JSON with a key twice or with NaN is refused like this. The executor checks the values.
+This module does no input or output.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _DEFS = "#/$defs/"
 
 
 class NativeFunction(NamedTuple):
-    """A function as a provider is offered it; `tool` is the name of its tool, None for the output."""
+    """Function that is offered to a provider; `tool` is the name of its tool, None for the output."""
 
     name: str
     tool: str | None
@@ -42,7 +43,7 @@ class NativeFunction(NamedTuple):
 def native_functions(schema: Mapping[str, Any], answer: Mapping[str, Any] | None) -> list[NativeFunction]:
     """Return the functions for a solution's schema; the one for the output last, where that has a schema."""
     alternatives = [alternative for alternative in _alternatives(schema) if isinstance(_tool(alternative), str)]
-    tools = dict(zip(map(_tool, alternatives), alternatives, strict=True))  # of one name the last counts
+    tools = dict(zip(map(_tool, alternatives), alternatives, strict=True))  # of two with one name, the last
     names = _names(tools, taken=() if answer is None else (ANSWER,))
     defs = schema.get("$defs", {})
     functions = [
@@ -52,7 +53,7 @@ def native_functions(schema: Mapping[str, Any], answer: Mapping[str, Any] | None
     if answer is not None:
         answer = close_schema(answer)
         output: dict[str, Any] = {"type": "object", "properties": {"output": answer}, "required": ["output"]}
-        if isinstance(answer.get("$defs"), Mapping):  # references expect the definitions at the top of the document
+        if isinstance(answer.get("$defs"), Mapping):  # references point to `$defs` at the top of a document
             output["properties"] = {"output": {key: value for key, value in answer.items() if key != "$defs"}}
             output["$defs"] = answer["$defs"]
         functions.append(NativeFunction(ANSWER, None, "Gives the answer and ends the work.", output))
@@ -118,7 +119,7 @@ def _names(tools: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
     """Return a name that every provider accepts for each tool: its own where possible; no two are the same."""
     used = set(taken)
     names: dict[str, str] = {}
-    for tool in sorted(tools, key=lambda name: _NAME.fullmatch(name) is None):  # first those that keep their name
+    for tool in sorted(tools, key=lambda name: _NAME.fullmatch(name) is None):  # tools that keep their name first
         name = _FOREIGN.sub("_", tool)
         name = name if _NAME.match(name) else f"_{name}"
         if name in used or len(name) > 64:
@@ -128,7 +129,7 @@ def _names(tools: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
     return names
 
 
-# -- what comes back
+# -- calls that come back
 
 
 _OPENING, _CLOSING = frozenset("{["), frozenset("}]")
@@ -136,7 +137,7 @@ _BRACKETS = re.compile(r'["{}\[\]]')
 
 
 class _Arguments:
-    """Arguments of one call as they come; they know when their object is complete without a second reading."""
+    """Arguments of one call as they come. `is_complete` is set at the closing brace, without parsing the text."""
 
     __slots__ = ("_depth", "_parts", "_signs", "has_more", "is_complete", "name", "provided", "value")
 
@@ -148,7 +149,7 @@ class _Arguments:
         self._parts: list[str] = []
 
     def take(self, fragment: str) -> None:
-        """Take the next fragment. Text behind a complete object is not read (`has_more`)."""
+        """Take the next fragment. Text after a complete object is dropped, and `has_more` is set."""
         at = 0
         while at < len(fragment) and not self.is_complete:
             sign, at = self._signs.next(fragment, at, _BRACKETS)
@@ -158,7 +159,7 @@ class _Arguments:
         self.has_more = self.has_more or bool(fragment[at:].strip())
 
     def read(self) -> Mapping[str, Any]:
-        """Return the object. Raises: ValueError with the reason why it is none."""
+        """Return the arguments as an object. Raises: ValueError if the text is not a JSON object."""
         if self.value is not None:
             return self.value
         text = "".join(self._parts)
@@ -216,7 +217,7 @@ class Calls:
             if not (call.is_complete or is_over):
                 return
             del self._open[index]
-            tool = self._tools.get(call.name, call.name)  # the executor refuses a name that was not offered
+            tool = self._tools.get(call.name, call.name)  # the executor refuses a tool that was not offered
             self._done[index] = tool or ANSWER
             if call.has_more:
                 self._doubled.add(tool or ANSWER)

@@ -18,7 +18,9 @@ Prices = Mapping[str, float]
 
 
 def checked(prices: Prices | None, base_url: str | None) -> Prices | None:
-    """Return the prices of a million tokens; None for those that pydantic-ai knows. A server on this machine is free.
+    """Return the prices of a million tokens; None means the prices that pydantic-ai knows.
+
+    A server on this machine is free unless prices are given for it.
 
     Raises: ConfigError for other keys than `input`, `output` and `cached`, and for negative prices.
     """
@@ -34,13 +36,13 @@ def checked(prices: Prices | None, base_url: str | None) -> Prices | None:
 
 
 def _is_here(url: str) -> bool:
-    """Return whether an address is this machine's own."""
+    """Return whether the host of a URL is this machine."""
     host = urlsplit(url).hostname or ""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def usage_of(name: str, model: Model, response: ModelResponse, prices: Prices | None) -> Usage | None:
-    """Return the usage in a response; None when the provider did not say it."""
+    """Return the usage in a response; None if the provider did not report it."""
     used = response.usage
     if used.unmeasured_requests or not used.has_values():
         return None
@@ -57,9 +59,10 @@ def cost_of(
     cached: int = 0,
     response: ModelResponse | None = None,
 ) -> int | None:
-    """Return the costs of these tokens in millionths; None where no price is known.
+    """Return the costs of these tokens, in millionths of the currency's unit; None if no price is known.
 
-    Args: read, written, cached: tokens; prices: None for those that pydantic-ai knows.
+    Args: read, written, cached: tokens; `cached` are those of `read` that the provider had stored; prices: None for
+        those that pydantic-ai knows.
     """
     if prices is not None:
         full = (read - cached) * prices["input"] + cached * prices.get("cached", prices["input"])

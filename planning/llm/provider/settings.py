@@ -1,6 +1,6 @@
-"""Settings of a model for pydantic-ai: how much it thinks, its temperature, and settings of its provider alone.
+"""Settings of a model for pydantic-ai: how much it thinks, its temperature, and settings that only its provider has.
 
-The library leaves out settings that a model does not take, and says nothing. `refusal` finds them before a request.
+The library silently leaves out settings that a model does not accept. `refusal` finds them before a request.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from spar.records.run_options import Thinking
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-#: Tokens for thoughts, on top of the answer's; these are the budgets of the providers that name some.
+#: Tokens for thoughts, beside those for the answer, by how much a model thinks. These are the numbers of the providers
+#: that publish some.
 THOUGHTS: Final[Mapping[Thinking, int]] = {"off": 0, "low": 2_048, "medium": 10_000, "high": 16_384}
-#: The words of the library for how much a model thinks.
+#: The library's values for how much a model thinks.
 _EFFORT: Final[Mapping[Thinking, bool | str]] = {"off": False, "low": "low", "medium": "medium", "high": "high"}
 #: Settings that are refused because spar has its own option for them, and the advice for each.
 _OWN: Final[Mapping[str, str]] = {
@@ -43,7 +44,7 @@ class GenerationSettings(NamedTuple):
     settings: Mapping[str, Any] = {}
 
     def in_library(self, max_tokens: int) -> dict[str, Any]:
-        """Return them as the library takes them. Args: max_tokens: tokens of the answer without thoughts."""
+        """Return the settings in the form of the library. Args: max_tokens: tokens of the answer without thoughts."""
         options = {**self.settings, "max_retries": 0, "max_tokens": max_tokens + THOUGHTS[self.thinking or "off"]}
         if self.temperature is not None:
             options["temperature"] = self.temperature
@@ -53,14 +54,14 @@ class GenerationSettings(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """The setting that a model does not take, and why."""
+    """Setting that a model does not accept, and the reason."""
 
     setting: str
     why: str
 
 
 def refusal(model: Model, wanted: GenerationSettings) -> Refusal | None:
-    """Return the first setting that a model does not take; None when it takes all."""
+    """Return the first setting that a model does not accept; None if it accepts all."""
     return next(_refusals(model, wanted), None)
 
 
@@ -80,7 +81,7 @@ def _refusals(model: Model, wanted: GenerationSettings) -> Iterator[Refusal]:
 
 
 def _no_sampling(model: Model, wanted: GenerationSettings, unsupported: frozenset[str], setting: str) -> str:
-    """Return why a model does not take a sampling setting beside these settings; "" where it does."""
+    """Return why a model does not accept a sampling setting beside these settings; "" if it does."""
     profile: Any = model.profile
     name, thinks = model.model_name, wanted.thinking not in (None, "off")
     if setting in unsupported or profile.get("anthropic_disallows_sampling_settings", False):
@@ -92,7 +93,7 @@ def _no_sampling(model: Model, wanted: GenerationSettings, unsupported: frozense
 
 
 def _foreign(model: Model, wanted: GenerationSettings, unsupported: frozenset[str]) -> Iterator[Refusal]:
-    """Yield the settings of a provider that its models do not know, or whose value they do not take."""
+    """Yield the settings of a provider that its models do not have, or whose value they do not accept."""
     known = _known_settings(model)
     usable = known.keys() - _OWN.keys() - unsupported
     for name, value in wanted.settings.items():
@@ -134,7 +135,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _misfit(kind: Any, value: Any) -> str:
-    """Return what is wrong with a value; "" for nothing, and where its type cannot be checked."""
+    """Return what is wrong with a value; "" if nothing is, or if its type cannot be checked."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
