@@ -14,7 +14,7 @@ from spar.records.journal import Spend
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Number of windows of each kind that are kept: more than two weeks of hours, a year of days.
+#: Number of windows of each kind that stay stored: more than two weeks of hours, a year of days.
 MOST_WINDOWS: Final = 400
 #: Upper bound of a sum. Beyond 63 bits SQLite continues with a float, which loses small amounts.
 _MOST: Final = 1 << 60

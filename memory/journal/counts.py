@@ -1,10 +1,10 @@
-"""Counts of agents: a row with totals for each agent, and the ends of cycles that are not yet in it.
+"""Counts of agents: a row with totals for each agent, and the ends of cycles that are not yet in the totals.
 
-The end of a cycle contains what it adds to the counts of its agent: in the fact of kind `closed`, or in its row of the
-cycle log if it wrote no such fact. To update the totals at once would be one more row in each transaction. They are
-updated in idle time, before facts and rows of cycles are deleted, and a query adds the rest. Each row of totals says
-up to which fact and cycle it counts (`upto`); `counted` in the table `state` says the same for all agents. Facts and
-cycles that a release without counts wrote add nothing.
+The end of a cycle contains what the cycle adds to the counts of its agent: in the fact of kind `closed`, or in the row
+of the cycle log if there is no such fact. The totals are not updated at once, which would be one more row in each
+transaction, but in idle time, and always before facts and rows of cycles are deleted. A query adds the ends that are
+not in them. Each row of totals says up to which fact and cycle it counts (`upto`); `counted` in the table `state` says
+the same for all agents. Facts and cycles that an old release without counts has written add nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Place(NamedTuple):
 class ClosedFact(msgspec.Struct):
     """Fields of the fact of a cycle's end that concern counts.
 
-    `took` are durations in seconds by name; `besides` are counts that do not follow from them.
+    `took` are the durations of the cycle and its phases in seconds, by name; `besides` are all other counts but the
+    outcome.
     """
 
     outcome: str
@@ -76,7 +77,7 @@ _decode_logged = msgspec.json.Decoder(LoggedEnd).decode
 
 
 def put(connection: Connection, totals: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """Write the totals of agents, in place of all that was counted before."""
+    """Write the totals of agents. They replace the stored totals and include all ends of cycles written before."""
     upto = _newest(connection)
     for agent, total in totals:
         _write_totals(connection, agent, {**total, "upto": upto})
@@ -95,7 +96,7 @@ def of(connection: Connection, agent: str) -> dict[str, Any]:
 def fold(connection: Connection, *, is_all: bool = False) -> int:
     """Add one batch of ends of cycles to the totals of their agents. Return the number of facts and rows it covers.
 
-    Nothing is done while fewer than `BATCH` wait. With `is_all` all of them are added at once.
+    Nothing is done while fewer than `BATCH` wait. With `is_all` all that wait are added, however few or many.
     """
     before, newest = _counted(connection), _newest(connection)
     waiting = sum(newest) - sum(before)

@@ -1,8 +1,9 @@
 """File with the names of the current work of a process, which outlives the process.
 
-Work may kill each process that begins it before the writer's thread has written that it began; without this file it
-would do so at each restart. A memory-mapped file keeps its content when the process dies, without a system call for
-each write; after a power cut it may be lost. The next process reads the names: this work is suspected of the death.
+Some work may crash each process that begins it, before the writer's thread has written to the database that it began.
+Without this file that would happen again at each restart. A memory-mapped file keeps its content when the process dies,
+without a system call for each write; after a power cut the content may be lost. The next process reads the names: one
+of these pieces of work may have crashed the former process, so this counts as an attempt of each.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def trait(perception: Perception) -> str:
 
 
 class InFlightFile:
-    """File of the names at `path`; nothing is noted if that is None.
+    """File of the names at `path`; if that is None, nothing is noted.
 
     `epoch` is the number of this process. `left` are the names that the former process left, `left_by` is its epoch
     (0: none was left).
@@ -66,12 +67,12 @@ class InFlightFile:
         self._lines.pop(work, None)
 
     def forget(self) -> None:
-        """Delete the names of the former process; they have been counted."""
+        """Delete the names of the former process, once the attempts are counted in the database."""
         if self._map is not None:
             self._rewrite()
 
     def close(self) -> None:
-        """Empty and close the file: the process ends in good order."""
+        """Empty and close the file, since the process ends as it should."""
         content, self._map = self._map, None
         if content is not None:
             content[: self._end] = bytes(self._end)

@@ -1,7 +1,7 @@
-"""The journal of a memory: writes become rows, in order, in as few transactions as possible.
+"""Journal of a memory: its writes become rows, in order, in as few transactions as possible.
 
-This module puts the journal together. The writes are in `memory.journal.writing`, by subject; the queries are in
-`memory.journal.queries`.
+This module puts the parts of the journal together. The writes are in `memory.journal.writing`, a module for each
+subject; the queries are in `memory.journal.queries`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 
 class Journal(JournalQueries):
-    """Journal on an open file; it implements the ports of `spar.ports.store.journal`.
+    """Journal on an open database file; it implements the protocols in `spar.ports.store.journal`.
 
-    Args: hand: notes the names of the current work; report: called for a row that cannot be read, and for rows that
-        cannot be written while nobody waits for them.
+    Args: file: the open database file, with its writer; hand: notes the names of the current work outside of the
+        database; report: called for a row that cannot be read, and for rows that cannot be written while nobody waits
+        for them.
 
-    The methods of the parts are attributes of the journal, so that a write for each call needs no further function.
+    The methods of the parts are attributes of the journal, so that a write does not cost a second function call.
     """
 
     def __init__(
@@ -70,9 +71,9 @@ class Journal(JournalQueries):
     # -- agents
 
     def claim(self, agent: str, owner: object) -> None:
-        """Reserve the work of this agent's name until it is released. Its owner may claim it again.
+        """Reserve an agent's name, and with it the work of that agent, until `release`. The owner may claim it again.
 
-        Raises: ConflictError while another owner has it; two agents of one name would do each other's work.
+        Raises: ConflictError while another owner has the name: two agents with one name would do each other's work.
         """
         if self._claims.setdefault(agent, owner) is not owner:
             raise ConflictError(f"an agent named {agent!r} works with this memory already; stop it, or name them apart")
@@ -100,7 +101,7 @@ class Journal(JournalQueries):
         return len(self._open_cycles)
 
     def next_fence(self, above: int = 0) -> int:
-        """Return a number above `above` and above all numbers returned before."""
+        """Return a new fence: a number above `above` and above all numbers returned before."""
         self._fence = max(self._fence, above) + 1
         return self._fence
 

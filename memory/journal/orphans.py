@@ -48,7 +48,7 @@ def fold(connection: Connection, live: Collection[str], end: int) -> None:
     """Copy the facts before number `end` of cycles of other agents into the rows of these cycles.
 
     The facts may then be deleted. `live` are the names of the agents that exist.
-    Raises: ValueError for a cycle that cannot be read or is too large; its facts must stay.
+    Raises: ValueError for a cycle that cannot be read or is too large; its facts must then not be deleted.
     """
     query = f"SELECT id, body FROM ({_OF_OTHERS}) WHERE EXISTS (SELECT 1 FROM fact WHERE work = id AND seq < ?)"
     for id, body in list(connection.execute(query, (names(live), end))):
@@ -90,7 +90,7 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
 
 
 def _state_of(cycle: Unfinished) -> str:
-    """Return the end of a sentence that says how far a cycle came."""
+    """Return the end of a sentence: which calls of a cycle ended, and how many had not begun."""
     if cycle.action is None:
         return "; nothing had been decided"
     ends = [f"{result.call.tool} {result.status}" for result in cycle.known]

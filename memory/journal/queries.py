@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class SessionQueries(ABC):
-    """Queries of the file that is open now.
+    """Base of queries of the database file that is open now (a `DatabaseSession`, not a session of an agent).
 
     Args: file: returns the open file; report: called once for each row that cannot be read.
     """
@@ -67,7 +67,7 @@ class JournalQueries(SessionQueries):
     async def interrupted(self, action_id: str) -> ActionResult | None:
         """Return the known results of an action that ran without a cycle; None if the action is unknown.
 
-        They are the argument of `Executor.run(resume=…)`, which continues the action.
+        A program without an agent passes them to `Executor.run(resume=…)`, which continues the action.
         """
         return await self._read(partial(replay.interrupted, work=action_id))
 
@@ -80,7 +80,10 @@ class JournalQueries(SessionQueries):
         return await self._rows(partial(replay.dead_letters, agent=agent))
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
-        """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
+        """Return a pair: the run's item while it waits, or its answer once it has ended. The other value is None.
+
+        Both are None for an unknown run.
+        """
         return await self._read(partial(replay.run, agent=agent, run_id=run_id))
 
     async def recent_ids(self, agent: str, number: int) -> list[str]:
@@ -96,7 +99,7 @@ class JournalQueries(SessionQueries):
         return await self._read(partial(own_rows.all_of, owner=owner))
 
     async def counts(self, agent: str) -> dict[str, Any]:
-        """Return the totals of an agent's counts."""
+        """Return the counts of an agent, summed over all its cycles."""
         return await self._read(partial(counts.of, agent=agent))
 
     async def spent(self) -> list[Spend]:

@@ -1,4 +1,4 @@
-"""State of the journal, read from its rows. The functions only read.
+"""Readers of the journal's state, from its rows. They write nothing.
 
 An open cycle is put together from its facts: its action, the results of the calls that ended, and the calls that had
 started and may have had an effect that must not be repeated.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Statuses of calls that run again when their cycle continues.
+#: Statuses of calls that have ended without a result, and run again when their cycle continues.
 _NOT_FINAL = ("cancelled", "skipped")
 #: Reasons of skipped calls that do not run again: the call waits for an approval, or a new plan decides about it.
 _PUT_OFF = ("parked", "steered")
@@ -49,7 +49,7 @@ def items(connection: Connection, agent: str, missed: list[str]) -> list[Item]:
 def known_item(connection: Connection, agent: str, id: str, key: str | None) -> Item | None:
     """Return the item that has this id, or this agent's item that has this key, whatever happened to it.
 
-    An item that does not wait any more has no content but its id, kind, session, time and key.
+    Of an item that does not wait any more, only the id, kind, session, time and key are returned.
     """
     row = connection.execute(
         "SELECT id, session, kind, at, state, body FROM item WHERE id = ? OR (agent = ? AND key = ?)",
@@ -66,7 +66,7 @@ def known_item(connection: Connection, agent: str, id: str, key: str | None) -> 
 
 
 def run(connection: Connection, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
-    """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
+    """Return a pair: the run's item while it waits, or its answer once it has ended; both None for an unknown run."""
     row = connection.execute(
         "SELECT state, body FROM item WHERE id = ? AND agent = ? AND kind = 'run'", (safe(run_id), safe(agent))
     ).fetchone()
@@ -140,7 +140,7 @@ class CallHistory:
     def __init__(self) -> None:
         self._head: Action | None = None  # the action without its calls
         self._calls: list[Call] = []
-        self._effect = ""  # of the whole action, set by an actor that does not record its calls
+        self._effect = ""  # of the whole action, if the actor does not record its calls
         self._started: dict[str, tuple[int, str]] = {}  # number of the attempt and effect of the tool, by call id
         self._ended: dict[str, CallResult] = {}  # by call id, in the order of the ends
 

@@ -1,7 +1,9 @@
-"""Rows of sessions, one for each key, and the statements on them.
+"""Rows of sessions, one for each agent and key (the name of the session), and the statements on them.
 
 The functions that write run in the writer's thread inside its transaction, and again if the transaction was undone. A
-session's row is written in the transaction of its message, a reset in that of its entry in the transcript.
+session's row is written in the same transaction as the message that came to it, a reset in the same transaction as its
+entry in the transcript. Columns: `ordinal` is the number of the present conversation, from 1; `began_at` is the time at
+which that began; `is_set` says that people have changed the session's title or settings.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ _PUT = (
     "INSERT INTO session (agent, key, ordinal, began_at, used_at, is_set, body) VALUES (?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (agent, key) DO UPDATE SET is_set = excluded.is_set, body = excluded.body"
 )
-#: Delete a batch of what belongs to a session. The session's row is deleted last, so that a cut deletion is repeated.
+#: Delete a batch of what belongs to a session. The session's row is deleted last: as long as it exists, a deletion that
+#: was interrupted can be repeated.
 _FORGET = (
     "DELETE FROM transcript WHERE seq IN (SELECT seq FROM transcript WHERE agent = ? AND session = ? LIMIT ?)",
     "DELETE FROM cycle WHERE seq IN (SELECT seq FROM cycle WHERE agent = ? AND session = ? LIMIT ?)",
@@ -57,7 +60,7 @@ _TRIM = (
 
 
 class SessionBody(Struct):
-    """Body of a row: the fields that no statement searches."""
+    """Body of a session's row: the fields that no statement compares."""
 
     created_at: datetime
     title: str = ""
@@ -78,12 +81,13 @@ ResetRow = tuple[str, Reset, list[TranscriptRow]]
 
 
 def reset_row(agent: str, ending: Reset) -> ResetRow:
-    """Return a reset to be written. Its entry is encoded now, so that nothing can change it before it is written."""
+    """Return a reset in the form that `reset` writes. Its entry is encoded now, so that nothing can change it until
+    then."""
     return agent, ending, transcripts.rows(agent, ending.session, ending.run_id, (ending.entry,))
 
 
 def reset(connection: Connection, resets: Sequence[ResetRow]) -> None:
-    """End conversations. A conversation that an earlier reset has ended stays as it is."""
+    """End conversations. If an earlier reset has ended a conversation already, nothing is changed."""
     for agent, ending, entries in resets:
         connection.execute(_RESET, (seconds(ending.at), safe(agent), safe(ending.session), ending.ordinal))
         if connection.changes():
@@ -100,7 +104,8 @@ def put(connection: Connection, agent: str, record: SessionRecord) -> None:
 
 
 def forget(connection: Connection, agent: str, key: str) -> int:
-    """Delete one batch of what belongs to a session, at last its row. Return the number of deleted rows."""
+    """Delete one batch of what belongs to a session, or its row if nothing else is left. Return the number of deleted
+    rows; 0 means that nothing was left."""
     session = safe(agent), safe(key)
     deleted = 0
     counts.fold(connection, is_all=True)  # the agent's counts still include the cycles that are deleted
@@ -118,7 +123,7 @@ def trim(connection: Connection, horizon: float) -> int:
     """Delete one batch of the sessions without a transcript. Return the number of deleted rows.
 
     Args: horizon: sessions last used before this time (seconds since 1970) are deleted; if there are more than
-        `MOST_SESSIONS`, also later ones.
+        `MOST_SESSIONS`, later ones are deleted, too.
     """
     number = int(str(connection.execute("SELECT count(*) FROM session").get))
     connection.execute(_TRIM, (horizon, number > MOST_SESSIONS, BATCH))

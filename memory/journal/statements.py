@@ -28,15 +28,16 @@ DOUBT = "INSERT INTO doubt (id, agent, at, answer, body) VALUES (?, ?, ?, NULL, 
 ANSWER = "UPDATE doubt SET answer = ?, body = ? WHERE id = ? AND answer IS NULL"
 SAVE = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
-#: Delete a batch of finished items and answered doubts. Until then the id and key of an item are there to recognise an
-#: item that is sent twice. Dead letters that nobody deals with make room for newer ones.
+#: Delete a batch of finished items, dead letters and answered doubts. Finished items and answered doubts stay for
+#: `DAYS_OF_KEYS` days: an item that is sent twice is recognised by the id and key of the first. At most the newest
+#: 100,000 finished items and the newest 1,000 dead letters stay.
 _FORGET = (
     "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'done' AND at < ? LIMIT 250)",
     "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'done' ORDER BY at DESC LIMIT 250 OFFSET 100000)",
     "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'dead' ORDER BY at DESC LIMIT 250 OFFSET 1000)",
     "DELETE FROM doubt WHERE id IN (SELECT id FROM doubt WHERE answer IS NOT NULL AND at < ? LIMIT 250)",
 )
-DAYS_OF_KEYS = 30.0  # for which the key of an accepted item is recognised
+DAYS_OF_KEYS = 30.0  # days for which the key of an accepted item is recognised
 
 
 def forget(connection: Connection, now: float) -> int:

@@ -17,9 +17,10 @@ _END = ("status", "reason", "output", "fault", "attempts", "started_at", "durati
 
 
 class CallFacts:
-    """Writes the facts of calls.
+    """Writer of the facts of calls.
 
-    Args: state: has the changes of small rows that wait until a cycle acts; open_cycles: names of agents, by cycle id.
+    Args: state: has the changes of small rows that wait until a cycle carries out its action; open_cycles: names of
+        agents, by cycle id.
     """
 
     __slots__ = ("_cycles", "_facts", "_handover", "_open_cycles", "_state")
@@ -33,7 +34,7 @@ class CallFacts:
     def acting(self, work: str, action: Action, effect: str = "") -> None:
         """Write that an action is about to be executed.
 
-        `effect` is that of the whole action, if the actor does not record its calls.
+        `effect` is the effect of the whole action, if the actor does not record its calls; else "".
         """
         for fact in self._facts.acted(work, action, effect):
             self._handover.add_fact(fact)
@@ -47,9 +48,10 @@ class CallFacts:
     def started(
         self, work: str, call_id: str, attempt: int, effect: str, allowed: str, values: Mapping[str, Any] | None = None
     ) -> None:
-        """Write that an attempt begins.
+        """Write that an attempt of a call begins.
 
-        `allowed` is "auto" or the id of an approval; `values` are the parameters if the call only refers to them.
+        `effect` is that of the tool. `allowed` is "auto" or the id of an approval. `values` are the values of the
+        parameters, if the call as planned only refers to them.
         """
         start: dict[str, Any] = {"attempt": attempt, "effect": effect, "allowed": allowed}
         if values is not None:

@@ -33,7 +33,7 @@ _judge: Write = credit.take
 
 
 class OpenCycles:
-    """Writes the beginnings and ends of cycles.
+    """Writer of the beginnings and ends of cycles.
 
     Args: open_cycles: names of agents, by cycle id; hand: notes the names of the current work; report: called in the
         writer's thread for transcript entries that are refused.
@@ -76,11 +76,15 @@ class OpenCycles:
         crashpoint("cycle.opened")
 
     def closed(self, agent: str, cycle_id: str, closing: Closing) -> None:
-        """Write the end of a cycle and all that `closing` contains, in one transaction."""
+        """Write the end of a cycle and all that `closing` contains, in one transaction.
+
+        A cycle is alone if it began in the same batch and its end changes nothing but the cycle log and the counts. Its
+        row in the cycle log then also stands for its fact `closed`.
+        """
         handover = self._handover
         waiting = self._state.waiting.pop(cycle_id, ())
         if cycle_id in handover.begun and not closing.leaves_a_trace and not waiting:
-            self.end(cycle_id)  # it began and ended in one batch and has no consequences: nothing is written
+            self.end(cycle_id)  # the cycle began and ended in one batch and has no consequences: nothing is written
             return
         record, is_alone = closing.record, cycle_id in handover.begun and closing.is_alone
         row: Any = None
@@ -152,8 +156,9 @@ class OpenCycles:
     ) -> None:
         """Write that a conversation has ended, and with it the work that was accepted for it, in one transaction.
 
-        Args: entries: entries of its runs before that of the reset; answers: answers of the runs that end with it, by
-            run id; cut: the current cycle, as recovery needs it if the process dies.
+        Args: entries: entries of the conversation's runs, written before the entry of the reset; answers: answers of
+            the runs that end with the conversation, by run id; cut: the current cycle, in the form that recovery needs
+            if the process dies.
         """
         handover = self._handover
         for run_id, answer in (answers or {}).items():

@@ -23,7 +23,7 @@ CALLS_IN_A_FACT = 500
 
 
 class FactRows:
-    """Maker of the rows of one journal.
+    """Maker of the rows for the facts, items and open cycles of one journal.
 
     Args: clock: gives the times of facts; report: called for a body that had to be cut.
     """
@@ -36,7 +36,8 @@ class FactRows:
     def fact(self, work: str, call: str, kind: str, body: Any) -> EventRow:
         """Return the row of a fact.
 
-        Args: work: the id of a cycle or "", call: the id of a call, an item or a run, or "".
+        Args: work: the id of the cycle that the fact is about, or ""; call: the id of the call, item or run that it is
+            about, or "".
         """
         limit = MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES
         text, was_cut = encoded(body, limit=limit)

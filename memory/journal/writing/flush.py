@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Flush:
-    """Result of a flush. The writer sets it like that of a future, and all tasks that wait are woken at once.
+    """Result of a flush. The writer sets it by the methods of a future, which wakes all waiting tasks.
 
     A task that is cancelled does not cancel the flush.
 

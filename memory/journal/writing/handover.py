@@ -1,8 +1,8 @@
 """Handover of rows to the writer.
 
 Rows that are added within 2 ms form one batch: what belongs together becomes durable together, and a cycle that begins
-and ends within one batch never writes the row of an open cycle. Adding never waits. `safe` waits for a flush, which all
-tasks that wait at that time share.
+and ends within one batch never writes the row of an open cycle. Adding a row never waits. `safe` waits for a flush: the
+writer has written all batches up to then, as durably as configured. All tasks that wait at that time share one flush.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _open = many(statements.OPEN)
 
 
 class Handover:
-    """Gathers rows in a batch, and hands the batches to the writer of an open file.
+    """Collector of rows in a batch, which hands the batches to the writer of an open file.
 
     Args: facts: makes the rows; report: called with an error of writing if nobody waits.
 
@@ -50,9 +50,9 @@ class Handover:
         self.begun: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
         self._closed: deque[Batch] = deque()  # batches for which the writer has had no room
         self._timer: asyncio.Handle | None = None  # calls `hand_over`
-        self._flush: Flush | None = None  # the last one that somebody waits for
+        self._flush: Flush | None = None  # the last one that was handed over
         self._next_flush: Flush | None = None  # handed over at the end of this turn of the event loop
-        self._is_unsafe = False  # a batch was handed over that no flush covers
+        self._is_unsafe = False  # a batch was handed over without a flush after it
 
     # -- adding rows
 
@@ -140,8 +140,10 @@ class Handover:
             self._is_unsafe = True
 
     def take_batch(self) -> Batch:
-        """Return the batch that was not handed over, which the caller must give to the writer. Earlier batches are
-        handed over first."""
+        """Return the batch that was not handed over; the caller must give it to the writer.
+
+        Earlier batches are handed over first.
+        """
         self._cancel_timer()
         batch = self._close_batch()
         if self._closed:
@@ -158,7 +160,7 @@ class Handover:
             flush.set_exception(error)
 
     def _submit(self, flush: Flush) -> None:
-        """Give the writer all batches and ask for a flush after the last; it always has room for these.
+        """Give the writer all batches and ask for a flush after the last. It accepts these even if it has no room.
 
         Raises: SparError when the file is being closed.
         """

@@ -1,4 +1,4 @@
-"""Small state, written in the same transaction as the other rows of its batch: values, rows, counts and budgets."""
+"""Small state: single values, small rows, counts and budgets. It is written in the transaction of the current batch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _CHANGES = {sql: many(sql) for sql in (own_rows.KEEP, own_rows.DROP)}
 
 
 class SmallState:
-    """Writes small state.
+    """Writer of small state.
 
     Args: open_cycles: the ids of the open cycles; report: called for a sensor's value that cannot be stored.
 
-    `waiting` are statements on small rows, by the id of the open cycle that they wait for.
+    `waiting` are statements on small rows that are not yet in a batch, by the id of the open cycle that they wait for.
     """
 
     __slots__ = ("_clock", "_handover", "_open_cycles", "_report", "waiting")
@@ -40,7 +40,7 @@ class SmallState:
     def save(self, key: str, value: Any) -> None:
         """Write a small value under a key of the memory.
 
-        Raises: TooLargeError for more than a megabyte; ValueError for what is not JSON-able.
+        Raises: TooLargeError for more than a megabyte; ValueError for a value that JSON cannot hold.
         """
         self._handover.add(_save, (safe(key), sealed(exactly(value, f"state {key!r:.100}"))))
 
@@ -49,7 +49,7 @@ class SmallState:
 
         Args: work: an open cycle. The changes then wait until the cycle executes its action or ends; if the process
             dies before, or the cycle begins again, they are not made.
-        Raises: TooLargeError, ValueError naming the row whose value cannot be stored.
+        Raises: TooLargeError or ValueError for a value that cannot be stored; the error names its row.
         """
         rows = list(own_rows.statements(changes))
         if work in self._open_cycles:
@@ -62,7 +62,7 @@ class SmallState:
     def take_up(self, cursors: Mapping[str, Any], changes: Iterable[RowChange]) -> None:
         """Write the cursors and small rows of sensors.
 
-        One that cannot be stored is reported and keeps its old value: after a restart the sensor then repeats
+        If one cannot be stored, that is reported and its old value stays: after a restart the sensor then repeats
         perceptions instead of losing them.
         """
         for key, cursor in cursors.items():
@@ -76,14 +76,14 @@ class SmallState:
             self._handover.add(_CHANGES[sql], bindings, len(bindings[-1]))
 
     def audit(self, kind: str) -> None:
-        """Write the audit log's entry about the present change, if one is prepared for this kind of change."""
+        """Write the entry of the audit log about the current request, if its draft waits for a row of this kind."""
         if (draft := claim(kind)) is not None:
             self._handover.add(audit.write_all, (draft, self._clock.now().timestamp()))
 
     def count(self, agent: str, total: Mapping[str, Any]) -> None:
-        """Write the totals of an agent's counts, in place of all that was counted before."""
+        """Write the totals of an agent's counts. They replace the stored ones and include all ends written before."""
         self._handover.add(counts.put, (agent, dict(total)))
-        self._handover.hand_over()  # ends of cycles that are written from now on are added to the totals
+        self._handover.hand_over()  # only ends of cycles that are written after this are added to the totals
 
     def spend(self, spends: Iterable[Spend]) -> None:
         """Add these amounts to the used amounts of budgets."""

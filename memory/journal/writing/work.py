@@ -35,9 +35,10 @@ _put_item, _amend, _doubt = map(many, (statements.PUT_ITEM, statements.AMEND, st
 
 
 class AcceptedWork:
-    """Writes the items of accepted work and the calls in doubt.
+    """Writer of the items of accepted work and the calls in doubt.
 
-    Args: open_cycles: names of agents, by cycle id. A call that is made again adds its cycle.
+    Args: open_cycles: names of agents, by cycle id. If a person decides that a call in doubt is made again, the cycle
+        for that is added.
     """
 
     __slots__ = ("_clock", "_facts", "_file", "_handover", "_open_cycles")
@@ -49,7 +50,7 @@ class AcceptedWork:
     # -- items
 
     async def accept(self, agent: str, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Write an item and the use of its session. Both are durable when this returns.
+        """Write an item, and in the row of its session that a message came. Both are durable when this returns.
 
         Returns: the stored item, which for a known id or key is the earlier one, and whether it is new.
         Raises: TooLargeError; NoRoomError on a full disk; SparError when the store is closed.
@@ -84,12 +85,12 @@ class AcceptedWork:
         self._handover.add(_put_item, self._facts.item(agent, item))
 
     def run_ended(self, run_id: str, answer: Any) -> None:
-        """Write that a run has ended, if no end of a cycle says so."""
+        """Write that a run has ended without the end of a cycle that would say so."""
         self._handover.add_fact(self._facts.fact("", run_id, "closed", {"outcome": "run ended"}))
         self._handover.add(end_item, ("done", self._facts.body({"answer": answer}), safe(run_id)))
 
     def amended(self, run_id: str, answer: Any) -> None:
-        """Write the answer of an ended run again: hooks changed it after the end of its last cycle."""
+        """Replace the stored answer of an ended run: hooks of the user changed it after the end of its last cycle."""
         self._handover.add(_amend, (self._facts.body({"answer": answer}), safe(run_id)))
 
     # -- dead letters
