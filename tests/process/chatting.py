@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import signal
@@ -68,6 +69,22 @@ class Chat:
 
     def sees(self, condition: Callable[[str], Any]) -> None:
         until(lambda: condition(self.text), f"in {self.text!r}", PATIENCE)
+
+    def left(self) -> int:
+        """Press Ctrl-D until it has ended, and return the exit code.
+
+        The kernel loses the key when the terminal passes from the run to the editor of lines at that very moment.
+        """
+
+        def has_ended() -> bool:
+            if self.process.poll() is None:
+                self.press("d")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(1)
+            return self.process.poll() is not None
+
+        until(has_ended, f"the end after Ctrl-D in {self.text!r}", PATIENCE)
+        return self.ended()
 
     def ended(self) -> int:
         """Return the exit code, once it has ended."""

@@ -119,8 +119,7 @@ def test_a_denied_call_and_one_with_other_parameters(spar: Spar, start: Callable
         chat.say("e amount=5 to=miller")
         chat.shows("the baker is paid")
         assert talk.lines("paid.txt") == ["5 to miller"]
-        chat.press("d")
-        assert chat.ended() == 0
+        assert chat.left() == 0
 
 
 def test_nothing_is_lost_or_doubled_when_the_service_is_killed(spar: Spar, start: Callable[..., Service]) -> None:
@@ -221,8 +220,7 @@ def test_who_comes_back_sees_the_run_that_goes_on(spar: Spar, start: Callable[..
             chat.shows(STORY[:24])
             gate.set()
             chat.shows(STORY)
-            chat.press("d")
-            assert chat.ended() == 0
+            assert chat.left() == 0
         assert len([each for each in talk.transcript("main") if each["kind"] == "user"]) == 1
 
 
