@@ -36,6 +36,7 @@ class Cooldowns:
     async def load(self, clock: Clock) -> None:
         """Take over the cooldowns of earlier processes, by the names of the rules; those that are over are dropped.
 
+        A row that cannot be read is dropped and counted in `forgotten`; the others are taken over all the same.
         Raises: what the memory raises.
         """
         if self._rows is None:
@@ -46,7 +47,8 @@ class Cooldowns:
         by_name = {rule.name: rule for rule in self._rules}
         former: dict[tuple[int, str], float] = {}
         for key, at in sorted(rows.items(), key=_fired_at):
-            name, subject = json.loads(key)
+            name, subject = _rule_and_subject(key)
+            self.forgotten += not name
             rule = by_name.get(name)
             age = max(now - _fired_at((key, at)), 0.0)
             if rule is None or age >= rule.cooldown:
@@ -81,6 +83,15 @@ class Cooldowns:
     def _row_of(self, key: tuple[int, str]) -> str:
         number, subject = key
         return json.dumps([self._rules[number].name, subject])
+
+
+def _rule_and_subject(key: str) -> tuple[str, str]:
+    """Return the name of the rule and the subject of a row; two empty texts where the key is none of this module."""
+    try:
+        name, subject = json.loads(key)
+    except (ValueError, TypeError):
+        return "", ""
+    return (name, subject) if isinstance(name, str) and isinstance(subject, str) else ("", "")
 
 
 def _fired_at(row: tuple[str, Any]) -> float:

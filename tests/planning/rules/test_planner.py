@@ -267,6 +267,21 @@ async def test_cooldowns_that_are_over_or_of_rules_that_are_gone_are_forgotten_a
     assert rows.rows == {}
 
 
+async def test_a_cooldown_row_that_cannot_be_read_is_dropped_and_keeps_no_other_from_going_on() -> None:
+    rows, clock = KeptRows(), StillClock()
+    rules = [{"name": "load", "cooldown": 300, "answer": "high"}]
+    await with_rows(rules, rows, clock).plan([Perception(subject="s")], context(clock=clock))
+    (good,) = rows.rows
+    rows.rows = {"{": 1.0, "[1, 2]": 1.0, '["load", []]': 1.0, "7": 1.0, **rows.rows}
+
+    planner = with_rows(rules, rows, clock)
+    action = await planner.plan([Perception(subject="s")], context(clock=clock))
+
+    assert action is None or action.output is None, "its cooldown goes on"
+    assert list(rows.rows) == [good]
+    assert planner.snapshot()["cooldowns_forgotten"] == 4
+
+
 async def test_rules_work_while_earlier_cooldowns_cannot_be_read_and_say_so() -> None:
     rows, clock = KeptRows(), StillClock()
     rules = [{"name": "load", "cooldown": 300, "answer": "high"}]
