@@ -2,6 +2,7 @@
 
 main        the table of commands, the options of `spar` itself, and the exit codes
 client      the client of the running service's control API, over its Unix socket
+answers     the fields of answers that a service of another version does not send
 context     the common options: loads the configuration, reads the store, prints answers
 records     lists and shows records that wait for people, and confirms answers to them
 complete    completes words that only the running service knows

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 import click
 
+from spar.cli.answers import ServiceAnswer, versions
 from spar.cli.context import Options, fail
 from spar.data.text import printable
 from spar.server.sockets import SOCKET_NAME, short_path
@@ -122,8 +123,24 @@ class Client:
 
     def act(self, verb: str, body: Any = None) -> Any:
         """Send a verb to the service's agent and return its answer."""
-        name = self.get("/v1/status")["agents"][0]["name"]
+        name = self.get("/v1/status", lanes=0)["agents"][0]["name"]
         return self.post(f"/v1/agents/{name}:{verb}", body)
+
+    def parsed(self, text: str | bytes) -> Any:
+        """Return the JSON value of an answer or an event; a field that an object lacks is an UnsaidError when read."""
+        return json.loads(text, object_hook=self._object)
+
+    def version(self) -> str:
+        """Return the version of the service; "unknown" if it does not say it."""
+        try:
+            return str(json.loads(self._request("GET", "/v1/status?lanes=0")[1])["version"])
+        except (click.ClickException, NotRunningError, ValueError, LookupError, TypeError):
+            return "unknown"
+
+    def _object(self, fields: dict[str, Any]) -> ServiceAnswer:
+        answer = ServiceAnswer(fields)
+        answer.version = self.version
+        return answer
 
     def lines(self, path: str, **params: Any) -> Iterator[str]:
         """Yield the lines of an answer as they come, until it ends or the connection breaks.
@@ -136,23 +153,36 @@ class Client:
                     body = response.read()
                     if response.status in (503, 504):
                         raise NotRunningError(_detail(body))
-                    _fail_refused(response.status, body)
+                    self._fail_refused(response.status, "GET", path, body)
                 for line in response:
                     yield line.decode("utf-8", "replace").rstrip("\r\n")
         except (OSError, http.client.HTTPException):
             return
 
     def _ask(self, method: str, target: str, body: bytes | None = None) -> Any:
+        status, content = self._request(method, target, body)
+        if 200 <= status < 300:
+            return self.parsed(content)
+        self._fail_refused(status, method, target.partition("?")[0], content)
+
+    def _request(self, method: str, target: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """Send a request and return the status and the body of its answer."""
         try:
             with closing(self._once_open(method, target, body)) as response:
-                status, content = response.status, response.read()
+                return response.status, response.read()
         except TimeoutError:
             fail("the service did not answer in time", exits.TIMED_OUT)
         except (OSError, http.client.HTTPException) as error:
             fail(f"the service broke the connection off: {error}", exits.UNAVAILABLE)
-        if 200 <= status < 300:
-            return json.loads(content)
-        _fail_refused(status, content)
+
+    def _fail_refused(self, status: int, method: str, path: str, body: bytes) -> NoReturn:
+        """End the command with the reason that the service gives; it may be of a version without this route."""
+        reason = _detail(body)
+        if status == HTTPStatus.METHOD_NOT_ALLOWED or (status, reason[:10]) == (HTTPStatus.NOT_FOUND, "nothing at"):
+            fail(f"the service has no {method} {path}: {versions(self.version())}", exits.UNAVAILABLE)
+        if status == HTTPStatus.NOT_FOUND:
+            raise AbsentError(printable(reason))
+        fail(reason, CODE_OF.get(status, exits.FAILED))
 
     def _once_open(self, method: str, target: str, body: bytes | None = None) -> http.client.HTTPResponse:
         """Send a request and return its answer. While the service starts (503 with `Retry-After`), repeat the request
@@ -185,13 +215,6 @@ class Client:
 def _target(path: str, params: dict[str, Any]) -> str:
     query = urlencode({key: value for key, value in params.items() if value is not None}, errors="replace")
     return f"{path}?{query}" if query else path
-
-
-def _fail_refused(status: int, body: bytes) -> NoReturn:
-    """End the command with the reason that the service gives."""
-    if status == HTTPStatus.NOT_FOUND:
-        raise AbsentError(printable(_detail(body)))
-    fail(_detail(body), CODE_OF.get(status, exits.FAILED))
 
 
 def _detail(body: bytes) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from spar.cli.answers import agent_of
 from spar.data.text import is_hidden, safe_line
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def runs(context: click.Context, parameter: click.Parameter, incomplete: str) ->
 def sensors(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of sensors."""
     status = _answer(context, lambda client: client.get("/v1/status", lanes=0))
-    by_name = status["agents"][0]["modules"]["sense"].get("sensors", {}) if status else {}
+    by_name = agent_of(status)["modules"]["sense"].get("sensors", {}) if status else {}
     return _items(incomplete, ((name, sensor.get("state", "")) for name, sensor in by_name.items()))
 
 

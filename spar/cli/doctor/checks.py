@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from spar.cli.answers import agent_of
 from spar.cli.doctor import installation, machine
 from spar.cli.doctor.diagnosis import Diagnosis, Subject
 from spar.errors import ConfigError, SparError
@@ -62,7 +63,7 @@ def sandbox(status: Mapping[str, Any] | None, subject: Subject) -> Iterator[Diag
 
 def _reported_sandbox(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sandbox of the first tool in a status that has one."""
-    tools = status["agents"][0]["modules"].get("act", {}).get("parts", {})
+    tools = agent_of(status)["modules"]["act"].get("parts", {})
     return next((tool["sandbox"] for tool in tools.values() if "sandbox" in tool), {})
 
 

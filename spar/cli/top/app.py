@@ -126,7 +126,7 @@ class Top(App[None]):
         if not self._is_held:
             for event in stream.take(AT_ONCE):
                 self.picture.apply(event)
-        if stream.is_live:
+        if stream.is_live or stream.is_refused:
             self._request_changes(now)
         version, drawn_at = self._drawn
         if not self._is_held and (version != self.picture.version or now - drawn_at >= 1.0):
@@ -170,8 +170,10 @@ class Top(App[None]):
             self.picture.take_runs([*is_open, *ended], requested_at)
             self._requested_at["status"] = self.now()
             self._trouble = ""
-        except (AwayError, RefusedError, LookupError, TypeError, ValueError) as error:
+        except AwayError as error:
             self._trouble, self.picture.is_whole_stale = str(error), True
+        except (RefusedError, LookupError, TypeError, ValueError) as error:  # the same question gets the same answer
+            self._trouble = str(error)
         finally:
             self._running_requests.discard("whole")
 
@@ -180,8 +182,10 @@ class Top(App[None]):
         try:
             self.picture.take_status(await self._link.get("/v1/status", lanes=0), requested_at, has_sessions=False)
             self._trouble = ""
-        except (AwayError, RefusedError, LookupError, TypeError, ValueError) as error:
+        except AwayError as error:
             self._trouble, self.picture.is_stale = str(error), True
+        except (RefusedError, LookupError, TypeError, ValueError) as error:
+            self._trouble = str(error)
         finally:
             self._running_requests.discard("status")
 
@@ -195,8 +199,10 @@ class Top(App[None]):
                 except RefusedError:  # the agent's memory does not support this kind
                     rows[kind] = []
             self.picture.take_records(rows)
-        except (AwayError, LookupError, TypeError, ValueError) as error:
+        except AwayError as error:
             self._trouble, self.picture.are_records_stale = str(error), True
+        except (LookupError, TypeError, ValueError) as error:
+            self._trouble = str(error)
         finally:
             self._running_requests.discard("records")
 
@@ -206,7 +212,7 @@ class Top(App[None]):
         """Return the first line of the screen."""
         picture, status = self.picture, self.picture.status
         parts: list[tuple[str, str]] = [(" spar ", "bold $text on $primary"), ("  ", "")]
-        if self.events is None or not self.events.is_live:
+        if self.events is None or not (self.events.is_live or self.events.is_refused):
             why = harmless(self.events.why if self.events else "", 80)
             sentence = f"service away: {why}; trying again" if why or self._turns else "connecting …"
             return Content.assemble(*parts, (sentence, "bold $warning"))
@@ -218,6 +224,8 @@ class Top(App[None]):
         at = picture.service.get("started_at")
         age = f"for {lasted(picture.age_of(datetime.fromisoformat(at)))}" if at else ""
         parts += [(harmless(status.get("name"), 20), "bold"), (" ", ""), (state, f"bold {tone}"), (f" {age}", "")]
+        if self.events.is_refused:
+            parts.append(("  no live events", "bold $warning"))
         if self._is_held:
             parts.append(("  HELD", "bold $warning"))
         well = (f"▲ {alerts} alert{'s' * (alerts > 1)}", "bold $error") if alerts else ("● well", "$success")

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from spar.cli.answers import agent_of, filled
 from spar.cli.top.words import harmless, of_call, of_event
 
 #: Bounds: sessions, runs, lines of the log, characters of a run's text.
@@ -88,6 +89,7 @@ class Picture:
         is_stale: Whether the status has changed since it was requested.
         is_whole_stale: The same, for the status with all sessions and the runs.
         are_records_stale: The same, for the waiting records.
+        unsaid: The fields that the last status did not say, since the service is of another version.
         version: A number that grows with each change.
     """
 
@@ -100,6 +102,7 @@ class Picture:
         self.service: dict[str, Any] = {}
         self.waiting: list[WaitingRow] = []
         self.is_stale = self.are_records_stale = self.is_whole_stale = True
+        self.unsaid: list[str] = []
         self.version = self.forgotten = 0
 
     # -- changes
@@ -130,7 +133,8 @@ class Picture:
         Args: asked_at: the time of the request; has_sessions: whether the status contains the sessions.
         """
         self.version += 1
-        self.service, self.status = dict(status), dict(status["agents"][0])
+        self.service, self.unsaid = filled(status)
+        self.status = agent_of(status)
         if has_sessions:
             known, now, self.sessions = self.sessions, self._now(), {}
             for lane in self.status.pop("lanes", ()):

@@ -6,7 +6,6 @@ the queue is full, the oldest events are lost, and a `Gap` event has their numbe
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -20,8 +19,8 @@ from spar.clock import SystemClock
 from spar.errors import TransientError
 from spar.threads import Threads
 
-#: Seconds for an answer; without an event or a heartbeat; between two attempts to reconnect.
-ANSWER_WITHIN, SILENCE, RETRY = 10.0, 45.0, 0.5
+#: Seconds for an answer; without an event or a heartbeat; between two attempts to reconnect, also after a refusal.
+ANSWER_WITHIN, SILENCE, RETRY, RETRY_REFUSED = 10.0, 45.0, 0.5, 10.0
 #: Events that the queue holds.
 MOST = 20_000
 
@@ -38,7 +37,8 @@ class EventListener:
     """Listener to one stream of events, in a thread, until `close`.
 
     Args: ends: returns whether an event is the last one of the stream.
-    Attributes: is_live: whether it is connected; turns: how often it has connected; why: why it is not connected.
+    Attributes: is_live: whether it is connected; turns: how often it has connected; why: why it is not connected;
+        is_refused: whether the service answers, but not with events, for example since it is of an older version.
     """
 
     def __init__(self, folder: Path, path: str, ends: Callable[[dict[str, Any]], bool] = lambda event: False,
@@ -47,7 +47,7 @@ class EventListener:
         self._queue: deque[dict[str, Any]] = deque()
         self._closed = threading.Event()
         self.after: int | None = params.pop("after", None)
-        self.is_live, self.turns, self.why, self.lost = False, 0, "", 0
+        self.is_live, self.turns, self.why, self.lost, self.is_refused = False, 0, "", 0, False
         threading.Thread(target=self._listen, name=f"hears {path}", daemon=True).start()
 
     def take(self, most: int) -> list[dict[str, Any]]:
@@ -68,6 +68,7 @@ class EventListener:
     def _listen(self) -> None:
         """Connect and read, again and again, until the end of the stream or `close`."""
         while not self._closed.is_set():
+            is_refused = False
             try:
                 if self._read(connect(self._folder, SILENCE)):
                     break
@@ -75,11 +76,11 @@ class EventListener:
             except NotRunningError as error:
                 self.why = str(error) or "no service runs"
             except click.ClickException as error:
-                self.why = error.format_message()
+                self.why, is_refused = error.format_message(), True
             except (OSError, ValueError, KeyError) as error:  # for example a service of another release
                 self.why = f"its events cannot be read: {error!r:.100}"
-            self.is_live = False
-            self._closed.wait(RETRY)
+            self.is_live, self.is_refused = False, is_refused
+            self._closed.wait(RETRY_REFUSED if is_refused else RETRY)
         self.is_live = False
 
     def _read(self, client: Client) -> bool:
@@ -89,12 +90,12 @@ class EventListener:
             if self._closed.is_set():
                 return True
             if not self.is_live:
-                self.is_live, self.turns = True, self.turns + 1
+                self.is_live, self.is_refused, self.turns = True, False, self.turns + 1
             name, _, value = line.partition(": ")
             if name == "id":
                 self.after = int(value)
             elif name == "data":
-                event = json.loads(value)
+                event = client.parsed(value)
                 self._enqueue(event)
                 if self._ends(event):
                     return True

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 
+from spar.cli.answers import unsaid_line
 from spar.cli.top.facts import LogLine, Picture, RunFacts, SessionFacts, WaitingRow
 from spar.cli.top.rows import Pieces, RowList, columns
 from spar.cli.top.words import bar, harmless, lasted, money, number
@@ -158,7 +159,10 @@ class HealthPanel(Panel):
         return self.TITLE
 
     def rows_of(self, picture: Picture) -> list[tuple[str, str, str]]:
-        return health_of(picture.status) if picture.status else []
+        rows = health_of(picture.status) if picture.status else []
+        if picture.unsaid:
+            rows.append(("!", harmless(unsaid_line(picture.unsaid, picture.service["version"]), 1000), "warn"))
+        return rows
 
     def pieces(self, row: tuple[str, str, str], width: int) -> Pieces:
         sign, text, tone = row

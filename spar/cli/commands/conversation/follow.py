@@ -97,7 +97,7 @@ def events_of(client: Client, run_id: str, after: int) -> Iterator[dict[str, Any
     for line in client.lines(f"{path_of(run_id)}/events", after=after):
         name, _, value = line.partition(": ")
         if name == "data":
-            yield json.loads(value)
+            yield client.parsed(value)
 
 
 def failure_line(error: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from spar.cli import complete
+from spar.cli.answers import agent_of
 from spar.cli.client import Client, NotRunningError, connect, service
 from spar.cli.commands.conversation.follow import NO_ANSWER, SILENCE, failure_line, follow_run, has_failed, path_of
 from spar.cli.commands.conversation.run_options import options_of_run, run_options
@@ -152,7 +153,7 @@ def _report(options: Options, client: Client, status: dict[str, Any], timeout: f
     if options.as_json:
         show(options, status)
     if status["status"] == "timeout":
-        for line in (line for agent in client.get("/v1/status")["agents"] for line in model_lines(agent)):
+        for line in model_lines(agent_of(client.get("/v1/status", lanes=0))):
             click.echo(line, err=True)
         click.echo(f"no answer within {timeout:g} s; ask again with: spar wait {status['run_id']}", err=True)
         return exits.TIMED_OUT

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from msgspec.structs import asdict
 
+from spar.cli.answers import filled
 from spar.cli.blocks import UNCUT, Table, styled, table
 from spar.cli.context import STORE, Options, fail, refusals, show
 from spar.data.text import printable
@@ -163,7 +164,7 @@ def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
                           "look at its log; spar doctor as its user")  # fmt: skip
     subject = Subject(parts, process=process)
     yield from checks.examined(subject)
-    yield from installation.versions(subject, status["version"] if status else None)
+    yield from installation.versions(subject, filled(status)[0]["version"] if status else None)
     yield from checks.sandbox(status, subject)
 
 

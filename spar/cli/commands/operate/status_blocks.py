@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from spar.cli.answers import filled, unsaid_line
 from spar.cli.blocks import Block, Fields, styled
 from spar.cli.tables import ID, local, model_lines, money, span, took, zoned
 
@@ -19,8 +20,9 @@ STATES = {"running": "good", "paused": "warn", "pausing": "warn", "stopping": "w
 OF_MODELS = ("requests", "tokens", "money")
 
 
-def status_blocks(status: dict[str, Any]) -> list[Block]:
-    """Return the answer of `GET /v1/status` as blocks for people."""
+def status_blocks(answer: dict[str, Any]) -> list[Block]:
+    """Return the answer of `GET /v1/status` as blocks for people; a service of another version may say less."""
+    status, absent = filled(answer)
     began = zoned(local(status["started_at"]))
     head = f"spar {status['version']}, process {status['pid']}, since {began}, for {_since(status['started_at'])}, " \
            f"configuration {status['config'] or 'the defaults'}"  # fmt: skip
@@ -33,7 +35,9 @@ def status_blocks(status: dict[str, Any]) -> list[Block]:
             blocks.append(Fields("", (("blocked", styled("the event loop, by:", "bad")),)))
             blocks.append("\n".join(f"    {line}" for line in agent["blocked_by"].splitlines()))
     addresses = tuple((name, str(address)) for name, address in status["addresses"].items())
-    return [*blocks, Fields("", addresses)] if addresses else blocks
+    if addresses:
+        blocks.append(Fields("", addresses))
+    return [*blocks, styled(unsaid_line(absent, status["version"]), "warn")] if absent else blocks
 
 
 def _alerts(agent: dict[str, Any]) -> Iterator[Row]:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import click
 
 from spar.cli import complete
+from spar.cli.answers import agent_of
 from spar.cli.blocks import table
 from spar.cli.client import service
 from spar.cli.context import Options, show
@@ -27,7 +28,7 @@ def list_sensors(options: Options) -> None:
       spar sensors list
     """
     with service(options) as client:
-        by_name = client.get("/v1/status", lanes=0)["agents"][0]["modules"]["sense"].get("sensors", {})
+        by_name = agent_of(client.get("/v1/status", lanes=0))["modules"]["sense"].get("sensors", {})
     rows = [(name, state.get("state", "?"), state.get("last_error") or "") for name, state in by_name.items()]
     show(options, by_name, table(("sensor", "state", "last error"), rows) if rows else "no sensors are configured")
 

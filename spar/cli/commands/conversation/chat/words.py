@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from spar.cli.answers import agent_of
 from spar.cli.client import Client
 
 #: The help of each command.
@@ -32,11 +33,11 @@ def help_lines() -> list[str]:
 
 def status_lines(client: Client, session: str) -> list[str]:
     """Return lines about the state of the agent and of this session, and the open alerts."""
-    lines: list[str] = []
-    for agent in client.get("/v1/status")["agents"]:
-        lane: dict[str, Any] = next((lane for lane in agent["lanes"] if lane["session"] == session), {})
-        phase = f"{lane['phase']} for {lane['phase_seconds']:g} s" if lane.get("phase") else "rests"
-        lines.append(f"agent {agent['name']} is {agent['state']}; session {session}: {phase}")
-        lines.append(f"runs that go on: {agent['open_runs']}; messages that wait: {lane.get('waiting', 0)}")
-        lines += [f"{alert['severity']}: {alert['message']}" for alert in agent["alerts"]]
-    return lines
+    agent = agent_of(client.get("/v1/status"))
+    lane: dict[str, Any] = next((lane for lane in agent["lanes"] if lane["session"] == session), {})
+    phase = f"{lane['phase']} for {lane['phase_seconds'] or 0.0:g} s" if lane.get("phase") else "rests"
+    return [
+        f"agent {agent['name']} is {agent['state']}; session {session}: {phase}",
+        f"runs that go on: {agent['open_runs']}; messages that wait: {lane.get('waiting', 0)}",
+        *(f"{alert['severity']}: {alert['message']}" for alert in agent["alerts"]),
+    ]
