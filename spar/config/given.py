@@ -103,7 +103,7 @@ def _reader(label: str, path: KeyPath) -> Callable[[str], Any]:
         if key not in (known := settings_of(table)):
             if table.rest:
                 return _json_or_text
-            raise ValueError(unknown_key(str(key), tuple(known)))
+            raise ValueError(unknown_key(path[: index + 1], tuple(known)))
         annotation = unmarked(known[str(key)].type)
         is_last = index == len(path) - 1
         if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, Section):
@@ -135,8 +135,8 @@ def _unknown_section(label: str, name: str) -> str:
             if name.startswith(f"{section}_"):
                 suggestion = f"{PREFIX}{section}__{name[len(section) + 1 :].strip('_')}".upper()
                 return f"no such setting; section and key are joined by two underscores: {suggestion}"
-        return unknown_key(name, known) + did_you_mean(label, PROCESS_VARIABLES)
-    return unknown_key(name, known)
+        return unknown_key((name,), known) + did_you_mean(label, PROCESS_VARIABLES)
+    return unknown_key((name,), known)
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from spar.config.lines import Problem
+from spar.config.lines import Problem, dotted
 from spar.config.tables.fields import either
 from spar.config.toml_lines import KeyPath
 from spar.data.scrub import MASK, is_secret_name, scrub
@@ -43,7 +43,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}" if near else ""
 
 
-def unknown_key(name: str, known: Sequence[str]) -> str:
+#: Settings that have another name now. `spar config check --fix` writes the new names.
+RENAMED: Final[Mapping[KeyPath, KeyPath]] = {("acting", "max_output"): ("acting", "largest_result")}
+
+
+def unknown_key(path: KeyPath, known: Sequence[str]) -> str:
+    """Return the sentence for a key that nothing reads: its new name, or else the known keys.
+
+    Args: path: the path from the top of the settings, or from the top of a part's own options.
+    """
+    if (new_name := RENAMED.get(path)) is not None:
+        return f"was renamed: write {dotted(new_name)} (in a file, `spar config check --fix` does)"
+    name = str(path[-1])
     known_keys_text = ", ".join(known) if known else "nothing can be set here"
     return f"unknown key; known: {known_keys_text}{did_you_mean(name, known)}"
 
@@ -65,7 +76,7 @@ def shown(value: Any, name: str = "") -> str:
 
 
 def _tail(path: KeyPath, reason: str, value: Any) -> str:
-    if reason.startswith(("unknown key", "missing")):
+    if reason.startswith(("unknown key", "was renamed", "missing")):
         return f": {reason}"
     name = next((part for part in reversed(path) if isinstance(part, str)), "")
     return f" = {shown(value, name)}: {reason}"
@@ -95,7 +106,7 @@ def _without_branches(loc: KeyPath, given: Any, is_missing: bool) -> KeyPath:
 def _reason(item: dict[str, Any], path: KeyPath, model: type[BaseModel]) -> str:
     kind, context = item["type"], item.get("ctx", {})
     if kind == "extra_forbidden":
-        return unknown_key(str(path[-1]), known_keys(model, path[:-1]))
+        return unknown_key(path, known_keys(model, path[:-1]))
     if kind == "missing":
         return "missing, and it has no default"
     if kind in ("value_error", "assertion_error"):

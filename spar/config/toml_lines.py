@@ -7,6 +7,7 @@ import tomllib
 from bisect import bisect_left
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 KeyPath = tuple[str | int, ...]
 
@@ -25,6 +26,28 @@ def locate(text: str, path: KeyPath) -> int | None:
         if (line := lines.get(path[:length])) is not None:
             return line
     return None
+
+
+def rename_key(text: str, path: KeyPath, name: str) -> str:
+    """Return a TOML text in which the key at a path has another name; all else stays as it is written.
+
+    Raises: ValueError with the reason: the new name is set beside it, or the key is written in a way that is not known.
+    """
+    old = tomllib.loads(text)
+    table: Any = old
+    for key in path[:-1]:
+        table = table[key]
+    if name in table:
+        raise ValueError(f"{name} is set beside it; delete one of them")
+    lines = text.split("\n")
+    place = line_numbers(text)[path] - 1
+    pattern = re.compile(rf"(?<![\w-])([\"']?){re.escape(str(path[-1]))}\1(?=\s*[.=])")
+    lines[place] = pattern.sub(name, lines[place], count=1)
+    renamed = "\n".join(lines)
+    table[name] = table.pop(path[-1])
+    if tomllib.loads(renamed) != old:
+        raise ValueError(f"it is written in a way that cannot be changed here; rename it to {name} by hand")
+    return renamed
 
 
 @lru_cache(maxsize=2)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spar.config.lines import PACKAGED, Problem, Refusal, Sources, dotted, explain, find, read
-from spar.config.toml_lines import line_numbers, locate
+from spar.config.toml_lines import line_numbers, locate, rename_key
 from spar.errors import ConfigError
 
 SAMPLE = '''\
@@ -282,3 +282,23 @@ def test_an_error_without_a_place_stays_as_it_is(loaded: Any) -> None:
 
 def test_paths_are_written_as_people_write_them() -> None:
     assert dotted(("rules", 2, "when", "a b", "x")) == 'rules[2].when."a b".x'
+
+
+@pytest.mark.parametrize(
+    ("text", "renamed"),
+    [
+        ("[acting]\nold = 1  # old = 2\n", "[acting]\nnew = 1  # old = 2\n"),
+        ("# old = 0\r\nacting.old = 1\r\n", "# old = 0\r\nacting.new = 1\r\n"),
+        ('x = "a\u2028b"\n[acting]\n"old"=1', 'x = "a\u2028b"\n[acting]\nnew=1'),
+        ("acting = { bold = 1, old = 2 }", "acting = { bold = 1, new = 2 }"),
+        ("[acting.old]\nold = 1\n[b]\nold = 1", None),
+        ("acting = { x = 'old = 1', old = 2 }", None),
+        ("[acting]\nold = 1\nnew = 2\n", None),
+    ],
+)
+def test_a_key_is_renamed_in_the_text_that_stays_as_it_is_written(text: str, renamed: str | None) -> None:
+    if renamed is None:
+        with pytest.raises(ValueError, match=r"set beside it|by hand"):
+            rename_key(text, ("acting", "old"), "new")
+    else:
+        assert rename_key(text, ("acting", "old"), "new") == renamed

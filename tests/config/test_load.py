@@ -200,6 +200,7 @@ def test_settings_made_by_hand_do_not_look_at_the_environment(monkeypatch: Any) 
         ({"agnet": {}}, "agnet: unknown key; known: agent, health, "),
         ({"agent": {"nmae": 1}}, "agent.nmae: unknown key; known: name, loop_interval, "),
         ({1: 2}, "1: unknown key"),
+        ({"acting": {"max_output": 1}}, "acting.max_output: was renamed: write acting.largest_result (in a file, "),
     ],
 )
 def test_a_bad_value_is_refused_with_its_key_and_what_is_allowed(mapping: Any, sentence: Any) -> None:
@@ -318,6 +319,10 @@ def test_a_level_may_be_written_in_capitals(folder: Any) -> None:
         ({"SPAR_LOG_LEVEL": "debug"}, "SPAR_LOG_LEVEL: log_level: no such setting; section and key are joined by two"),
         ({"SPAR_LOG_LEVEL": "debug"}, "SPAR_LOG__LEVEL"),
         ({"SPAR_AGNET__NAME": "x"}, "SPAR_AGNET__NAME: agnet.name: unknown key; known: agent, health"),
+        (
+            {"SPAR_ACTING__MAX_OUTPUT": "1"},
+            "SPAR_ACTING__MAX_OUTPUT: acting.max_output: was renamed: write acting.largest_r",
+        ),
         ({"SPAR_AGENT__NMAE": "x"}, "SPAR_AGENT__NMAE: agent.nmae: unknown key; known: name, "),
         ({"SPAR_CONFG": "x"}, "did you mean 'SPAR_CONFIG'"),
         ({"SPAR_AGENT__BUSY_COUNT": "0"}, "SPAR_AGENT__BUSY_COUNT: agent.busy_count = '0': must be >= 1"),

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from spar.cli.answers import filled
 from spar.cli.top.app import Top
 from spar.cli.top.link import ServiceLink
 from spar.clock import SystemClock
@@ -92,7 +93,7 @@ EVENTS = [
 class Told:
     """Events that are heard at once."""
 
-    is_live, turns, why, lost = True, 1, "", 0
+    is_live, is_refused, turns, why, lost = True, False, 1, "", 0
 
     def __init__(self) -> None:
         self._events = list(EVENTS)
@@ -110,7 +111,7 @@ class Table(ServiceLink):
 
     async def get(self, path: str, **params: Any) -> Any:
         found = ANSWERS[path]
-        return {**found, "agents": [dict(AGENT)]} if path == "/v1/status" else found
+        return filled(found)[0] if path == "/v1/status" else found
 
     def listen(self, path: str, *more: Any, **params: Any) -> Any:
         return Told()

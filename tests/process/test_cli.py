@@ -211,6 +211,24 @@ def test_the_configuration_can_be_checked_shown_and_described(spar: Any) -> None
     assert spar("config", "schema").json["title"] == "Settings"
 
 
+def test_a_configuration_of_an_earlier_build_is_used_after_its_names_were_fixed(spar: Any) -> None:
+    earlier = (Path(__file__).parents[1] / "config" / "earlier" / "first_build.toml").read_text()
+    spar.write(earlier)
+    refused = spar("config", "check")
+    assert refused.code == 78
+    assert "config.toml:156: acting.max_output: was renamed: write acting.largest_result" in refused.err
+    spar.config.chmod(0o640)
+    fixed = spar("config", "check", "--fix")
+    assert fixed.code == 0, fixed
+    assert fixed.err == "config.toml:156: acting.max_output is acting.largest_result now\n"
+    assert spar.config.read_text() == earlier.replace("max_output", "largest_result", 1)
+    assert spar.config.stat().st_mode & 0o777 == 0o640
+    assert spar("config", "check", "--fix").err == ""
+    spar.write("[acting]\nmax_output = 4096\nlargest_result = 4096\n")
+    both = spar("config", "check", "--fix")
+    assert "config.toml:2: acting.max_output: cannot be renamed: largest_result is set beside it" in both.err
+
+
 def test_parts_lists_what_can_be_named_and_who_ships_it(spar: Any) -> None:
     listed = spar("--json", "parts").json
 

@@ -21,8 +21,9 @@ def config() -> None:
 
 
 @config.command()
+@click.option("--fix", "is_fixed", is_flag=True, help="First write the new names of renamed settings into the file.")
 @click.pass_obj
-def check(options: Options) -> None:
+def check(options: Options, is_fixed: bool) -> None:
     """Read the configuration and build every part that it names, without starting anything; exit 78 if something is
     wrong.
 
@@ -32,12 +33,15 @@ def check(options: Options) -> None:
     Examples:
       spar config check
       spar -c new.toml config check
+      spar config check --fix
     """
     from spar.agent.agent import build_agent
     from spar.agent.measured import warnings_of
     from spar.config.factory import Parts
     from spar.service.tracing import check_tracing
 
+    if is_fixed:
+        _write_new_names(options)
     loaded = options.load()
     with refusals():
         agent = build_agent(loaded)
@@ -52,6 +56,49 @@ def check(options: Options) -> None:
         click.echo(printable(f"Warning: {warning}"), err=True)
     report = {"ok": True, "file": where, "agent": agent.name, **counts, "warnings": warnings}
     show(options, report, f"{where}: {'all right' if not warnings else 'can be used'} ({text})")
+
+
+def _write_new_names(options: Options) -> None:
+    """Write the new names of renamed settings into the configuration file, and say so on standard error."""
+    from spar.config.lines import PACKAGED, dotted, find, read
+    from spar.config.refusals import RENAMED
+    from spar.config.toml_lines import line_numbers, rename_key
+
+    path = options.config_path or find(os.environ)
+    if path is None or path == PACKAGED:
+        fail("no configuration file of yours is in use, so there is nothing to fix", exits.CONFIG)
+    with refusals():
+        text = read(path).text
+    changes = []
+    for old, new in RENAMED.items():
+        if (line := line_numbers(text).get(old)) is None:
+            continue
+        try:
+            text = rename_key(text, old, str(new[-1]))
+        except ValueError as error:
+            fail(f"{path}:{line}: {dotted(old)}: cannot be renamed: {error}", exits.CONFIG)
+        changes.append(f"{path}:{line}: {dotted(old)} is {dotted(new)} now")
+    if changes:
+        _replace(path, text)
+    for change in changes:
+        click.echo(printable(change), err=True)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace the text of a file as a whole: a crash leaves the old one. Links, mode and line ends stay."""
+    target = path.resolve()
+    written = target.with_name(f".{target.name}.new")
+    try:
+        mark = b"\xef\xbb\xbf" if target.read_bytes().startswith(b"\xef\xbb\xbf") else b""
+        with written.open("wb") as file:
+            os.fchmod(file.fileno(), target.stat().st_mode & 0o7777)
+            file.write(mark + text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(target)
+    except OSError as error:
+        written.unlink(missing_ok=True)
+        fail(f"{path}: cannot be written: {error.strerror or error}", exits.CANNOT_CREATE)
 
 
 @config.command("show")
