@@ -19,6 +19,7 @@ from perception.stages.intent import IntentRule, IntentSettings
 from perception.stages.priority import PriorityRule, PrioritySettings, PriorityWeights
 from perception.stages.templates.collapse import TemplateSettings
 from spar.checks import misfit
+from spar.decoding import convert
 from spar.errors import ConfigError
 
 
@@ -73,7 +74,7 @@ WORDS = {
 def read_settings(settings: Mapping[str, Any]) -> Settings:
     """Return the settings as values. Raises: ConfigError with the path of the setting that cannot be used."""
     try:
-        return msgspec.convert(settings, Settings, dec_hook=decode)
+        return convert(settings, Settings, dec_hook=decode)
     except msgspec.ValidationError as error:
         raise _explained(error, settings) from None
 
@@ -116,7 +117,7 @@ def _culprit(values: Mapping[str, Any], path: Sequence[str | int]) -> str:
 
 def _is_label(value: object) -> bool:
     try:
-        msgspec.convert(value, LabelSettings)
+        convert(value, LabelSettings)
     except msgspec.ValidationError:
         return False
     return True

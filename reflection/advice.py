@@ -17,6 +17,7 @@ from msgspec import Struct
 from reflection.question import CAUSES, LONGEST_LESSON, NAME, Matter, callable_tools, open_calls, schema_of
 from spar.data.scrub import scrub
 from spar.data.text import safe_line
+from spar.decoding import convert
 from spar.types import CallFailure, CallResult, Experience, Remedy, RemedyAction, TriedCall, replace
 
 #: Seconds that a remedy may ask to wait.
@@ -53,7 +54,7 @@ class Advice(Struct, frozen=True, forbid_unknown_fields=True):
 def read(answer: Any, matter: Matter, tools: Mapping[str, Any]) -> Advice:
     """Return the answer as advice. Raises: AdviceError when any part of it cannot be used."""
     try:
-        advice = msgspec.convert(answer, Advice)
+        advice = convert(answer, Advice)
     except (msgspec.ValidationError, TypeError, RecursionError) as error:
         raise AdviceError(f"the answer has another form: {error!s:.200}") from None
     lesson = " ".join(advice.lesson.split())

@@ -30,6 +30,7 @@ from reflection.environment import Word
 from reflection.threads import Step, Thread
 from spar.data.bounded import SharedDict
 from spar.data.text import safe_line
+from spar.decoding import convert
 from spar.records.abilities import is_exact
 from spar.types import ActionResult, Credit, Feedback, FeedbackSource, replace
 
@@ -249,9 +250,9 @@ class CreditBook:
         for key, row in rows.items():
             try:
                 if "step" in row:
-                    steps.append((str(row["of"]), msgspec.convert(row["step"], Step)))
+                    steps.append((str(row["of"]), convert(row["step"], Step)))
                 else:
-                    self._put(msgspec.convert(row, Thread))
+                    self._put(convert(row, Thread))
             except (msgspec.ValidationError, KeyError, TypeError):
                 self._changed[key] = None
         for name, step in sorted(steps, key=lambda pair: pair[1].number):

@@ -37,6 +37,7 @@ from reflection.question import INSTRUCTIONS, Matter, open_calls, question, sche
 from reflection.reflect import Reflect, incident_of, key_of
 from spar.clock import Clock
 from spar.data.bounded import SharedDict
+from spar.decoding import convert
 from spar.errors import ContractError, SparError
 from spar.events import ErrorOccurred
 from spar.protocols import Ask, Context, Host, Lent, ModelQuestion, ModuleRows
@@ -250,7 +251,7 @@ class ModelReflect(Reflect):
         thoughts: list[Thought] = []
         for name, row in rows.items():
             try:
-                thoughts.append(msgspec.convert(row, Thought))
+                thoughts.append(convert(row, Thought))
             except msgspec.ValidationError:
                 self._own_rows.drop(name)
         for thought in sorted(thoughts, key=lambda thought: thought.at):

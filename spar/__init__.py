@@ -18,6 +18,7 @@ The folders and modules, in the order in which to read them. First the vocabular
     file_lock     locks that one process at a time holds
     failpoints    places at which a test lets the process die
     checks        the check of a value by its annotations
+    decoding      values of a type from plain values and JSON, in any thread
 
 The core, from the inside out:
 

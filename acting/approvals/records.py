@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from spar.decoding import convert
 from spar.errors import ConflictError, TransientError
 from spar.protocols import Record, Records
 
@@ -124,7 +125,7 @@ class Rows(Generic[T]):
         for record in records:
             there.add(record.id)
             try:
-                row = msgspec.convert(record.value, self._type)
+                row = convert(record.value, self._type)
             except (msgspec.ValidationError, TypeError):
                 unreadable += 1
                 continue

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from memory.codec.encoding import encode
+from spar.decoding import decode
 
 #: Appended to the name of the database.
 SUFFIX = ".losses"
@@ -60,7 +61,7 @@ def read(path: str) -> list[Loss]:
     losses: list[Loss] = []
     for number, line in enumerate(lines, 1):
         try:
-            losses.append(msgspec.json.decode(line, type=Loss))
+            losses.append(decode(line, Loss))
         except msgspec.DecodeError:
             losses.append(Loss(datetime.now(UTC), f"line {number} of {path}{SUFFIX} cannot be read"))
     return losses

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from memory.codec.columns import unsealed
+from spar.decoding import convert
 
 T = TypeVar("T")
 
@@ -29,9 +30,9 @@ def decode(text: str, kind: type[T]) -> T:
 def read(plain: Any, kind: type[T]) -> T:
     """Return parsed JSON as a value of a type. Raises: ValueError."""
     try:
-        return msgspec.convert(plain, kind, strict=False)
+        return convert(plain, kind, strict=False)
     except msgspec.ValidationError:
-        return msgspec.convert(_with_numbers(plain, kind), kind, strict=False)
+        return convert(_with_numbers(plain, kind), kind, strict=False)
 
 
 def _no_constant(name: str) -> Any:

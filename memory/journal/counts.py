@@ -21,6 +21,7 @@ from memory.codec.encoding import encode
 from memory.journal import statements
 from memory.sqlite import hash_chain
 from memory.sqlite.database import COUNTED
+from spar.decoding import decode
 from spar.records import counts
 
 if TYPE_CHECKING:
@@ -72,10 +73,6 @@ class LoggedEnd(msgspec.Struct):
     besides: dict[str, Any] | None = None
 
 
-_decode_fact = msgspec.json.Decoder(ClosedFact).decode
-_decode_logged = msgspec.json.Decoder(LoggedEnd).decode
-
-
 def put(connection: Connection, totals: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """Write the totals of agents. They replace the stored totals and include all ends of cycles written before."""
     upto = _newest(connection)
@@ -122,14 +119,14 @@ def _ends(connection: Connection, after: Place, upto: Place) -> Iterator[tuple[P
     cycles = "SELECT seq, body FROM cycle WHERE seq > ? AND seq <= ? ORDER BY seq"
     for seq, body in list(connection.execute(facts, (after.fact, upto.fact))):
         try:
-            end = _decode_fact(str(body))
+            end = decode(str(body), ClosedFact)
         except ValueError:
             continue
         if end.took is not None:
             yield Place(fact=int(str(seq))), end
     for seq, body in list(connection.execute(cycles, (after.cycle, upto.cycle))):
         try:
-            logged = _decode_logged(unsealed(str(body)))
+            logged = decode(unsealed(str(body)), LoggedEnd)
         except ValueError:
             continue
         if logged.is_end:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from spar.decoding import decode
 from spar.types import Perception
 
 SIZE = 1 << 18  # bytes of the file
@@ -110,7 +111,7 @@ def _read_left(path: str) -> tuple[int, frozenset[str]]:
     names: set[str] = set()
     for line in lines:
         try:
-            names.update(msgspec.json.decode(line, type=list[str]))
+            names.update(decode(line, list[str]))
         except (msgspec.DecodeError, UnicodeDecodeError):  # cut off by the end of the process
             continue
     return int(first) if first.isdigit() else 0, frozenset(names)

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from memory import events
 from memory.codec.columns import safe
 from memory.codec.decoding import decode, read
 from memory.journal import statements
+from spar.decoding import convert
 from spar.records.journal import DeadLetter, Doubt, Item, Unfinished
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, replace
 
@@ -61,7 +60,7 @@ def known_item(connection: Connection, agent: str, id: str, key: str | None) -> 
     if state == "waiting":
         return decode(str(body), Item)
     at = datetime.fromtimestamp(float(str(seconds)), UTC)
-    blank = msgspec.convert({"id": known_id, "perception": {}, "kind": kind, "session": session}, Item)
+    blank = convert({"id": known_id, "perception": {}, "kind": kind, "session": session}, Item)
     return replace(blank, at=at, key=key)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from perception.learning.features import LONGEST
+from spar.decoding import decode
 from spar.errors import ConfigError
 from spar.protocols import Home
 
@@ -119,7 +120,7 @@ def _parsed(
             if default_label is not None and not line.startswith("{"):
                 yield bounded(default_label[0], line, default_label[1])
                 continue
-            row = msgspec.json.decode(line, type=_Row)
+            row = decode(line, _Row)
             if default_label is not None:
                 yield bounded(default_label[0], row.text, row.intent or row.kind or default_label[1])
             elif bool(row.intent) == bool(row.kind):

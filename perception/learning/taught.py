@@ -16,6 +16,7 @@ from msgspec import Struct
 from perception.learning.examples import Example, What, bounded
 from perception.learning.features import normal
 from spar.clock import Clock
+from spar.decoding import convert
 from spar.errors import NoRoomError, NotReadyError
 from spar.ports.optional import offers
 from spar.protocols import Records
@@ -57,7 +58,7 @@ class TaughtExamples:
             return
         for record in await self._store.records(KIND):
             try:
-                row = msgspec.convert(record.value, TaughtExample)
+                row = convert(record.value, TaughtExample)
             except msgspec.ValidationError as error:
                 self._tell(f"example {record.id}", f"its row cannot be read by this release: {error}")
                 continue

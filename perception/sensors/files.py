@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from perception.sensors.folder import Entry
+from spar.decoding import convert
 
 BATCH = 32  # files read in one batch; the cursor moves after each batch
 BATCH_BYTES = 16 * 1024 * 1024  # bytes read in one batch, at least one file
@@ -159,7 +160,7 @@ def folders_of(names: Iterable[str]) -> set[str]:
 
 def known_file_of(row: Any) -> KnownFile | None:
     try:
-        return msgspec.convert(row, KnownFile)
+        return convert(row, KnownFile)
     except msgspec.ValidationError:
         return None
 

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from perception.learning.learner import Learnt
 from perception.stages.dedup import StageResult
 from spar.data.patterns import Pattern, glob, is_open
+from spar.decoding import convert
 from spar.types import Perception, replace
 
 LOG = "log."  # prefix of the kinds of log lines
@@ -163,7 +163,7 @@ def text_of(perception: Perception) -> str:
 def read_rules(table: Sequence[dict[str, Any]], kind: type[R]) -> tuple[R, ...]:
     """Read a stage's built-in table as rules. Raises: msgspec.ValidationError."""
     decode_built_in = partial(decode, regular=BuiltInPattern)
-    return tuple(msgspec.convert(row, kind, dec_hook=decode_built_in) for row in table)
+    return tuple(convert(row, kind, dec_hook=decode_built_in) for row in table)
 
 
 def decode(kind: type, value: Any, regular: type[Pattern] = Pattern) -> Any:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from planning.bootstrap.skills import Skill, Skills
 from spar.clock import Clock
+from spar.decoding import convert
 from spar.protocols import ModuleRows
 from spar.threads import Threads
 
@@ -116,11 +117,9 @@ class Snapshots:
         if self._is_loaded:
             return
         rows = await self._rows.list() if self._rows is not None else {}
-        skills = {
-            key.removeprefix(_SKILL): msgspec.convert(row, Skill) for key, row in rows.items() if key.startswith(_SKILL)
-        }
+        skills = {key.removeprefix(_SKILL): convert(row, Skill) for key, row in rows.items() if key.startswith(_SKILL)}
         sessions = {
-            key.removeprefix(_SESSION): msgspec.convert(row, _Snapshot)
+            key.removeprefix(_SESSION): convert(row, _Snapshot)
             for key, row in rows.items()
             if key.startswith(_SESSION) and all(digest in skills for digest in row["skills"])
         }

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, ValidationError, convert, field
+from msgspec import Meta, Struct, ValidationError, field
 
 from planning.rules.templates import as_text, count_of, lookup
 from spar.data.patterns import Pattern, glob, is_open
+from spar.decoding import convert
 from spar.errors import ConfigError
 from spar.types import Perception, Trust
 

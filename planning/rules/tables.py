@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, get_args
 
-from msgspec import Meta, Struct, ValidationError, convert, field
-from msgspec.json import schema as json_schema
+from msgspec import Meta, Struct, ValidationError, field
 
 from planning.rules.conditions import Conditions, EvidenceConditions, IncidentConditions, Path, Share
 from spar.checks import Misfit, misfit
+from spar.decoding import convert, json_schema
 from spar.errors import ConfigError
 from spar.types import Trust
 

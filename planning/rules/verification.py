@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec import Struct, ValidationError, to_builtins
 
 from planning.rules.conditions import MatchInput
 from planning.rules.rule import Rule, Verify
 from spar.clock import Clock, SystemClock, Timer
 from spar.data.bounded import SharedDict
+from spar.decoding import convert
 from spar.protocols import Host, ModuleRows
 from spar.types import Feedback, Perception, Trust
 

@@ -13,13 +13,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from spar.channels.answers import Answers
 from spar.channels.deliveries import Deliveries, Delivery
 from spar.channels.messages import check_message, session_of, short_digest
 from spar.channels.owed import Owed, OwedAnswers
 from spar.channels.supervisor import ChannelSupervisor
+from spar.decoding import convert
 from spar.errors import ConfigError, InboxFullError, SparError
 from spar.loop.core import Core
 from spar.ports.channel import (
@@ -105,7 +104,7 @@ class Channels:
     def _restore(self, values: Iterable[Any]) -> None:
         """Enqueue the messages that wait on disk, the oldest first; those for a missing channel stay on disk."""
         homeless: Counter[str] = Counter()
-        deliveries = [msgspec.convert(value, Delivery) for value in values]
+        deliveries = [convert(value, Delivery) for value in values]
         for delivery in sorted(deliveries, key=lambda delivery: (delivery.at, delivery.id)):
             if (supervisor := self.supervisors.get(delivery.channel)) is not None:
                 supervisor.deliveries.restore(delivery)

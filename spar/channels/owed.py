@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from spar.channels.deliveries import KeepsRows
 from spar.data.reply import comparable
+from spar.decoding import convert
 from spar.types import replace
 
 #: Bounds of the answered messages that are remembered, time and number: within them a repeated one is recognised.
@@ -53,7 +54,7 @@ class OwedAnswers:
 
     def restore(self, values: Iterable[Mapping[str, Any]], now: datetime) -> None:
         """Load the answers of an earlier process; those that were answered long ago are forgotten."""
-        answers = sorted((msgspec.convert(value, Owed) for value in values), key=lambda owed: owed.at)
+        answers = sorted((convert(value, Owed) for value in values), key=lambda owed: owed.at)
         for owed in answers:
             self._items[owed.run_id] = owed
         for owed in answers:

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from spar.channels.codes import digest_of, is_same, new_code, new_salt
 from spar.channels.policy import judge, rules_of
+from spar.decoding import convert
 from spar.errors import ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
@@ -81,7 +82,7 @@ class Senders:
             return
         rows = {}
         for record in await self._memory.records(KIND):
-            row = msgspec.convert(record.value, SenderRow)
+            row = convert(record.value, SenderRow)
             if row.agent == self._core.name:
                 rows[row.id] = row
         self._rows = rows

@@ -18,6 +18,7 @@ from spar.cli.blocks import UNCUT, Table, table
 from spar.cli.client import NotRunningError, connect, service
 from spar.cli.context import STORE, Options, fail, from_store, show
 from spar.data.text import printable
+from spar.decoding import convert
 from spar.review.kinds import CALLS_IN_DOUBT, DEAD_LETTERS, ReviewKind
 from spar.service import exit_codes as exits
 from spar.types import utcnow
@@ -114,7 +115,7 @@ def _from_journal(options: Options) -> list[list[dict[str, Any]]]:
 def _records(rows: list[dict[str, Any]], kind: ReviewKind) -> list[Any]:
     """Return the rows of an answer as records. Rows of another release, which do not fit, end the command."""
     try:
-        return [msgspec.convert(row, kind.record) for row in rows]
+        return [convert(row, kind.record) for row in rows]
     except msgspec.ValidationError as error:
         fail(f"what was answered cannot be read: {error}; is the service of another release?")
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct, field
 
 from spar.clock import Timer
+from spar.decoding import convert
 from spar.events import HealthAlert, HealthRecovered
 from spar.health.alerts import Kind, key_of
 from spar.loop.core import Core
@@ -184,10 +185,10 @@ class Notices:
             kind, _, name = key.partition("/")
             try:
                 if kind == "open":
-                    episode = msgspec.convert(value, Episode)
+                    episode = convert(value, Episode)
                     self._former[episode.key] = episode
                 elif (sender := self.by_name.get(name.partition("/")[0])) is not None:
-                    sender.add(name, msgspec.convert(value, Notice))
+                    sender.add(name, convert(value, Notice))
                 else:  # its notifier is not configured any more
                     self._drop(key)
             except msgspec.ValidationError as error:  # a row of another version

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from spar.clock import Timer
 from spar.data.reply import Reply, failure, reply_of
+from spar.decoding import convert
 from spar.ids import new_id
 from spar.loop.wake import Signal
 from spar.ports.trust import least_trust
@@ -62,7 +62,7 @@ class RunStatus(Struct, frozen=True):
     @classmethod
     def read(cls, plain: Any) -> RunStatus:
         """Return a status from its stored form. Raises: msgspec.ValidationError."""
-        return msgspec.convert(plain, cls, strict=False)
+        return convert(plain, cls, strict=False)
 
 
 class RunRow(Struct, frozen=True):

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from spar.decoding import convert
 from spar.errors import ConflictError, SparError
 from spar.ports.optional import offers
 from spar.protocols import Records
@@ -61,7 +62,7 @@ class Tokens:
             if self.is_open:
                 return
             if offers(memory := self._memory(), Records):
-                rows = [msgspec.convert(record.value, TokenRow) for record in await memory.records(KIND)]
+                rows = [convert(record.value, TokenRow) for record in await memory.records(KIND)]
                 self._rows = {row.digest: row for row in rows}
             self.is_open = True
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from memory.sqlite import hash_chain
+from spar.decoding import decode
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -65,7 +66,7 @@ def head(connection: Connection) -> Head | None:
     """Return the totals of the seals as they were written last; None if they cannot be read."""
     text = connection.execute("SELECT value FROM state WHERE key = ?", (HEAD,)).get
     try:
-        return msgspec.json.decode(str(text), type=Head) if text is not None else None
+        return decode(str(text), Head) if text is not None else None
     except msgspec.DecodeError:
         return None
 

@@ -12,9 +12,10 @@ import os
 import stat
 from typing import Any, Final
 
-from msgspec import Struct, convert
+from msgspec import Struct
 
 from perception.sensors.tail.lines import Lines, Record, Records
+from spar.decoding import convert
 
 #: Bytes of the head, and of the part before the offset, in the prints.
 HEAD: Final = 1024

@@ -12,12 +12,13 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from annotated_types import Ge, Gt, Le
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict
 
 from spar.clock import Clock
 from spar.data.scrub import MASK
+from spar.decoding import convert
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.net.addresses import Guard, is_address
 from spar.net.http_client import Exchange, HttpAnswer, HttpRequest, failure, read_headers

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from spar.decoding import decode
 from spar.errors import ConfigError, TransientError
 
 #: Bounds of reading: seconds, bytes of memory, entries.
@@ -66,7 +67,7 @@ def read_feed(body: bytes, content_type: str, url: str) -> FeedContents:
     except subprocess.TimeoutExpired:
         raise TransientError(f"{url} could not be read within {SECONDS + 10} s") from None
     try:
-        contents = msgspec.json.decode(done.stdout, type=FeedContents) if done.returncode == 0 else None
+        contents = decode(done.stdout, FeedContents) if done.returncode == 0 else None
     except msgspec.DecodeError:
         contents = None
     if contents is None:

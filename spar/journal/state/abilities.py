@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from spar.decoding import convert
 from spar.loop.core import Core
 from spar.observe.learning import LearningCounts
 from spar.records.abilities import ReadAbilities, ability_key, is_exact, is_of_strangers
@@ -121,7 +122,7 @@ class Abilities:
 
     def _read(self, item: Any) -> Ability | None:
         try:
-            ability = msgspec.convert(item, Ability)
+            ability = convert(item, Ability)
         except msgspec.ValidationError as error:  # written by another version; it is learnt again
             self._core.log.warning("ability not taken over", agent=self._core.name, reason=str(error))
             return None

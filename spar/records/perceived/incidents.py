@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from spar.decoding import convert
 from spar.types import Trust
 
 Severity = Literal["info", "warning", "error", "critical"]
@@ -143,7 +144,7 @@ def incidents_in(rows: Mapping[str, Any]) -> tuple[list[Incident], list[str]]:
         if key == LAST:
             continue
         try:
-            incidents.append(msgspec.convert(row, Incident))
+            incidents.append(convert(row, Incident))
         except msgspec.ValidationError:
             strange.append(key)
     return sorted(incidents, key=number_of), strange

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from spar import __version__
+from spar.decoding import schema_components
 from spar.server.api.query import is_list, meaning, schema_of
 from spar.server.api.route import PATH_PARAMETERS, ApiRoute
 from spar.server.problems import STATUS_OF, ProblemBody
@@ -33,7 +34,7 @@ def document(routes: Iterable[ApiRoute]) -> dict[str, Any]:
     """Return the OpenAPI document of these routes, as JSON values."""
     routes = list(routes)
     types = [ProblemBody, *(kind for route in routes for kind in (route.body, route.answer) if _has_schema(kind))]
-    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schemas, components = schema_components(types, ref_template=_REF)
     by_type = list(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:

@@ -16,6 +16,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo
 from starlette.datastructures import QueryParams
 
+from spar.decoding import convert, json_schema
+
 
 class NoQuery(Struct, frozen=True):
     """Query without parameters."""
@@ -83,7 +85,7 @@ def accepted_values(field: FieldInfo) -> str:
 def schema_of(field: FieldInfo) -> dict[str, Any]:
     """Return the JSON schema of a parameter's value."""
     plain, _ = _plain(field.type)
-    schema = dict(msgspec.json.schema(_bounded(field.type)))
+    schema = dict(json_schema(_bounded(field.type)))
     schema.pop("description", None)
     if get_origin(plain) is Literal:
         schema.setdefault("type", "string")
@@ -99,7 +101,7 @@ def _value(name: str, text: str, field: FieldInfo) -> Any:
         if plain is datetime:
             at = datetime.fromisoformat(text)
             return at if at.tzinfo is not None else at.astimezone()
-        return msgspec.convert(text, _bounded(field.type), strict=False)
+        return convert(text, _bounded(field.type), strict=False)
     except (msgspec.ValidationError, ValueError):
         wrong = f"{name} has {len(text)} characters" if len(text) > 1_000 else f"{name} = {text[:_SHOWN]!r}"
         raise ValueError(f"{wrong}: must be {accepted_values(field)}") from None

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from spar.decoding import decode
 from spar.server.api.query import NoQuery, read_query
 from spar.service.token_rows import Scope
 
@@ -75,7 +76,7 @@ class ApiRoute(Route):
 def decoded(body: bytes, kind: Any) -> Any:
     """Decode a body into a value of a type. Raises: ValueError."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode(body, kind)
     except RecursionError:
         raise ValueError("the body cannot be read: it is nested too deeply") from None
     except msgspec.DecodeError as error:

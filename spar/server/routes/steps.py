@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from spar.decoding import convert
 from spar.types import Action, ActionResult, Call, Perception, replace
 
 #: The type of each phase's input.
@@ -21,7 +22,7 @@ def step_input(phase: str, value: Any) -> Any:
     Raises: ValueError that names the wrong place.
     """
     try:
-        return _action(value) if phase == "act" else msgspec.convert(value, KINDS[phase])
+        return _action(value) if phase == "act" else convert(value, KINDS[phase])
     except msgspec.ValidationError as error:
         raise ValueError(f"the given value does not fit: {error}") from None
 
@@ -31,14 +32,14 @@ def _action(value: Any) -> Action:
         value = {"calls": value if isinstance(value, list) else [value]}
     calls = value.get("calls") if isinstance(value, Mapping) else None
     if not isinstance(calls, list):
-        return msgspec.convert(value, Action)
+        return convert(value, Action)
     decoded = tuple(_call(call, f"calls[{index}]") for index, call in enumerate(calls))
-    return replace(msgspec.convert({**value, "calls": []}, Action), calls=decoded)
+    return replace(convert({**value, "calls": []}, Action), calls=decoded)
 
 
 def _call(value: Any, where: str) -> Call:
     try:
         is_wire = isinstance(value, Mapping) and "_tool" in value
-        return Call.from_wire(value) if is_wire else msgspec.convert(value, Call)
+        return Call.from_wire(value) if is_wire else convert(value, Call)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from spar.cli.context import Options, fail
+from spar.decoding import decode
 from spar.server.routes.steps import step_input
 from spar.service import exit_codes as exits
 from spar.types import Action, ActionResult, Perception, Phase
@@ -67,7 +68,7 @@ def step_alone(options: Options, phase: Phase, given: Any, folder: Path) -> Any:
 def _last(file: Path) -> LastSteps:
     """Return the outputs of the latest steps. An unreadable file ends the command."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=LastSteps)
+        return decode(file.read_bytes(), LastSteps)
     except FileNotFoundError:
         return LastSteps()
     except (OSError, msgspec.DecodeError) as error:

@@ -14,6 +14,7 @@ import click
 from spar.cli.context import Options, fail, refusals, write
 from spar.data.bounded import BoundedDict
 from spar.data.text import one_line, visible
+from spar.decoding import convert
 from spar.service import exit_codes as exits
 
 #: Lines that go through the pipeline together, as in one cycle; longest line, in bytes.
@@ -115,7 +116,6 @@ class _Reader:
 
     def _perception(self, line: bytes) -> Any:
         """Return the perception of a line, None for a blank one. Raises: ValueError, TypeError for a malformed one."""
-        import msgspec
 
         from spar.types import Perception, replace
 
@@ -127,7 +127,7 @@ class _Reader:
         fields = json.loads(text)
         if "content" not in fields:
             return Perception(fields, source=self._sensor, kind="" if self._kind == _LINES else self._kind)
-        perception = msgspec.convert({key: value for key, value in fields.items() if key != "evidence"}, Perception)
+        perception = convert({key: value for key, value in fields.items() if key != "evidence"}, Perception)
         changes: dict[str, Any] = {}
         if perception.source == "manual":
             changes["source"] = self._sensor

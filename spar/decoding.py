@@ -1,0 +1,59 @@
+"""Values of a type from plain values and from JSON, and the schemas of types, in any thread.
+
+msgspec resolves the annotations of a class when it first decodes into it or describes it, and shows the class to other
+threads before all of its fields are resolved: a second thread then reads a null pointer, and the process dies of
+SIGSEGV. Here one thread at a time resolves a type, with all types inside it, and no thread uses it before. For that
+reason no other module uses these functions and classes of msgspec (`tests/house/test_decoding.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+#: Types of which msgspec knows all fields. A type inside one of them need not be here: it is resolved as well.
+_RESOLVED: set[Any] = set()
+#: One lock for all types, since two types may share a third. The annotations of a class are Python expressions, hence
+#: reentrant: they may run any code. No module decodes while it is imported: a thread that holds the import would wait
+#: for the thread that resolves, and that one, for an annotation, for the import.
+_RESOLVING = threading.RLock()
+
+
+def convert(value: Any, kind: type[T], *, strict: bool = True, dec_hook: Callable[[type, Any], Any] | None = None) -> T:
+    """Return plain values as a value of a type. Raises: msgspec.ValidationError."""
+    if kind not in _RESOLVED:
+        _resolve(kind)
+    return msgspec.convert(value, kind, strict=strict, dec_hook=dec_hook)
+
+
+def decode(text: str | bytes, kind: type[T]) -> T:
+    """Return JSON text as a value of a type. Raises: msgspec.DecodeError (msgspec.ValidationError is one)."""
+    if kind not in _RESOLVED:
+        _resolve(kind)
+    return msgspec.json.decode(text, type=kind)
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON schema of a type."""
+    _resolve(kind)
+    return msgspec.json.schema(kind)
+
+
+def schema_components(kinds: Iterable[Any], *, ref_template: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """Return the JSON schemas of types, and those of the classes to which they refer, by name."""
+    kinds = tuple(kinds)
+    for kind in kinds:
+        _resolve(kind)
+    return msgspec.json.schema_components(kinds, ref_template=ref_template)
+
+
+def _resolve(kind: Any) -> None:
+    with _RESOLVING:
+        if kind not in _RESOLVED:
+            msgspec.msgpack.Decoder(kind)  # the cheapest way to let msgspec read all annotations of a type
+            _RESOLVED.add(kind)

@@ -1,0 +1,107 @@
+"""Types are resolved once, by one thread at a time, whoever decodes into them first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from spar.decoding import convert, decode
+from tests.core import first_use
+
+T = TypeVar("T")
+
+
+class Watched(Generic[T]):
+    """Annotation that counts how often it is evaluated, and how many threads do so at once."""
+
+    times, inside, most = 0, 0, 0
+
+    def __class_getitem__(cls, kind: Any) -> Any:
+        Watched.times += 1
+        Watched.inside += 1
+        for _ in range(100):
+            Watched.most = max(Watched.most, Watched.inside)
+            time.sleep(0)  # the other threads' turn
+        Watched.inside -= 1
+        return kind
+
+
+class Shared(Struct):
+    number: Watched[int] = 0  # type: ignore[assignment]
+
+
+class Left(Struct):
+    shared: Shared
+    name: Watched[str] = ""  # type: ignore[assignment]
+
+
+class Right(Struct):
+    shared: Shared
+    besides: Left | None = None
+
+
+class Unreadable(Struct):
+    value: Nobody  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_two_types_that_hold_the_same_are_resolved_by_one_thread_at_a_time() -> None:
+    doors: tuple[Callable[[], Any], ...] = (
+        lambda: convert({"shared": {"number": 1}}, Left),
+        lambda: convert({"shared": {"number": 1}, "besides": {"shared": {}}}, Right),
+        lambda: decode(b'{"shared": {"number": 1}}', Left),
+        lambda: decode('{"shared": {"number": 1}}', Right),
+        lambda: convert([{"shared": {"number": 1}}], list[Right]),
+        lambda: convert({"a": {"number": 1}}, dict[str, Shared]),
+    )
+    barrier, errors = threading.Barrier(len(doors)), list[BaseException]()
+
+    def use(door: Callable[[], Any]) -> None:
+        barrier.wait()
+        try:
+            door()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=use, args=(door,)) for door in doors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    assert Watched.most == 1
+
+
+def test_a_type_that_cannot_be_resolved_is_refused_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(NameError, match="Nobody"):
+            convert({"value": 1}, Unreadable)
+
+
+def test_a_value_that_does_not_fit_is_refused_with_its_place() -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"\$\.shared\.number"):
+        convert({"shared": {"number": "1"}}, Left)
+
+    assert convert({"shared": {"number": "1"}}, Left, strict=False) == Left(Shared(1))
+
+
+def test_many_threads_of_a_fresh_process_may_be_the_first_to_use_any_class_of_the_tree() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", first_use.__name__, "3"],
+        cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=300,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr.decode()
+    outcome = json.loads(done.stdout)
+    assert outcome["codes"] == [0, 0, 0], "a process died: threads used a class that was resolved in part"
+    assert outcome["classes"] > 200, "classes are missing: which module is no longer imported?"
