@@ -1,0 +1,30 @@
+"""The ways through the house count the files of every package."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from benchmarks.hops import WAYS
+
+
+@pytest.mark.parametrize(
+    ("name", "packages"),
+    [
+        ("cycle", {"spar", "acting", "reflection"}),
+        ("journalled", {"spar", "acting", "reflection", "memory"}),
+        ("message", {"spar", "acting", "reflection", "memory"}),
+        ("streamed", {"spar", "acting", "planning"}),
+        ("call", {"spar", "acting"}),
+    ],
+)
+def test_a_way_counts_the_files_of_all_packages_that_it_passes(name: str, packages: set[str]) -> None:
+    way = asyncio.run(WAYS[name].play())
+
+    assert {file.partition("/")[0] for file in way.files} == packages
+    assert len(way.files) <= way.changes <= len(way.steps)
+
+
+def test_something_is_owed_on_each_way() -> None:
+    assert all(owed.files for owed in WAYS.values())
