@@ -1,4 +1,7 @@
-"""Measure and print one table: `python -m benchmarks [--only cycle,many] [--quick] [--uvloop] [--json [FILE]]`."""
+"""Measure and print one table: `python -m benchmarks [--only cycle,9] [--quick] [--uvloop] [--json [FILE]]`.
+
+`--beside COMMIT` measures in turns with another commit instead (`benchmarks.beside`).
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,46 @@ import argparse
 import asyncio
 import importlib
 import logging
-import os
-import platform
-import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
-from importlib import metadata
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import duties, history, table
+from benchmarks import beside, duties, history, machine, table
 from benchmarks.harness import QUICK, THOROUGH, Effort
 from benchmarks.table import Line
 
-MEASURES = (
-    "cycle", "many", "footprint", "publish", "accounting",
-    "durable", "flushed", "held_up", "startup",
-    "calls", "chain", "growth", "makespan", "streamed", "loads",
-    "model_call", "model_plan", "model_run", "firsts", "sessions", "prompts", "chatted", "traced",
-)  # fmt: skip
+#: The measures, each with the rows of the goals that it measures.
+MEASURES: dict[str, tuple[int, ...]] = {
+    "cycle": (1, 2), "many": (7,), "footprint": (8,), "publish": (14, 15), "accounting": (16,),
+    "durable": (3,), "flushed": (4, 5), "held_up": (6,), "startup": (),
+    "calls": (9,), "chain": (10,), "growth": (), "makespan": (11, 12), "streamed": (13,), "loads": (),
+    "model_call": (), "model_plan": (), "model_run": (), "firsts": (), "sessions": (), "prompts": (), "chatted": (),
+    "traced": (40,),
+}  # fmt: skip
 PACKAGES = (
     "spar-agent", "aiosqlite", "anyio", "apache-hamilton", "apsw", "blinker", "dbos", "langgraph",
     "langgraph-checkpoint-sqlite", "openai-agents", "prometheus-client", "py-trees", "pydantic-ai-slim", "pyee",
     "uvloop",
 )  # fmt: skip
+ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
     given = arguments()
+    if given.beside:
+        sys.exit(_beside(given))
     logging.disable(logging.CRITICAL)
     effort = QUICK if given.quick else THOROUGH
     began = time.monotonic()
-    lines, broken = measured(given.only, lambda name: _measure(name, effort), loop_of(given.uvloop))
-    about = machine(given.uvloop, quick=given.quick)
+    figures = machine.figures()
+    print(f"{machine.told(figures)}\n", flush=True)
+    lines, broken = measured(given.only.measures, lambda name: _measure(name, effort), loop_of(given.uvloop))
+    lines = given.only.of(lines)
+    about = machine.about(PACKAGES, figures, uvloop=given.uvloop, quick=given.quick)
     print(table.rendered(lines))
     print(f"\n{table.missed(lines)}")
     print(f"\n{duties.beside(line.against for line in lines)}")
@@ -55,6 +63,19 @@ def main() -> None:
         sys.exit(f"not measured, for the reasons above the table: {', '.join(broken)}")
     if rows := table.without_limit(lines):
         sys.exit(f"no limit is measured beside: {', '.join(rows)}")
+
+
+def _beside(given: argparse.Namespace) -> str | None:
+    """Print this tree beside another commit. Returns: the reason why it could not be measured."""
+    options = [f"--{name}" for name in ("quick", "uvloop") if getattr(given, name)]
+    try:
+        commit = beside.commit_of(ROOT, given.beside)
+        print(f"{machine.told(machine.figures())}\n", flush=True)
+        print(beside.measure(ROOT, commit, ["--only", given.only.text, *options], given.turns))
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+    print(f"\nmedians of {given.turns} turns; ratio: of this tree to the commit within a turn; by: what is judged")
+    return None
 
 
 def measured(
@@ -84,20 +105,62 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="What spar costs, beside limits and peers."
     )
-    parser.add_argument("--only", type=names, default=MEASURES, help=f"comma separated: {', '.join(MEASURES)}")
+    parser.add_argument(
+        "--only", type=chosen, default=",".join(MEASURES), help=f"comma separated, or numbers of rows: {known()}"
+    )
     parser.add_argument("--quick", action="store_true", help="few short rounds: a minute, and rough")
     parser.add_argument("--uvloop", action="store_true", help="run everything on uvloop")
     parser.add_argument(
         "--json", metavar="FILE", type=Path, nargs="?", const=history.FILE, help="add what was measured as a line there"
     )
-    return parser.parse_args()
+    parser.add_argument("--beside", metavar="COMMIT", help="measure in turns with another commit, and print both")
+    parser.add_argument("--turns", metavar="N", type=turns, default=5, help="turns of --beside (5)")
+    given = parser.parse_args()
+    if given.beside and given.json:
+        parser.error("--json keeps a run of this tree; --beside prints two trees and keeps nothing")
+    return given
 
 
-def names(text: str) -> tuple[str, ...]:
-    chosen = tuple(text.split(","))
-    if unknown := [name for name in chosen if name not in MEASURES]:
-        raise argparse.ArgumentTypeError(f"no measure named {', '.join(unknown)}; known: {', '.join(MEASURES)}")
-    return chosen
+@dataclass(frozen=True)
+class Chosen:
+    """Measures to run. `rows` are the numbers of the rows wanted of measures that were not chosen by name."""
+
+    text: str
+    named: frozenset[str]
+    rows: frozenset[int]
+
+    @property
+    def measures(self) -> list[str]:
+        return [name for name, rows in MEASURES.items() if name in self.named or self.rows.intersection(rows)]
+
+    def of(self, lines: Iterable[Line]) -> list[Line]:
+        """Return the lines that were chosen."""
+        unwanted = {row for name in self.measures if name not in self.named for row in MEASURES[name]} - self.rows
+        return [line for line in lines if line.row not in unwanted]
+
+
+def chosen(text: str) -> Chosen:
+    """Return what a list of measures and rows chooses. Raises: argparse.ArgumentTypeError."""
+    words = text.split(",")
+    rows = {word: int(word) for word in words if word.isdecimal()}
+    numbers = {row for rows_of in MEASURES.values() for row in rows_of}
+    if unknown := [word for word, row in rows.items() if row not in numbers]:
+        known_rows = ", ".join(map(str, sorted(numbers)))
+        raise argparse.ArgumentTypeError(f"no row {', '.join(unknown)}; known: {known_rows}")
+    if unknown := [word for word in words if word not in rows and word not in MEASURES]:
+        raise argparse.ArgumentTypeError(f"no measure named {', '.join(unknown)}; known: {known()}")
+    return Chosen(text, frozenset(words) - frozenset(rows), frozenset(rows.values()))
+
+
+def known() -> str:
+    return ", ".join(MEASURES)
+
+
+def turns(text: str) -> int:
+    """Return a number of turns. Raises: argparse.ArgumentTypeError."""
+    if not text.isdecimal() or not 1 <= int(text) <= 1_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of turns from 1 to 1000")
+    return int(text)
 
 
 def loop_of(uvloop: bool) -> Any:
@@ -107,39 +170,6 @@ def loop_of(uvloop: bool) -> Any:
     import uvloop as module
 
     return module.run
-
-
-def machine(uvloop: bool, *, quick: bool) -> dict[str, Any]:
-    """Where it was measured, and with what."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
-    load = ", ".join(f"{part:.1f}" for part in os.getloadavg())
-    return {
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "loop": "uvloop" if uvloop else "asyncio",
-        "quick": quick,
-        "commit": commit(),
-        "cores": os.cpu_count(),
-        "load": load,
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "packages": versions,
-    }
-
-
-def commit() -> str:
-    """Return the commit that was measured, with a plus where the files have changed since; "?" without git."""
-    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-    try:
-        done = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "?"
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import machine
 from benchmarks.table import columns, shown
 
 FILE = Path(__file__).parent / "results" / "history.jsonl"
@@ -48,7 +49,7 @@ def read(path: Path) -> list[Run]:
 def compared(runs: Sequence[Run]) -> str:
     """Return a table of the newest run, each line beside the last run before that has it."""
     *earlier, newest = runs
-    alike = [run for run in earlier if all(run["about"].get(key) == newest["about"].get(key) for key in SAME)]
+    alike = _alike(earlier, newest)
     before: dict[tuple[Any, ...], tuple[str, Any]] = {}
     for run in alike:
         before |= {key_of(line): (run["about"]["at"], line) for line in run["lines"]}
@@ -71,6 +72,19 @@ def compared(runs: Sequence[Run]) -> str:
             )
         )
     return columns(rows)
+
+
+def _alike(earlier: Sequence[Run], newest: Run) -> list[Run]:
+    """Return the runs that were made in the same way as the newest."""
+    return [run for run in earlier if all(run["about"].get(key) == newest["about"].get(key) for key in SAME)]
+
+
+def machines(runs: Sequence[Run]) -> str:
+    """Return what the least work cost in the newest run beside the last one of its kind; "" when that is not known."""
+    *earlier, newest = runs
+    known = [run["about"]["machine"] for run in _alike(earlier, newest) if "machine" in run["about"]]
+    figures = newest["about"].get("machine")
+    return machine.told(figures, known[-1] if known else None) if figures else ""
 
 
 def key_of(line: dict[str, Any]) -> tuple[Any, ...]:
@@ -100,6 +114,8 @@ def main() -> int:
     if len(runs) < 2:
         print(f"{given.file} holds {len(runs)} run: `make bench ARGS=--json` adds one", file=sys.stderr)
         return 1
+    if machines(runs):
+        print(f"{machines(runs)}\n")
     print(compared(runs))
     about = runs[-1]["about"]
     print(f"\nrun of {about['at']} at {about['commit']}, {about['python']} on {about['loop']}, load {about['load']}")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measure spar beside its peers: benchmarks/run.sh [--only cycle,publish] [--quick] [--uvloop] [--json [FILE]]
+# Measure spar beside its peers: benchmarks/run.sh [--only cycle,9] [--quick] [--uvloop] [--json [FILE] | --beside COMMIT]
 # The environment benchmarks/.venv is made anew when requirements.txt or pyproject.toml have changed. A peer that cannot
 # be installed is left out, and its lines in the table say so. LLMCompiler is no package: its checkout is looked for in
 # .cache/LLMCompiler, or where LLMCOMPILER says.

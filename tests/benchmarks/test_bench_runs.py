@@ -24,8 +24,8 @@ def bench(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]
 
 
 def lines_of(printed: str) -> list[dict[str, str]]:
-    """Return the lines of the table of figures; that of duties comes after an empty line."""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.partition("\n\n")[0].splitlines()]
+    """Return the lines of the table of figures, which stands between empty lines, after what the machine costs."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.split("\n\n")[1].splitlines()]
     return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
 
 
@@ -45,6 +45,8 @@ def test_the_cycle_is_measured_and_told_in_one_table(tmp_path: Path) -> None:
     [run] = history.read(kept)
     assert len(run["lines"]) == len(lines)
     assert run["about"]["packages"]["spar-agent"] != "not installed"
+    assert all(run["about"]["machine"][name] > 0 for name in ("loop_ns", "commit_cpu_us", "commit_us"))
+    assert done.stdout.startswith("machine: a turn of a loop of Python ")
 
 
 def test_a_peer_that_is_not_installed_has_a_line_that_says_so(tmp_path: Path) -> None:

@@ -170,6 +170,16 @@ def test_a_line_that_no_earlier_run_has_stands_alone() -> None:
     assert [cell.strip() for cell in line.strip("|").split("|")][3:6] == ["–", "3.00x", ""]
 
 
+def test_what_the_least_work_cost_stands_beside_the_same_of_the_last_run_of_its_kind() -> None:
+    slow, fast = {"loop_ns": 20.0, "commit_cpu_us": 50.0}, {"loop_ns": 10.0, "commit_cpu_us": 40.0, "commit_us": 900.0}
+
+    text = history.machines([run_of(6, machine=slow), run_of(6, quick=True, machine=fast), run_of(3, machine=fast)])
+
+    assert "a turn of a loop of Python 20 → 10 ns" in text
+    assert "flushed (SQLite) 50 → 40 µs of processor time; the same 900 µs on the wall" in text
+    assert history.machines([run_of(6, machine=slow), run_of(3)]) == "", "the newest run is of an older benchmark"
+
+
 @pytest.mark.parametrize("runs", [0, 1])
 def test_one_run_has_nothing_to_stand_beside(tmp_path: Path, runs: int) -> None:
     file = tmp_path / "history.jsonl"
