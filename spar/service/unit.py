@@ -89,7 +89,8 @@ def unit(terms: UnitTerms) -> str:
             f"WorkingDirectory={_plain(str(terms.folder))}",
             *((f"User={terms.user}",) if is_system else ()),
             f"WatchdogSec={WATCHDOG}",
-            "Restart=always",
+            "Restart=on-failure",  # exit 0 is none: a stop by `spar stop` lasts
+            "RestartForceExitStatus=SIGHUP",  # a request to reload, before there was a handler
             "RestartSec=2",
             f"RestartPreventExitStatus={' '.join(map(str, _HOPELESS))}",
             f"TimeoutStartSec={START}",

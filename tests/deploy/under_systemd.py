@@ -72,13 +72,16 @@ STORY = (
     ("a caller with another word than the credential is refused", f"{POST}wrong'", "401"),
     ("a caller with the credential is heard", f"{POST}a-secret-of-mine'", "20"),
     ("it is killed", "systemctl kill -s KILL spar && sleep 6", ""),
-    ("systemd has started it again", f"{SPAR} service status", "active (running)"),
+    ("systemd has started it again", "for each in $(seq 60); do systemctl is-active -q spar && break; sleep 0.5; done; "
+     f"{SPAR} service status", "active (running)"),
     ("it remembers", f"{SPAR} cycles list", "hello"),
     ("a change takes effect", f"sed -i 's/I heard/I have heard/' /srv/spar/config.toml; systemctl reload spar; "
      f"{SPAR} send hello", "I have heard you"),
     ("a wrong line is refused, and it goes on", "sed -i 's/answer =/anser =/' /srv/spar/config.toml; "
      f"systemctl reload spar || echo refused; {SPAR} send again; sed -i 's/anser =/answer =/' /srv/spar/config.toml",
      "I have heard you: again"),
+    ("a stop of its own lasts", f"{SPAR} stop && sleep 6; {SPAR} service status", "inactive (dead), ended with 0"),
+    ("… until it is started", f"systemctl start spar; {SPAR} send back", "I have heard you: back"),
     ("it stops in good order", f"systemctl stop spar; {SPAR} service status", "ended with 0"),
     ("it is taken away", f"systemctl start spar; {SPAR} service uninstall", "taken away"),
     ("what it keeps stays", "ls /srv/spar/state", "memory.db"),

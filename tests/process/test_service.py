@@ -270,6 +270,22 @@ def test_work_that_outlasts_the_drain_is_cut(spar: Any, start: Any) -> None:
     assert service.wait() == 75
 
 
+def test_a_stop_by_command_ends_with_zero_though_work_waits_and_the_next_start_goes_on_with_it(
+    spar: Any, start: Any
+) -> None:
+    with_slow_tool(spar, 600)
+    service = start("--set", "service.drain=0.5").ready()
+    run_id = spar("--json", "send", "--no-wait", "dawdle 600").json["run_id"]
+    spar.until((spar.folder / "slow.begun").exists, "the slow call begun")
+
+    assert spar("stop").code == 0
+
+    assert service.wait() == 0, "systemd starts the service again after any other code"
+    again = start("--set", "service.drain=0.5").ready()
+    assert again.api(f"/v1/runs/{run_id}").json()["status"] != "ok"
+    again.said("call in doubt")
+
+
 def test_a_signal_during_the_start_ends_it_as_well(spar: Any, start: Any) -> None:
     (spar.folder / "late.py").write_text(
         "import asyncio, pathlib\n"

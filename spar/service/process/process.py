@@ -79,7 +79,7 @@ class Process:
         self.approval_alerts = ApprovalAlerts(agent.core, agent.health, self.service.waiting)
         alert_quarantines(agent.core, agent.health)
         self.service.notices = self.notices = _notices_of(agent, loaded)
-        self.service.request_stop, self.service.on_reloaded = self.drain, self._reloaded
+        self.service.request_stop, self.service.on_reloaded = self._on_stop_command, self._reloaded
         self.listener = serve(self.service)
         self.systemd = SystemdNotifier()
         bounds = loaded.settings.service
@@ -92,7 +92,7 @@ class Process:
             parts=lambda: (*agent.caches(), logs),
             give_up=self._renew,
         )
-        self._is_to_return = self._is_dump_asked = self._is_dump_urgent = False
+        self._is_to_return = self._is_to_stay_away = self._is_dump_asked = self._is_dump_urgent = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._terms = 0
         self._start: asyncio.Task[None] | None = None
@@ -153,9 +153,13 @@ class Process:
         return self._code()
 
     def _code(self) -> int:
-        """Return the exit code of a service that was stopped."""
-        is_unfinished = self._is_to_return or self.agent.runs.open or self.agent.left_behind
-        return exits.UNFINISHED if is_unfinished else exits.OK
+        """Return the exit code of a service that was stopped.
+
+        After the command `stop` it is 0 also if work waits for the next start: with another code the supervisor of the
+        process would start it again at once.
+        """
+        is_unfinished = not self._is_to_stay_away and (self.agent.runs.open or self.agent.left_behind)
+        return exits.UNFINISHED if self._is_to_return or is_unfinished else exits.OK
 
     def signals(self) -> dict[signal.Signals, Callable[[], None]]:
         """Return the signals that the event loop handles, with their handlers."""
@@ -173,6 +177,10 @@ class Process:
         self.systemd.send("STOPPING=1")
         if self._start is None or not self._start.cancel():
             self._spawn(self.agent.stop(deadline=deadline))
+
+    def _on_stop_command(self) -> None:
+        self._is_to_stay_away = True
+        self.drain()
 
     def _on_end_signal(self) -> None:
         """Handle a signal that asks for the end: write it to the audit log if it is the first one, and drain."""

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from spar.cli.main import main
+from spar.service import exit_codes as exits
 from spar.service.unit import WRITTEN_BY, UnitTerms, unit
 
 Run = Callable[..., tuple[int, str, str]]
@@ -90,6 +91,18 @@ def test_a_unit_names_every_path_as_it_is(tmp_path: Path) -> None:
         unit(UnitTerms(given.python, Path("/a\nExecStartPre=/bin/evil"), given.folder, None, (), 1.0))
     with pytest.raises(ValueError, match="backslash at its end"):  # else the line of the user is a part of this one
         unit(UnitTerms(given.python, given.config, Path("/srv/a\\"), "daemon", (), 1.0))
+
+
+def test_systemd_starts_the_service_again_after_each_failure_that_may_pass_and_after_no_stop(tmp_path: Path) -> None:
+    text = unit(terms(tmp_path))
+    (prevented,) = re.findall(r"^RestartPreventExitStatus=(.*)$", text, re.M)
+
+    assert "Restart=on-failure\n" in text  # after exit 0, as of `spar stop`, it stays away
+    hopeless = {exits.USAGE, exits.DAMAGED, exits.CANNOT_CREATE, exits.NO_PERMISSION, exits.CONFIG}
+    assert {int(code) for code in prevented.split()} == hopeless
+    assert {exits.FAILED, exits.UNAVAILABLE, exits.GAVE_UP, exits.UNFINISHED}.isdisjoint(hopeless)
+    assert "RestartForceExitStatus=SIGHUP\n" in text  # systemd takes this one for a clean end
+    assert "SuccessExitStatus" not in text
 
 
 def test_a_unit_is_written_started_written_again_and_taken_away(tmp_path: Path, run: Run) -> None:
