@@ -1,6 +1,7 @@
 """Checks of a value by its annotations, with one clear sentence about the first wrong field.
 
-The hot path does not use them: a value makes a quick check of itself first (`__post_init__`), and only other values are
+The annotations say down to the column of the database what a field may hold: an integer has at most 64 bits, a number
+is finite, a time has a year. A quick check, compiled from them, accepts the usual correct values; only other values are
 checked field by field. Supported annotations: text, numbers, flags, times, `Literal`, `Sequence[…]`, dicts, other
 values, any of them or None; a number with bounds is `Annotated[float, Between(0.0, 1.0)]`.
 """
@@ -12,14 +13,15 @@ import re
 import reprlib
 import types
 import typing
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
-from math import isnan
+from math import inf, isnan
+from sys import float_info
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Struct, ValidationError
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 #: Types of plain JSON values.
 SCALARS: Final = frozenset({str, int, float, bool, type(None)})
@@ -34,6 +36,21 @@ class Between(Struct, frozen=True):
     low: float
     high: float
 
+    def words(self, kind: str) -> str:
+        """Return what a number must be."""
+        if self.high == LONGEST:
+            return "seconds, at least 0"
+        if self.low == -inf:
+            return "a number"
+        kind = "whole number" if "whole" in kind else "number"
+        return f"a {kind} from {self.low:.16g} to {self.high:.16g}"
+
+
+class Longest(Struct, frozen=True):
+    """Most characters of a text."""
+
+    characters: int
+
 
 #: Part of a whole: 0..1.
 Share = Annotated[float, Between(0.0, 1.0)]
@@ -41,6 +58,25 @@ Share = Annotated[float, Between(0.0, 1.0)]
 LONGEST = 1e18
 #: Duration in seconds.
 Seconds = Annotated[float, Between(0.0, LONGEST)]
+#: Number that may be infinite.
+Real = Annotated[float, Between(-inf, inf)]
+#: Number of times that something happened.
+Count = Annotated[int, Between(0, (1 << 53) - 1)]
+#: Name that stands in the key of a row.
+Name = Annotated[str, Longest(32_000)]
+#: Bound of integers: a column of the database has 64 bits, with the sign.
+INTEGERS = 1 << 63
+FINITE = Between(-float_info.max, float_info.max)
+
+
+class Checked(Struct, frozen=True):
+    """Base of a value that checks its fields when it is made.
+
+    Raises: TypeError, ValueError for an invalid field.
+    """
+
+    def __post_init__(self) -> None:
+        fit(self)
 
 
 class Misfit(Struct, frozen=True):
@@ -70,18 +106,6 @@ def misfit(error: ValidationError) -> Misfit:
     return Misfit(steps, message, unknown and unknown[1], missing and missing[1])
 
 
-class _Field(Struct, frozen=True):
-    """Rule of a field: its types, its choices, the item type of a sequence, the bounds of a number."""
-
-    name: str
-    expected: str
-    kinds: tuple[type, ...] = ()
-    choices: tuple[Any, ...] = ()
-    item: type | None = None
-    bounds: Between | None = None
-    is_optional: bool = False
-
-
 def shorten(value: Any, limit: int = 80) -> str:
     """Return a value in the form for messages: quoted, at most about `limit` characters; never raises."""
     try:
@@ -92,26 +116,30 @@ def shorten(value: Any, limit: int = 80) -> str:
 
 
 def fit(value: Struct) -> None:
-    """Check the fields of a value and convert its sequences to tuples.
+    """Check the fields of a value, and of the values in it, and convert its sequences to tuples.
 
     Raises: TypeError, ValueError for the first wrong field.
     """
+    if is_plain(value):
+        return
+    if (problem := _problem(value)) is not None:
+        kind, error, clause = problem
+        raise error(f"{kind}.{clause}")
     for field in _fields(type(value)):
-        content = getattr(value, field.name)
-        error = _error_of(field, content)
-        if error is not None:
-            raise error(f"{type(value).__name__}.{field.name} must be {_demand(field, content)}")
-        if field.item is not None and type(content) is not tuple:
+        if field.is_list and type(content := getattr(value, field.name)) is not tuple:
             force_setattr(value, field.name, tuple(content))
 
 
+def is_plain(value: Struct) -> bool:
+    """Return whether each field of a value, and of the values in it, has its most usual valid form."""
+    return _plain(type(value))(value)
+
+
 def problem_of(value: Struct) -> str:
-    """Return the first wrong field as a clause: `duration must be …, found …`; "" when all are valid."""
-    for field in _fields(type(value)):
-        content = getattr(value, field.name)
-        if _error_of(field, content) is not None:
-            return f"{field.name} must be {_demand(field, content)}"
-    return ""
+    """Return the first wrong field of a value, or of a value in it: `CallResult: duration must be …, found …`; "" when
+    all are valid."""
+    problem = None if is_plain(value) else _problem(value)
+    return "" if problem is None else f"{problem[0]}: {problem[2]}"
 
 
 def json_problem(value: Any) -> str:
@@ -134,81 +162,189 @@ def clamped(number: Any, low: float, high: float, unknown: float | None) -> Any:
     return min(max(number, low), high) if isinstance(number, (int, float)) else number
 
 
-def _error_of(field: _Field, content: Any) -> type[Exception] | None:
-    """Return the error class for the value of a field, None if it is valid."""
-    if content is None and field.is_optional:
-        return None
-    if field.kinds and (not isinstance(content, field.kinds) or (type(content) is bool and bool not in field.kinds)):
-        return TypeError
-    if field.item is not None:
-        if isinstance(content, (str, bytes)):
-            return TypeError
-        return None if all(isinstance(item, field.item) for item in content) else TypeError
-    if field.choices:
-        return None if isinstance(content, str) and content in field.choices else ValueError
-    if field.bounds is not None:
-        return None if field.bounds.low <= content <= field.bounds.high else ValueError
-    if type(content) is float and isnan(content):
-        return ValueError
-    if field.kinds == (dict,) and not all(isinstance(key, str) for key in content):
-        return TypeError
+class _Rule(Struct, frozen=True):
+    """Rule of a value. `longest`: most characters of a text; `item`: rule of the items of a list or an object."""
+
+    expected: str = ""
+    kinds: tuple[type, ...] = ()
+    choices: tuple[Any, ...] = ()
+    bounds: Between | None = None
+    longest: int | None = None
+    item: _Rule | None = None
+    is_list: bool = False
+    is_optional: bool = False
+    name: str = ""
+
+    @property
+    def demand(self) -> str:
+        return self.expected + (" or None" if self.is_optional else "")
+
+
+def _problem(value: Struct) -> tuple[str, type[Exception], str] | None:
+    """Return the first wrong field of a value or of the values in it: the type of that value, the class of the error,
+    and the clause that describes it."""
+    for field in _fields(type(value)):
+        content = getattr(value, field.name)
+        if (error := _error_of(field, content)) is not None:
+            return type(value).__name__, error, f"{field.name} must be {_demand(field, content)}"
+        parts = (content,) if field.item is None else content.values() if isinstance(content, Mapping) else content
+        for part in parts or ():
+            if isinstance(part, Struct) and not is_plain(part) and (problem := _problem(part)) is not None:
+                return problem
     return None
 
 
-def _demand(field: _Field, content: Any) -> str:
-    """Return what a field must be and what was found; for a sequence, the item that is invalid."""
-    if field.item is not None and (isinstance(content, (str, bytes)) or not isinstance(content, Sequence)):
+def _error_of(rule: _Rule, content: Any) -> type[Exception] | None:
+    """Return the error class for a value, None if it is valid."""
+    if (content is None and rule.is_optional) or not rule.kinds:
+        return None
+    if rule.choices:
+        return None if isinstance(content, str) and content in rule.choices else ValueError
+    if not _is_one_of(content, rule.kinds):
+        return TypeError
+    if rule.is_list:
+        if isinstance(content, (str, bytes)):
+            return TypeError
+        return TypeError if _wrong_item(rule, content) else None
+    if isinstance(content, Mapping) and rule.item is not None:
+        has_texts = all(isinstance(key, str) for key in content)
+        return None if has_texts and not _wrong_item(rule, content.values()) else TypeError
+    if rule.longest is not None:
+        return None if len(content) <= rule.longest else ValueError
+    if rule.bounds is not None and not rule.bounds.low <= content <= rule.bounds.high:
+        return ValueError
+    if isinstance(content, int) and not -INTEGERS <= content < INTEGERS:
+        return ValueError
+    return ValueError if isinstance(content, datetime) and not _is_time(content) else None
+
+
+def _is_one_of(content: object, kinds: tuple[type, ...]) -> bool:
+    """Return whether a value is of one of these types; True and False are no numbers."""
+    return isinstance(content, kinds) and (type(content) is not bool or bool in kinds)
+
+
+def _wrong_item(rule: _Rule, items: Any) -> tuple[Any, ...]:
+    """Return the first invalid item of a list or an object, as a tuple of one; () if all are valid."""
+    item = rule.item
+    assert item is not None
+    return next(((content,) for content in items if _error_of(item, content) is not None), ())
+
+
+def _demand(rule: _Rule, content: Any) -> str:
+    """Return what a value must be and what was found; for a list or an object, the item that is invalid."""
+    if rule.is_list and (isinstance(content, (str, bytes)) or not isinstance(content, Sequence)):
         return f"a list, found {type(content).__name__}"
-    if field.item is not None:
-        wrong_item = next(item for item in content if not isinstance(item, field.item))
-        return f"{field.expected}, found {type(wrong_item).__name__} ({shorten(wrong_item)}) in it"
-    if field.kinds == (dict,) and isinstance(content, dict):
-        return f"{field.expected}, found the key {shorten(next(key for key in content if not isinstance(key, str)))}"
-    return f"{field.expected}, found {type(content).__name__} ({shorten(content)})"
+    if isinstance(content, Mapping) and (wrong := [key for key in content if not isinstance(key, str)]):
+        return f"{rule.demand}, found the key {shorten(wrong[0])}"
+    if rule.item is not None and isinstance(content, rule.kinds):
+        (item,) = _wrong_item(rule, content.values() if isinstance(content, Mapping) else content)
+        return f"{rule.demand}, found {type(item).__name__} ({shorten(item)}) in it"
+    if isinstance(content, datetime) and datetime in rule.kinds:
+        return f"{rule.demand} in the years 1 to 9999, in a sound time zone, found {shorten(content)}"
+    length = f", {len(content)} characters" if rule.longest is not None and isinstance(content, str) else ""
+    return f"{rule.demand}, found {type(content).__name__} ({shorten(content)}{length})"
+
+
+def _is_time(at: datetime) -> bool:
+    """Return whether a time has seconds since 1970 that are a time again, as it has not at the edges of the calendar."""
+    try:
+        return -62_135_596_800.0 <= at.replace(tzinfo=at.tzinfo or UTC).timestamp() < 253_402_300_800.0
+    except Exception:  # the time zone is a class of a user
+        return False
 
 
 @cache
-def _fields(kind: type[Struct]) -> tuple[_Field, ...]:
-    """Return the rules of a value's fields, as its annotations state; fields without a rule are left out."""
+def _fields(kind: type[Struct]) -> tuple[_Rule, ...]:
+    """Return the rules of a value's fields. Raises: TypeError for an annotation that no rule stands for."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    return tuple(field for name in kind.__struct_fields__ if (field := _field(name, hints[name])) is not None)
+    return tuple(replace(_rule(hints[name]), name=name) for name in kind.__struct_fields__)
 
 
-def _field(name: str, hint: Any) -> _Field | None:
-    is_optional = False
+def _rule(hint: Any) -> _Rule:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        is_optional = type(None) in args
-        hint = next(arg for arg in args if arg is not type(None))
-        origin, args = typing.get_origin(hint), typing.get_args(hint)
-    bounds = None
-    if origin is Annotated:
-        hint, bounds = args[0], args[1]
-        origin, args = typing.get_origin(hint), typing.get_args(hint)
-    or_none = " or None" if is_optional else ""
+        (other,) = (arg for arg in args if arg is not type(None))
+        return replace(_rule(other), is_optional=True)
+    if hint is Any:
+        return _Rule("anything")
     if origin is Literal:
-        return _Field(name, " or ".join(map(repr, args)) + or_none, choices=args, is_optional=is_optional)
+        return _Rule(" or ".join(map(repr, args)), (str,), choices=args)
+    if origin is Annotated:
+        rule, limit = _rule(args[0]), args[1]
+        if isinstance(limit, Longest):
+            return replace(rule, expected=f"text of at most {limit.characters} characters", longest=limit.characters)
+        return replace(rule, expected=limit.words(rule.expected), bounds=limit)
     if isinstance(origin, type) and issubclass(origin, (Sequence, tuple)):
-        item = typing.get_origin(args[0]) or args[0]
-        return _Field(name, f"a list of {_WORDS.get(item, item.__name__)}", (Sequence,), item=item)
-    kind = origin or hint
-    if kind is Any:
-        return None
-    expected = _WORDS_OF_ONE.get(kind, f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}")
-    if bounds is not None:
-        is_time = bounds.high == LONGEST
-        expected = "seconds, at least 0" if is_time else f"a number from {bounds.low:g} to {bounds.high:g}"
-    kinds = _KINDS.get(kind, (kind,))
-    return _Field(name, expected + or_none, kinds, bounds=bounds, is_optional=is_optional)
+        item = _rule(args[0])
+        noun = _PLURALS.get(item.kinds) or item.kinds[0].__name__
+        return _Rule(f"a list of {noun}", (Sequence,), item=item, is_list=True)
+    if origin is dict:
+        return _Rule(_WORDS[dict], (dict,), item=_rule(args[1]))
+    if hint is float:
+        return _Rule(_WORDS[float], (float, int), bounds=FINITE)
+    if not isinstance(hint, type):
+        raise TypeError(f"a value cannot have a field of type {hint!r}: no rule checks it")
+    return _Rule(_WORDS.get(hint, f"{'an' if hint.__name__[0] in 'AEIOU' else 'a'} {hint.__name__}"), (hint,))
 
 
-_KINDS: dict[Any, tuple[type, ...]] = {float: (float, int), Mapping: (Mapping,)}
-_WORDS: dict[Any, str] = {str: "texts", dict: "objects"}
-_WORDS_OF_ONE: dict[Any, str] = {
+_PLURALS: dict[Any, str] = {(): "values", (str,): "texts", (dict,): "objects"}
+_WORDS: dict[Any, str] = {
     str: "text",
-    float: "a number",
-    int: "a whole number",
+    float: "a finite number",
+    int: "a whole number of at most 64 bits",
     bool: "True or False",
     dict: "an object (a dict with text as keys)",
     datetime: "a datetime",
 }
+
+
+@cache
+def _plain(kind: type[Struct]) -> Callable[[Any], bool]:
+    """Return the quick check of a value: one expression over its fields, as fast as one that is written by hand."""
+    names: dict[str, Any] = {"TEXT": _TEXT, "UTC": UTC, "is_time": _is_time}
+    tests = [_test(f"v.{field.name}", field, names) for field in _fields(kind)]
+    check: Callable[[Any], bool] = eval(f"lambda v: {' and '.join(filter(None, tests)) or True}", names)
+    return check
+
+
+def _test(place: str, rule: _Rule, names: dict[str, Any]) -> str:
+    """Return an expression that is true for the usual values of a rule. Args: names: gets the names that it uses."""
+    if not rule.kinds:
+        return ""
+
+    def named(value: Any) -> str:
+        names[name := f"n{len(names)}"] = value
+        return name
+
+    kind = tuple if rule.is_list else rule.kinds[0]
+    tests = [f"type({place}) is {named(kind)}"]
+    if rule.choices:
+        tests.append(f"{place} in {named(frozenset(rule.choices))}")
+    if rule.longest is not None:
+        tests.append(f"len({place}) <= {rule.longest}")
+    if rule.bounds is not None or kind is int:
+        low, high = (-INTEGERS, INTEGERS - 1) if rule.bounds is None else (rule.bounds.low, rule.bounds.high)
+        tests.append(f"{named(low)} <= {place} <= {named(high)}")
+    if kind is datetime:
+        tests.append(f"(({place}.tzinfo is UTC and {place}.year < 9999) or is_time({place}))")
+    if rule.item is not None:
+        tests.append(_items_test(place, rule.item, names, is_object=kind is dict))
+    if issubclass(kind, Struct) and not issubclass(kind, Checked):
+        tests.append(f"{named(_plain(kind))}({place})")
+    test = " and ".join(filter(None, tests))
+    return f"({place} is None or ({test}))" if rule.is_optional else test
+
+
+def _items_test(place: str, item: _Rule, names: dict[str, Any], *, is_object: bool) -> str:
+    """Return the expression for the keys of an object, and for the values of an object or a list."""
+    test = _test("x", item, names)
+    values = f"{place}.values()" if is_object else place
+    tests = [f"TEXT.issuperset(map(type, {place}))"] if is_object else []
+    if item.kinds == (str,) and not is_object and item.longest is None and not item.choices:
+        tests.append(f"TEXT.issuperset(map(type, {place}))")
+    elif test:
+        tests.append(f"all([{test} for x in {values}])")
+    return f"(not {place} or ({' and '.join(tests)}))"
+
+
+_TEXT = frozenset({str})

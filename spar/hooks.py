@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from spar.checks import problem_of
 from spar.errors import ENDS_PROCESS, SparError, is_closing
 from spar.records.compaction import CompactionPlan
 from spar.records.prompt import PromptFile, RequestDraft
@@ -280,4 +281,7 @@ def _check(decision: Any, point: str, name: str) -> Decision | None:
         if not REWRITABLE[point](decision.value):
             subject = POINTS[point][0].split(";")[0]
             raise TypeError(f"hook {name} must put {subject} there, found {type(decision.value).__name__}")
+        # The other values check themselves when they are made.
+        if isinstance(decision.value, (CallResult, Entry)) and (problem := problem_of(decision.value)):
+            raise TypeError(f"hook {name} must keep to the fields of {problem}")
     return decision

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from memory.codec.columns import safe
 from memory.codec.decoding import decode
 from memory.experiences import rows
+from spar.checks import problem_of
 from spar.data.scrub import mask
 from spar.data.text import safe_line
 from spar.errors import ContractError
@@ -42,15 +43,8 @@ def checked(words: Iterable[W]) -> tuple[W, ...]:
     """Return the credits or feedbacks if all are valid. Raises: ContractError naming the problem."""
     judgements = tuple(words)
     for word in judgements:
-        if isinstance(word, Credit):
-            is_well = isinstance(word.experience_id, str) and isinstance(word.has_helped, bool)
-        else:
-            is_score = word.score is None or (isinstance(word.score, (int, float)) and 0 <= word.score <= 1)
-            texts = (word.about, word.why)
-            is_well = isinstance(word.success, bool) and is_score and all(isinstance(text, str) for text in texts)
-            is_well = is_well and word.by in _SAID
-        if not is_well:
-            raise ContractError(f"it cannot be taken as it is: {word!r:.200}")
+        if problem := problem_of(word):
+            raise ContractError(f"it cannot be taken as it is: {problem}")
     return judgements
 
 
@@ -158,13 +152,13 @@ def _row(connection: Connection, seq: int) -> tuple[Experience, str] | None:
         body = decode(str(columns[2]), Experience)
     except (ValueError, RecursionError):
         return None
-    apart = "" if rows.row(replace(body, success=experience.success)).digest == digest else rows.IMPORTED
+    apart = "" if rows.encoded_row(replace(body, success=experience.success)).digest == digest else rows.IMPORTED
     return replace(experience, id=str(columns[1])), apart
 
 
 def _put(connection: Connection, seq: int, judged: Experience, apart: str) -> None:
     """Write a row again. If it is now like another row, it is merged into that."""
-    item = rows.row(judged, apart)
+    item = rows.encoded_row(judged, apart)
     other = None if item.digest is None else rows.alike_of(connection, item.digest)
     if other is not None and other != seq:
         connection.execute("DELETE FROM experience WHERE seq = ?", (seq,))
@@ -174,4 +168,4 @@ def _put(connection: Connection, seq: int, judged: Experience, apart: str) -> No
 
 
 def _add(connection: Connection, judged: Experience, apart: str) -> None:
-    rows.insert(connection, (rows.row(judged, apart),))
+    rows.insert(connection, (rows.encoded_row(judged, apart),))

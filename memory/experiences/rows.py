@@ -20,10 +20,11 @@ from memory.codec.encoding import encode
 from memory.experiences import recall
 from memory.experiences.likeness import MOST_BYTES, digest_of
 from memory.sqlite import seals
+from spar.checks import problem_of
 from spar.data.scrub import mask, masked
 from spar.errors import ContractError
 from spar.failpoints import crashpoint
-from spar.types import Experience, TriedCall, replace
+from spar.types import Experience, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -132,12 +133,13 @@ def row(experience: Experience, apart: str = "") -> ExperienceRow:
     """
     if not isinstance(experience, Experience):
         raise ContractError(f"only an Experience can be stored, found {type(experience).__name__}")
-    wrong = [name for name, kinds in _KINDS if not isinstance(getattr(experience, name), kinds)]
-    wrong += [] if all(isinstance(call, TriedCall) for call in experience.calls) else ["calls"]
-    wrong += [name for name in ("count", "helped", "harmed") if not 0 <= getattr(experience, name) < _MOST_COUNTED]
-    if wrong or experience.trust not in ("trusted", "untrusted"):
-        name = wrong[0] if wrong else "trust"
-        raise ContractError(f"experience.{name} cannot be {getattr(experience, name)!r:.200}")
+    if problem := problem_of(experience):
+        raise ContractError(f"it cannot be stored as it is: {problem}")
+    return encoded_row(experience, apart)
+
+
+def encoded_row(experience: Experience, apart: str = "") -> ExperienceRow:
+    """Return an experience that was valid when it was stored first, as `row` does."""
     texts_of = (*INDEXED, *_WHOLE.values())
     calls = tuple([replace(call, params=masked(call.params)) for call in experience.calls])
     changes = {name: mask(getattr(experience, name)) for name in texts_of}
@@ -173,19 +175,6 @@ def _text(experience: Experience, name: str) -> str:
     whole = _WHOLE.get(name)
     texts = [getattr(experience, name), *([getattr(experience, whole)] if whole else ())]
     return safe("\n".join(filter(None, texts)), limit=MOST_BYTES)
-
-
-_MOST_COUNTED = 1 << 53
-_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
-    *((name, str) for name in (*INDEXED, *_WHOLE.values(), "id", "session", "origin", "key", "run_id")),
-    ("at", datetime),
-    ("success", (bool, type(None))),
-    ("cost", (int, float)),
-    ("calls", tuple),
-    ("score", (int, float, type(None))),
-    *((name, int) for name in ("count", "helped", "harmed")),
-    ("first_at", (datetime, type(None))),
-)
 
 
 # -- writing

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memory.sqlite import wal
+from memory.sqlite import seals, wal
 from memory.sqlite.database import FLUSHED, SYNCHRONOUS, epoch_of, is_storage, number_of
 from memory.sqlite.seals import Seals
 from memory.sqlite.wal_watermark import WalWatermark
@@ -79,7 +79,7 @@ class Transactions:
         self.begin(must_flush=must_flush)
         connection = self.connection
         before = connection.total_changes()
-        outcomes = [self._run_guarded(work) for work in group] if is_guarded else [work(connection) for work in group]
+        outcomes = [guarded(connection, work) if is_guarded else work(connection) for work in group]
         has_changed = connection.total_changes() != before
         # A commit without a change flushes nothing, not even what others wrote before it.
         if must_flush and (self.must_number if has_changed else self.flush_at is not None):
@@ -132,20 +132,6 @@ class Transactions:
         self._number = max(number_of(self.connection, FLUSHED), self._watermark.flush) + 1
         self.connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (FLUSHED, str(self._number)))
 
-    def _run_guarded(self, work: Work) -> Any:
-        """Return the result of one unit, or `Rejected` after undoing it. Raises: errors of the disk."""
-        self.connection.execute("SAVEPOINT unit")
-        try:
-            outcome: Any = work(self.connection)
-        except Exception as error:
-            if is_storage(error):
-                raise
-            self.connection.execute("ROLLBACK TO unit")
-            self._seals.distrust()
-            outcome = Rejected(error)
-        self.connection.execute("RELEASE unit")
-        return outcome
-
     def _mend(self) -> None:
         """Write the log again, which a failing disk may have lost, and continue with a new connection.
 
@@ -172,3 +158,19 @@ class Rejected:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+def guarded(connection: Connection, work: Work) -> Any:
+    """Return the result of one unit of work, or `Rejected` after undoing it alone. Raises: errors of the disk."""
+    connection.execute("SAVEPOINT unit")
+    try:
+        outcome: Any = work(connection)
+    except Exception as error:
+        if is_storage(error):
+            raise
+        connection.execute("ROLLBACK TO unit")
+        if (sealing := seals.of(connection)) is not None:
+            sealing.distrust()
+        outcome = Rejected(error)
+    connection.execute("RELEASE unit")
+    return outcome

@@ -16,7 +16,7 @@ from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
 from spar.ports.agent import AgentControl
-from spar.types import Fault, Phase
+from spar.types import Fault, Phase, replace
 
 #: The most programming errors whose stack is logged; the stacks of further ones are in the cycle records only.
 MOST_STACKS = 1_000
@@ -108,6 +108,20 @@ class ErrorReporter:
             ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy="continue", exception=error,
                           session=cycle.session)
         )  # fmt: skip
+
+    def row_refused(self, fault: Fault) -> None:
+        """Report that the memory could not write a row of a cycle. It is an error of the phase that returned the row,
+        and of no other session."""
+        cycle_id, session = fault.detail.get("cycle_id", ""), fault.detail.get("session", "")
+        names = [module.name for phase, module in self._setup.modules.items() if phase == fault.phase]
+        fault = replace(fault, part=names[0] if names else fault.part, phase=fault.phase or "loop")
+        self.log_fault(self._core.log.error, "row not stored", fault, session=session, cycle=cycle_id,
+                       phase=fault.phase, part=fault.part, reason=fault.message)  # fmt: skip
+        if fault.phase in self._stats.errors_by_phase:
+            self._stats.errors_by_phase[fault.phase] += 1
+        self._core.events.publish(
+            ErrorOccurred(cycle_id=cycle_id, phase=fault.phase, error=fault, policy="continue", session=session)
+        )
 
     def hooks_failed(self, cycle_id: str, outcome: Outcome, session: str = "") -> None:
         """Report the faults of hooks."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from spar.checks import shorten
 from spar.loop.cycle import Cycle
 from spar.records.journal import Closing, Item, RowChange, Unfinished
 from spar.records.transcript import Entry
@@ -121,15 +120,7 @@ def experiences_of(cycle: Cycle) -> Sequence[Experience]:
     if cycle.result is None or cycle.written_action is None:
         return ()
     action = cycle.written_action
-    situation = "; ".join(_text_of(perception)[:200] for perception in action.perceptions[:3])
+    situation = "; ".join(perception.text[:200] for perception in action.perceptions[:3])
     calls = ", ".join(call.tool for call in action.calls[:20])
     cause = next((fault.message for fault in cycle.faults), "")
     return (Experience(situation, calls, cycle.result.status, session=cycle.session, cause=cause, origin=cycle.id),)
-
-
-def _text_of(perception: Perception) -> str:
-    """Return the content as text; for content that is not JSON the first 200 characters of its representation."""
-    try:
-        return perception.text
-    except Exception:
-        return shorten(perception.content, 200)

@@ -131,7 +131,8 @@ class CycleLog:
             journal.closed(core.name, cycle.id, account)
         except Exception as error:  # report it, and write the end without this data
             self._reports.closing_failed(cycle, error)
-            bare = replace(account, record=None, experiences=(), credits=(), feedback=(), entries=(), besides=None)
+            bare = replace(account, record=None, experiences=(), credits=(), feedback=(), entries=(), changes=(),
+                           besides=None)  # fmt: skip
             journal.closed(core.name, cycle.id, bare)
         if cycle.items or run is not None:
             for item_id in (*(cycle.items if will_resume else account.done), *[part.run_id for part in parts]):

@@ -11,12 +11,11 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
-from spar.checks import LONGEST, json_problem, problem_of
+from spar.checks import json_problem, problem_of
 from spar.clock import Clock
 from spar.errors import ContractError
 from spar.loop.plan_stream import OpenPlan
@@ -26,15 +25,9 @@ from spar.protocols import Context, StreamingActor
 from spar.records.journal import RowChange
 from spar.threads import Threads
 from spar.types import (
-    ACTION_STATUSES,
-    CALL_STATUSES,
-    Ability,
     Action,
     ActionResult,
     Call,
-    CallResult,
-    Experience,
-    Fault,
     Perception,
     Phase,
     Reflection,
@@ -197,36 +190,16 @@ def _call(item: Any, name: str) -> Call:
     raise ContractError(f"plan of {name} must return Calls or wire objects in its list, found {_describe(item)}")
 
 
-# The quick checks below accept the usual correct values; `_check_fields` checks the others fully. Python has only one
-# empty tuple, so `is _NONE` tells whether a tuple is empty.
-
-
 def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResult:
     """Return the product of act with its action filled in. Raises: ContractError."""
     if not isinstance(product, ActionResult):
         raise ContractError(f"act of {name} must return an ActionResult, found {_describe(product)}")
-    results, messages, duration = product.results, product.messages, product.duration
-    if not (
-        product.errors is _NONE
-        and (messages is _NONE or _is_tuple_of(_DICTS, messages))
-        and (results is _NONE or _is_tuple_of(_RESULTS, results))
-        and product.status in ACTION_STATUSES
-        and not product.state
-        and type(product.state) is dict
-        and type(duration) is float
-        and 0.0 <= duration < LONGEST
-        and (product.action is None or type(product.action) is Action)
-        and (product.fault is None or type(product.fault) is Fault)
-    ):
-        _check_fields(product, f"act of {name}")
-        for item in product.errors:
-            error = item.get("error")
-            if not (isinstance(error, dict) and isinstance(error.get("kind"), str)):
-                sentence = 'must put {"call": …, "error": {"kind": …, "message": …}} into ActionResult.errors'
-                raise ContractError(f"act of {name} {sentence}, found {_describe(item)}")
-    for result in results:
-        if not _is_plain_call_result(result):
-            _check_fields(result, f"act of {name}")
+    _check_fields(product, f"act of {name}")
+    for item in product.errors:
+        error = item.get("error")
+        if not (isinstance(error, dict) and isinstance(error.get("kind"), str)):
+            sentence = 'must put {"call": …, "error": {"kind": …, "message": …}} into ActionResult.errors'
+            raise ContractError(f"act of {name} {sentence}, found {_describe(item)}")
     if product.action is not None:
         return product
     return replace(product, action=action.action if isinstance(action, OpenPlan) else action)
@@ -238,83 +211,17 @@ def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
         return Reflection(result=result)
     if not isinstance(product, Reflection):
         raise ContractError(f"reflect of {name} must return a Reflection, found {_describe(product)}")
-    experiences, abilities, score = product.experiences, product.abilities, product.score
-    if not (
-        product.failures is _NONE
-        and (experiences is _NONE or _is_tuple_of(_EXPERIENCES, experiences))
-        and (abilities is _NONE or _is_tuple_of(_ABILITIES, abilities))
-        and (product.successes is _NONE or _is_tuple_of(_CALLS, product.successes))
-        and type(score) is float
-        and 0.0 <= score <= 1.0
-        and product.next_look is None
-        and (product.result is None or type(product.result) is ActionResult)
-    ):
-        _check_fields(product, f"reflect of {name}")
-    for experience in experiences:
-        if not _is_plain_experience(experience):
-            _check_fields(experience, f"reflect of {name}")
-    for ability in abilities:
-        if not _is_plain_ability(ability):
-            _check_fields(ability, f"reflect of {name}")
-    for failure in product.failures:
-        _check_fields(failure, f"reflect of {name}")
+    _check_fields(product, f"reflect of {name}")
     return product if product.result is not None else replace(product, result=result)
 
 
-def _is_plain_call_result(result: CallResult) -> bool:
-    return (
-        type(result.call) is Call
-        and result.status in CALL_STATUSES
-        and type(result.duration) is float
-        and 0.0 <= result.duration < LONGEST
-        and type(result.attempts) is int
-        and type(result.reason) is str
-        and (result.fault is None or type(result.fault) is Fault)
-        and (result.started_at is None or type(result.started_at) is datetime)
-        and (result.verified is None or type(result.verified) is bool)
-    )
-
-
-def _is_plain_experience(value: Experience) -> bool:
-    texts = (value.situation, value.action, value.outcome, value.task, value.cause, value.lesson, value.id,
-             value.session, value.origin)  # fmt: skip
-    return (
-        _TEXTS.issuperset(map(type, texts))
-        and (value.success is None or type(value.success) is bool)
-        and type(value.at) is datetime
-        and type(value.cost) is float
-        and 0.0 <= value.cost < LONGEST
-        and (value.trust == "untrusted" or value.trust == "trusted")
-    )
-
-
-def _is_plain_ability(ability: Ability) -> bool:
-    numbers = (ability.estimate, ability.uncertainty, ability.cost, ability.latency, ability.at, ability.half_life)
-    return (
-        type(ability.tool) is type(ability.task) is str
-        and type(ability.trials) is int
-        and _NUMBERS.issuperset(map(type, numbers))
-        and sum(numbers) < LONGEST
-    )
-
-
-_NUMBERS = frozenset({float})
-_TEXTS, _CALLS, _EXPERIENCES, _ABILITIES = (frozenset({kind}) for kind in (str, Call, Experience, Ability))
-_RESULTS, _DICTS = frozenset({CallResult}), frozenset({dict})
-_NONE: tuple[Any, ...] = ()
-
-
-def _is_tuple_of(kinds: frozenset[type], values: Any) -> bool:
-    return type(values) is tuple and kinds.issuperset(map(type, values))
-
-
 def _check_fields(value: Struct, owner: str) -> None:
-    """Refuse a value with an invalid field now, so that the error names the module that returned it.
+    """Refuse a value with an invalid field, or with a value in it that has one, so that the error names the module.
 
     Raises: ContractError.
     """
     if problem := problem_of(value):
-        raise ContractError(f"{owner} must keep to the fields of {type(value).__name__}: {problem}")
+        raise ContractError(f"{owner} must keep to the fields of {problem}")
 
 
 #: Function that checks and completes the product of a phase: `(product, name of the module, input of the phase)`.

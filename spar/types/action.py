@@ -9,13 +9,13 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from spar import checks
-from spar.checks import Seconds
+from spar.checks import Real, Seconds
 from spar.ids import new_id
 from spar.types.call import Call, CallResult
 from spar.types.fault import Fault
 from spar.types.learning import Feedback, Learnt
 from spar.types.literals import ActionStatus, Trust
-from spar.types.perception import PERCEPTIONS, Perception
+from spar.types.perception import Perception
 from spar.types.value import Value, keep_tuples
 
 
@@ -48,7 +48,7 @@ class Answer(Struct, frozen=True):
     on_failure: str | None = None
 
 
-class Action(Value, frozen=True):
+class Action(checks.Checked, Value, frozen=True):
     """Decision of a plan: a graph of calls, or an answer (`output`), or both.
 
     `next_look` proposes the seconds until the next cycle; the agent clamps it to the bounds of its interval.
@@ -72,7 +72,7 @@ class Action(Value, frozen=True):
     run_id: str | None = None
     reason: str = ""
     output: Any = None
-    next_look: float | None = None
+    next_look: Real | None = None
     degraded: bool = False
     trust: Trust | None = None
     deferred: str = ""
@@ -82,24 +82,9 @@ class Action(Value, frozen=True):
     feedback: tuple[Feedback, ...] = ()
 
     def __post_init__(self) -> None:
-        calls, perceptions = self.calls, self.perceptions
-        if type(calls) is list:
-            force_setattr(self, "calls", calls := tuple(calls))
-        if not (
-            type(calls) is tuple
-            and type(perceptions) is tuple
-            and _CALLS.issuperset(map(type, calls))
-            and PERCEPTIONS.issuperset(map(type, perceptions))
-            and (self.trust is None or self.trust == "untrusted" or self.trust == "trusted")
-            and (self.next_look is None or (type(self.next_look) is float and self.next_look == self.next_look))
-            and (self.run_id is None or type(self.run_id) is str)
-            and type(self.goal) is type(self.id) is type(self.reason) is type(self.deferred) is type(self.said) is str
-            and type(self.degraded) is bool
-        ):
-            checks.fit(self)
-
-
-_CALLS = frozenset({Call})
+        if type(self.calls) is list:  # the usual way to write it
+            force_setattr(self, "calls", tuple(self.calls))
+        checks.fit(self)
 
 
 class ActionResult(Value, frozen=True):

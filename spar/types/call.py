@@ -8,13 +8,12 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from spar import checks
-from spar.checks import Seconds, shorten
+from spar.checks import Checked, Seconds, is_plain, shorten
 from spar.ids import new_call_id
 from spar.types.fault import Fault
 from spar.types.learning import Remedy
 from spar.types.literals import METHODS, CallStatus, OutputMethod
-from spar.types.value import TEXT, Value
+from spar.types.value import Value
 
 _WIRE_FIELDS = {
     "_tool": "tool",
@@ -31,7 +30,7 @@ SERVICE_KEYS = frozenset({"_approval", "_ask", "_original", "_parked", "_task", 
 ASKED = "_ask"
 
 
-class Call(Value, frozen=True):
+class Call(Checked, Value, frozen=True):
     """Call of a tool. `Call("note", {"text": "hello"})` is enough to make one.
 
     `after` names calls that must end well first. `output_path` (`†state.a.b`) is where the result is written, and
@@ -51,25 +50,9 @@ class Call(Value, frozen=True):
     reason: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if not self.is_sound():
-            checks.fit(self)
-
     def is_sound(self) -> bool:
         """Return whether each field has its most usual valid form; any other call needs the full check."""
-        return (
-            type(self.tool) is type(self.id) is type(self.reason) is type(self.output_method) is str
-            and type(self.params) is type(self.meta) is dict
-            and type(self.after) is tuple
-            and self.tool != ""
-            and self.id != ""
-            and self.output_method in METHODS
-            and (not self.params or TEXT.issuperset(map(type, self.params)))
-            and (not self.meta or TEXT.issuperset(map(type, self.meta)))
-            and (not self.after or TEXT.issuperset(map(type, self.after)))
-            and (self.output_path is None or type(self.output_path) is str)
-            and (self.instance is None or (type(self.instance) is str and self.instance != ""))
-        )
+        return is_plain(self) and self.tool != "" and self.id != "" and self.instance != ""
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Call:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
+from spar.checks import Share
 from spar.types.literals import CallStatus, Trust
 from spar.types.value import Value, keep_tuples
 
@@ -66,7 +67,7 @@ class Feedback(Value, frozen=True):
     success: bool
     by: FeedbackSource
     why: str = ""
-    score: float | None = None
+    score: Share | None = None
 
 
 class Credit(Value, frozen=True):

@@ -10,13 +10,16 @@ from typing import Any
 from msgspec import field
 
 from spar import checks
-from spar.checks import Share
+from spar.checks import Checked, Share, shorten
 from spar.ids import new_id
 from spar.types.literals import Trust
-from spar.types.value import TEXT, Value, are, utcnow
+from spar.types.value import Value, utcnow
+
+#: Most characters of the representation of content that is not JSON.
+LONGEST_REPRESENTED = 200
 
 
-class Perception(Value, frozen=True):
+class Perception(Checked, Value, frozen=True):
     """Thing that was noticed. `Perception("disk is full")` is enough to make one.
 
     `key` identifies repetitions (two perceptions with one key are duplicates); `subject` says what it is about
@@ -44,32 +47,16 @@ class Perception(Value, frozen=True):
     evidence: Sequence[Perception] = ()
     attributes: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        # A quick check accepts correct values; `checks.fit` looks at the others field by field.
-        if not (
-            (self.priority is None or (type(self.priority) is float and 0.0 <= self.priority <= 1.0))
-            and type(self.confidence) is float
-            and 0.0 <= self.confidence <= 1.0
-            and (self.evidence == () or are(PERCEPTIONS, self.evidence))
-            and (self.trust == "untrusted" or self.trust == "trusted")
-            and type(self.attributes) is dict
-            and (not self.attributes or TEXT.issuperset(map(type, self.attributes)))
-            and type(self.source) is type(self.kind) is type(self.session) is type(self.id) is type(self.intent) is str
-            and (self.key is None or type(self.key) is str)
-            and (self.subject is None or type(self.subject) is str)
-            and type(self.at) is datetime
-        ):
-            checks.fit(self)
-
     @property
     def text(self) -> str:
-        """Return the content as text: itself if it is a string, else its JSON.
-
-        Raises: TypeError, ValueError for content that is not JSON, such as keys that are not text.
-        """
+        """Return the content as text: itself if it is a string, else its JSON; of content that is not JSON, such as
+        keys that are not text, the beginning of its representation."""
         if isinstance(self.content, str):
             return self.content
-        return json.dumps(self.content, ensure_ascii=False, default=str)
+        try:
+            return json.dumps(self.content, ensure_ascii=False, default=str)
+        except Exception:  # also those of a user's objects
+            return shorten(self.content, LONGEST_REPRESENTED)
 
     @property
     def importance(self) -> float:
@@ -84,10 +71,9 @@ class Perception(Value, frozen=True):
 
 
 _UNBOUNDED_BEFORE = (("priority", None), ("confidence", 1.0))
-PERCEPTIONS = frozenset({Perception})
 
 
-class Message(Value, frozen=True):
+class Message(Checked, Value, frozen=True):
     """Message that a tool asks to append to the context as it is."""
 
     kind: str

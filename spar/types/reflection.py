@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import field
 
-from spar.checks import Share
+from spar.checks import Count, Name, Real, Share
 from spar.ids import new_id
 from spar.types.action import Action, ActionResult
 from spar.types.call import Call, CallFailure
@@ -31,8 +31,8 @@ class Ability(Value, frozen=True):
     gone; 0: it stays.
     """
 
-    tool: str
-    task: str
+    tool: Name
+    task: Name
     estimate: float
     uncertainty: float
     trials: int
@@ -70,10 +70,10 @@ class Experience(Value, frozen=True):
     run_id: str = ""
     calls: Sequence[TriedCall] = ()
     score: float | None = None
-    count: int = 1
+    count: Count = 1
     first_at: datetime | None = None
-    helped: int = 0
-    harmed: int = 0
+    helped: Count = 0
+    harmed: Count = 0
 
     def __post_init__(self) -> None:
         if type(self.calls) is list:
@@ -98,7 +98,7 @@ class Reflection(Value, frozen=True):
     failures: Sequence[CallFailure] = ()
     abilities: Sequence[Ability] = ()
     experiences: Sequence[Experience] = ()
-    next_look: float | None = None
+    next_look: Real | None = None
     credits: Sequence[Credit] = ()
     feedback: Sequence[Feedback] = ()
     advised: Advised = ""

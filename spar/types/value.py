@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -43,8 +42,3 @@ def keep_tuples(value: Struct, *names: str) -> None:
     for name in names:
         if type(items := getattr(value, name)) is list:
             force_setattr(value, name, tuple(items))
-
-
-def are(kinds: frozenset[type], items: Any) -> bool:
-    """Return whether `items` is a tuple of these types only."""
-    return type(items) is tuple and kinds.issuperset(map(type, items))

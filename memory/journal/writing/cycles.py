@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memory import cycle_log, transcripts
+from memory import cycle_log, own_rows, transcripts
 from memory.codec.columns import safe
 from memory.experiences import credit
 from memory.experiences import rows as experiences
 from memory.journal import session_rows, statements
 from memory.journal.in_flight import MOST_NOTED, InFlightFile, trait
-from memory.journal.writing.batch import Write, many
+from memory.journal.writing.batch import NO_ORIGIN, Origin, Write, many
 from memory.journal.writing.handover import Handover
 from memory.journal.writing.state import SmallState
 from memory.journal.writing.work import AcceptedWork, end_item
@@ -82,11 +82,19 @@ class OpenCycles:
         row in the cycle log then also stands for its fact `closed`.
         """
         handover = self._handover
-        waiting = self._state.waiting.pop(cycle_id, ())
-        if cycle_id in handover.begun and not closing.leaves_a_trace and not waiting:
+        waiting = self._state.waiting
+        if cycle_id in handover.begun and not closing.leaves_a_trace and cycle_id not in waiting:
             self.end(cycle_id)  # the cycle began and ended in one batch and has no consequences: nothing is written
             return
         record, is_alone = closing.record, cycle_id in handover.begun and closing.is_alone
+        session = closing.session or ("" if record is None else record.session)
+        origin = Origin(session, cycle_id)
+        learnt = origin._replace(phase="reflect")
+        # What may be refused is encoded first: nothing is added if it is.
+        experience_rows = [experiences.row(experience) for experience in closing.experiences] if record else ()
+        judgements = credit.checked(closing.credits), credit.checked(closing.feedback)
+        entries = transcripts.rows(agent, session, closing.run_id or "", closing.entries) if closing.entries else ()
+        changes = list(own_rows.statements(closing.changes))
         row: Any = None
         if record is not None:
             row = cycle_log.prepared(record, is_end=is_alone, besides=closing.besides if is_alone else None)
@@ -98,32 +106,29 @@ class OpenCycles:
                 end["besides"] = closing.besides
             handover.add_fact(self._facts.fact(cycle_id, closing.run_id or "", "closed", end))
         if record is not None:
-            handover.add(cycle_log.write, row, _ABOUT_A_CYCLE)
-            for experience in closing.experiences:
-                row = experiences.row(experience)
-                handover.add(experiences.insert, row, row.size)
-        self.judged(closing.credits, closing.feedback)
-        if closing.entries:
-            session = closing.session or ("" if record is None else record.session)
-            for entry in transcripts.rows(agent, session, closing.run_id or "", closing.entries):
-                handover.add(self._transcribe, entry, entry[5])
+            handover.add(cycle_log.write, row, _ABOUT_A_CYCLE, origin)
+            for experience in experience_rows:
+                handover.add(experiences.insert, experience, experience.size, learnt)
+        self._judge(*judgements, learnt)
+        for entry in entries:
+            handover.add(self._transcribe, entry, entry[5], origin)
         for item in closing.failed:
             self._work.keep(agent, item)
         if closing.past is not None:
             self._work.keep(agent, closing.past)
         for item_id in closing.done:
-            handover.add(end_item, ("done", "{}", safe(item_id)))
+            handover.add(end_item, ("done", "{}", safe(item_id)), 0, origin)
         if closing.run is not None:
-            handover.add(end_item, ("done", self._facts.body({"answer": closing.run}), safe(closing.run_id)))
+            answer = self._facts.body({"answer": closing.run})
+            handover.add(end_item, ("done", answer, safe(closing.run_id)), 0, origin)
         for part in closing.parts:
             self._work.run_ended(part.run_id, part)
-        if closing.changes:
-            self._state.change(closing.changes)
+        self._state.apply(changes, learnt)
         if closing.again is None:
-            if waiting:
-                self._state.write(waiting)
+            self._state.write(waiting.pop(cycle_id, ()), origin)
             self.end(cycle_id)
         else:
+            waiting.pop(cycle_id, None)
             again = closing.again
             handover.begin(cycle_id, agent, lambda: again)
         crashpoint("cycle.closed")
@@ -140,11 +145,13 @@ class OpenCycles:
 
         Raises: ContractError for a credit or feedback that cannot be accepted.
         """
-        accepted, judgements = credit.checked(credits), credit.checked(feedback)
-        for help_or_harm in accepted:
-            self._handover.add(_credit, help_or_harm)
-        for judgement in judgements:
-            self._handover.add(_judge, judgement)
+        self._judge(credit.checked(credits), credit.checked(feedback), NO_ORIGIN)
+
+    def _judge(self, credits: Iterable[Credit], feedback: Iterable[Feedback], origin: Origin) -> None:
+        for help_or_harm in credits:
+            self._handover.add(_credit, help_or_harm, 0, origin)
+        for judgement in feedback:
+            self._handover.add(_judge, judgement, 0, origin)
 
     def reset(
         self,

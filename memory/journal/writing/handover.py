@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memory.events import EventRow
 from memory.journal import statements
-from memory.journal.writing.batch import Batch, Write, many
+from memory.journal.writing.batch import NO_ORIGIN, Batch, Origin, Write, many
 from memory.journal.writing.facts import FactRows
 from memory.journal.writing.flush import Flush
 from spar.clock import Clock
@@ -46,7 +47,8 @@ class Handover:
 
     def __init__(self, file: DatabaseSession, clock: Clock, facts: FactRows, report: Callable[[Fault], None]) -> None:
         self._file, self._clock, self.facts, self._report = file, clock, facts, report
-        self._batch, self._is_full = Batch(), False
+        self._new_batch = partial(Batch, file.writer.report)
+        self._batch, self._is_full = self._new_batch(), False
         self.begun: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
         self._closed: deque[Batch] = deque()  # batches for which the writer has had no room
         self._timer: asyncio.Handle | None = None  # calls `hand_over`
@@ -69,10 +71,10 @@ class Handover:
             # Not at once: the caller may still add rows that belong to this fact.
             self._timer = asyncio.get_running_loop().call_soon(self.hand_over)
 
-    def add(self, write: Write, row: Any, size: int = 0) -> None:
-        """Add a row to the batch, with its size in bytes."""
+    def add(self, write: Write, row: Any, size: int = 0, origin: Origin = NO_ORIGIN) -> None:
+        """Add a row to the batch, with its size in bytes and the cycle that it belongs to."""
         batch = self._batch
-        batch.add(write, row)
+        batch.add(write, row, origin)
         batch.size += size
         if self._timer is None:
             self._start_timer()
@@ -178,13 +180,15 @@ class Handover:
 
     def _close_batch(self) -> Batch:
         """Begin a new batch and return the former one, with the rows of the cycles that have begun and not ended."""
-        batch, self._batch, self._is_full = self._batch, Batch(), False
+        batch, self._batch, self._is_full = self._batch, self._new_batch(), False
         if self.begun:
             begun = [(cycle_id, agent, make()) for cycle_id, (agent, make) in self.begun.items()]
             self.begun.clear()
             batch.events[:0] = [self.facts.opened(cycle_id, cycle) for cycle_id, _, cycle in begun]
             for cycle_id, agent, cycle in begun:
-                batch.add(_open, self.facts.open_cycle(cycle_id, agent, cycle))
+                batch.add(
+                    _open, self.facts.open_cycle(cycle_id, agent, cycle), Origin(cycle.session, cycle_id, "sense")
+                )
         return batch
 
     def _cancel_timer(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ from memory import audit, own_rows
 from memory.codec.columns import safe, sealed
 from memory.codec.encoding import exactly
 from memory.journal import budgets, counts, statements
-from memory.journal.writing.batch import many
+from memory.journal.writing.batch import NO_ORIGIN, Origin, many
 from memory.journal.writing.handover import Handover
 from spar.clock import Clock
 from spar.records.audit import claim
@@ -55,9 +55,13 @@ class SmallState:
         if work in self._open_cycles:
             self.waiting.setdefault(work, []).extend(rows)
         else:
-            self.write(rows)
-            for _, bindings in rows:
-                self.audit(bindings[0].partition(":")[0])
+            self.apply(rows)
+
+    def apply(self, rows: Sequence[own_rows.Statement], origin: Origin = NO_ORIGIN) -> None:
+        """Write changes of small rows, and the entry of the audit log about the request that made them."""
+        self.write(rows, origin)
+        for _, bindings in rows:
+            self.audit(bindings[0].partition(":")[0])
 
     def take_up(self, cursors: Mapping[str, Any], changes: Iterable[RowChange]) -> None:
         """Write the cursors and small rows of sensors.
@@ -70,10 +74,10 @@ class SmallState:
         for change in changes:
             self._try(partial(self.change, (change,)))
 
-    def write(self, rows: Iterable[own_rows.Statement]) -> None:
+    def write(self, rows: Iterable[own_rows.Statement], origin: Origin = NO_ORIGIN) -> None:
         """Write changes of small rows that need not wait."""
         for sql, bindings in rows:
-            self._handover.add(_CHANGES[sql], bindings, len(bindings[-1]))
+            self._handover.add(_CHANGES[sql], bindings, len(bindings[-1]), origin)
 
     def audit(self, kind: str) -> None:
         """Write the entry of the audit log about the current request, if its draft waits for a row of this kind."""

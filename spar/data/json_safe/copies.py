@@ -146,9 +146,9 @@ def size_of(value: Any) -> int:
         if isinstance(item, str):
             size += len(item) + 50
         elif isinstance(item, dict):
-            size += 60 + sum(map(len, item))
+            size += 60 + sum(map(len, map(str, item)))  # JSON has numbers as keys, too, which become text
             items += item.values()
-        elif isinstance(item, list):
+        elif isinstance(item, (list, tuple)):
             size += 60
             items += item
         else:

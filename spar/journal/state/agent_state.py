@@ -52,6 +52,8 @@ STORE_WITHIN = 10.0
 ACCOUNT = "account"
 #: The kind of fault of a memory that another process has taken over.
 FENCED = "fenced"
+#: The kind of fault of a row that the memory could not write. It names the row's cycle, session and phase.
+REFUSED = "refused"
 #: The log message by kind of fault, for faults that do not keep the memory from writing.
 _FAULT_MESSAGES = {
     "damaged": "memory is damaged",
@@ -223,6 +225,9 @@ class AgentState:
         core, log = self._core, self._core.log
         if fault is None:
             log.info("memory writes again", agent=core.name)
+            return
+        if fault.kind == REFUSED:
+            self._reports.row_refused(fault)
             return
         is_fenced = fault.kind == FENCED
         policy = "stop" if is_fenced else "retry" if fault.retryable else "continue"
