@@ -222,10 +222,9 @@ class Memory(ExperienceStore, CycleStore, StateStore):
                 return
             if self.embedding is not None:
                 await self.embedding.end()
-            if self._journal is not None:
-                self._journal.hand_over()
+            left = 0 if self._journal is None else self._journal.finish()
             try:
-                await opened.close()
+                await opened.close(left)
             except TransientError:
                 self._forget_file(opened)
                 raise

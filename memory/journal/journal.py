@@ -116,6 +116,10 @@ class Journal(JournalQueries):
         """Give the writer all rows that were gathered so far."""
         self._handover.hand_over()
 
+    def finish(self) -> int:
+        """Give the writer all rows, also beyond its bounds. Return how many units it did not accept."""
+        return self._handover.finish()
+
     @property
     def is_safe(self) -> bool:
         """Return whether `safe` would return at once."""

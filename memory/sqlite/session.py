@@ -94,9 +94,10 @@ class DatabaseSession:
             finally:
                 mark.cancel()
 
-    async def close(self) -> None:
+    async def close(self, left: int = 0) -> None:
         """Write the queued jobs, close all connections, release the lock. Repeated calls do nothing.
 
+        Args: left: the number of items that the writer did not accept any more.
         Raises: TransientError when not everything could be written, with how much and why.
         """
         if self._readers is not None:
@@ -105,7 +106,7 @@ class DatabaseSession:
         if writer is not None:
             with self._clock.working():
                 await writer.close(CLOSE_WITHIN)
-        if writer is not None and (lost := writer.lost or writer.pending):
+        if writer is not None and (lost := (writer.lost or writer.pending) + left):
             raise TransientError(f"{lost} accepted items could not be written before closing: {writer.last_error}")
 
     @property

@@ -141,6 +141,18 @@ class Handover:
             self._closed.popleft()
             self._is_unsafe = True
 
+    def finish(self) -> int:
+        """Give the writer all batches, even if it has no room, since the file is closed next.
+
+        Returns: how many batches it did not accept, because another process has taken the file over.
+        """
+        try:
+            if self._has_rows or self._closed:
+                self._submit(Flush(self._report_error))
+        except SparError:  # the closing of the file reports them
+            return len(self._closed)
+        return 0
+
     def take_batch(self) -> Batch:
         """Return the batch that was not handed over; the caller must give it to the writer.
 

@@ -1,0 +1,55 @@
+"""Rows on their way to the writer: none is lost in silence when the memory is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import apsw
+import pytest
+
+from memory import Memory
+from memory.sqlite.job_queue import MAX_ITEMS
+from spar.errors import FencedError, TransientError
+from spar.records.journal import Closing, Unfinished
+from spar.types import CycleRecord, utcnow
+
+CYCLES = [f"cycle{number}" for number in range(5)]
+
+
+def close_cycles(memory: Memory) -> None:
+    for id in CYCLES:
+        memory.journal.opened("main", id, [], [], lambda id=id: Unfinished(id, "main"), {})
+        memory.journal.closed("main", id, Closing("acted", CycleRecord(id, "main", "main", utcnow(), 0.5, "acted")))
+
+
+async def test_cycles_that_end_while_the_queue_is_full_are_written_before_the_closing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    async with Memory.open(url) as memory:
+        other = apsw.Connection(memory.path)
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(MAX_ITEMS):
+            await memory.save("key", 1)
+        close_cycles(memory)
+        closing = asyncio.ensure_future(memory.close())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        other.execute("ROLLBACK")
+        other.close()
+        await closing
+
+    async with Memory.open(url) as memory:
+        assert sorted(row["cycle_id"] for row in await memory.cycles()) == CYCLES
+
+
+async def test_cycles_that_cannot_be_written_any_more_are_counted_by_the_closing(tmp_path: Path) -> None:
+    memory = Memory.open(f"sqlite:///{tmp_path}/memory.db")
+    with pytest.raises(TransientError, match=r"2 accepted items could not be written .* taken over"):  # noqa: PT012
+        async with memory:
+            other = apsw.Connection(memory.path)  # as a process that knows no locks
+            other.execute("UPDATE state SET value = '9' WHERE key = 'epoch'")
+            other.close()
+            with pytest.raises(FencedError):
+                await memory.keep("row", "a", 1)
+            close_cycles(memory)  # the writer accepts nothing any more
