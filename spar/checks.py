@@ -246,7 +246,7 @@ def _demand(rule: _Rule, content: Any) -> str:
 
 
 def _is_time(at: datetime) -> bool:
-    """Return whether a time has seconds since 1970 that are a time again, as it has not at the edges of the calendar."""
+    """Return whether the seconds of a time since 1970 are a time again: at the edges of the calendar they are not."""
     try:
         return -62_135_596_800.0 <= at.replace(tzinfo=at.tzinfo or UTC).timestamp() < 253_402_300_800.0
     except Exception:  # the time zone is a class of a user

@@ -181,6 +181,8 @@ class Lifespan:
         former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
         await self._deadline.wait_for(former, CLOSE_WITHIN)
         self._former = ()
+        # Rows that channels and others have changed in a store without a journal.
+        await self._deadline.wait_for(self._requests.in_progress("saving of"), CLOSE_WITHIN)
         await self._close(self._openings)
 
     async def _close(self, openings: Sequence[Opening]) -> None:

@@ -132,6 +132,10 @@ class Requests:
         task.add_done_callback(self._done)
         return task
 
+    def in_progress(self, name: str) -> list[asyncio.Task[Any]]:
+        """Return the tasks of background work whose name begins so."""
+        return [task for task in self._tasks if task.get_name().startswith(name)]
+
     def _done(self, task: asyncio.Task[Any]) -> None:
         is_awaited = self._tasks.pop(task)
         if not self._tasks:

@@ -2,29 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from spar.protocols import Rows, Store
 from spar.records.journal import RowChange
 
 
 class OneValueRows:
-    """Rows in a store without rows: all rows of an owner are one value. Implements `spar.protocols.Rows`."""
+    """Rows in a store without rows: all rows of an owner are one value. Implements `spar.protocols.Rows`.
+
+    A change reads that value and writes it again, so the changes of an owner are made one after the other, in their
+    order, whichever parts make them.
+    """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self._turns = store, _turns_of(store)
 
     async def rows(self, owner: str) -> Mapping[str, Any]:
-        """Return the values of all rows of an owner, by key. Raises: what the store raises."""
-        return dict(await self._store.load(owner) or {})
+        """Return the values of all rows of an owner, by key, after the changes that have begun. Raises: what the store
+        raises."""
+        async with self._turn(owner):
+            return await self._load(owner)
 
     async def change(self, changes: Iterable[RowChange]) -> None:
         """Write these changes. Raises: what the store raises."""
         for owner, of_owner in groupby(changes, attrgetter("owner")):
-            await self._store.save(owner, changed(dict(await self.rows(owner)), of_owner))
+            async with self._turn(owner):
+                await self._store.save(owner, changed(await self._load(owner), of_owner))
+
+    async def _load(self, owner: str) -> dict[str, Any]:
+        return dict(await self._store.load(owner) or {})
+
+    @asynccontextmanager
+    async def _turn(self, owner: str) -> AsyncIterator[None]:
+        """Wait until the others that use the value of this owner are done."""
+        turn = self._turns.setdefault(owner, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.users -= 1
+            if not turn.users:  # the next lock may belong to another event loop
+                self._turns.pop(owner, None)
+
+
+class _Turn:
+    """Lock of one value, and how many hold it or wait for it."""
+
+    __slots__ = ("lock", "users")
+
+    def __init__(self) -> None:
+        self.lock, self.users = asyncio.Lock(), 0
+
+
+#: Locks by store and owner, since several parts may use one store, such as a sensor and its replacement.
+_TURNS: WeakKeyDictionary[Store, dict[str, _Turn]] = WeakKeyDictionary()
+
+
+def _turns_of(store: Store) -> dict[str, _Turn]:
+    try:
+        return _TURNS.setdefault(store, {})
+    except TypeError:  # a store of a class without weak references or without a hash
+        return {}
 
 
 class OwnRows:
