@@ -34,6 +34,8 @@ def statements(changes: Iterable[RowChange]) -> Iterator[Statement]:
     Raises: TooLargeError or ValueError naming the row that cannot be stored.
     """
     for change in changes:
+        if not isinstance(change.key, str):
+            raise ValueError(f"a key of {change.owner!r:.100} must be text, found {change.key!r:.100}")
         name = safe(change.owner), safe(change.key)
         if len(change.key) > MAX_TEXT:
             raise TooLargeError(

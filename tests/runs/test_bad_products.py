@@ -11,8 +11,10 @@ from typing import Any
 import apsw
 
 from memory import Memory
+from perception import Sense
 from spar import Action, Agent, Context, Perception
 from spar.events import ErrorOccurred, MessageSent, RunEnded
+from spar.protocols import SensorContext, SensorSpec
 from spar.testing import VirtualClock
 from spar.types import ActionResult, Experience, Reflection
 
@@ -109,3 +111,44 @@ async def test_a_row_that_the_database_refuses_is_an_error_of_its_own_cycle_alon
         assert [fault.message for fault in record.faults] == [error.error.message]
         assert await kept(house) == (Counter(SESSIONS), Counter(SESSIONS) - Counter([BAD]))
         await nothing_is_repeated(house, clock)
+
+
+class Careless:
+    """A sensor whose cursor, and the keys of whose rows, cannot be stored."""
+
+    async def open(self, ctx: SensorContext) -> None:
+        ctx.push(Perception("seen"))
+        ctx.checkpoint(object())
+        ctx.rows.drop(5)  # type: ignore[arg-type]
+        ctx.rows.keep("x" * 65_000, 1)
+        ctx.rows.drop("x" * 200_000)
+        ctx.rows.keep("good", 1)
+
+
+async def test_what_a_sensor_cannot_keep_is_an_error_of_sense_that_names_it(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    planned: list[str] = []
+
+    async def plan(perceptions: Sequence[Perception]) -> None:
+        planned.extend(perception.text for perception in perceptions)
+
+    memory = Memory(f"sqlite:///{tmp_path}/memory.db")
+    agent = Agent(sense=Sense([SensorSpec("eye", Careless())]), plan=plan, memory=memory, clock=clock)
+    errors: list[ErrorOccurred] = []
+    agent.events.subscribe(ErrorOccurred, errors.append)
+    async with agent:
+        await clock.sleep(30.0)
+        assert agent.state == "running"
+        assert sorted(await memory.rows("sensor:main:eye")) == ["good", "x" * 65_000]
+
+    assert planned == ["seen"]
+    assert [(error.phase, error.error.part, error.policy) for error in errors] == [
+        ("sense", "cursor:main:eye", "continue"),
+        ("sense", "sensor:main:eye", "continue"),
+        ("sense", "sensor:main:eye", "continue"),
+    ]
+    cursor, number, long = (error.error.message for error in errors)
+    assert "state 'cursor:main:eye' cannot be kept: a object cannot be kept" in cursor
+    assert "a key of 'sensor:main:eye' must be text, found 5" in number
+    assert "a key of 'sensor:main:eye' is longer than 65536 characters" in long

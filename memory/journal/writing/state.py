@@ -15,7 +15,7 @@ from memory.journal.writing.handover import Handover
 from spar.clock import Clock
 from spar.records.audit import claim
 from spar.records.journal import RowChange, Spend
-from spar.types import Fault
+from spar.types import Fault, replace
 
 _save, _spend = many(statements.SAVE), many(budgets.SPEND)
 _CHANGES = {sql: many(sql) for sql in (own_rows.KEEP, own_rows.DROP)}
@@ -70,9 +70,9 @@ class SmallState:
         perceptions instead of losing them.
         """
         for key, cursor in cursors.items():
-            self._try(partial(self.save, key, cursor))
+            self._try(partial(self.save, key, cursor), key)
         for change in changes:
-            self._try(partial(self.change, (change,)))
+            self._try(partial(self.change, (change,)), change.owner)
 
     def write(self, rows: Iterable[own_rows.Statement], origin: Origin = NO_ORIGIN) -> None:
         """Write changes of small rows that need not wait."""
@@ -94,9 +94,9 @@ class SmallState:
         for spend in spends:
             self._handover.add(_spend, (spend.window, spend.quantity, spend.amount))
 
-    def _try(self, write: Callable[[], None]) -> None:
-        """Write a value. A failure is reported and does not stop the writes after it."""
+    def _try(self, write: Callable[[], None], name: str) -> None:
+        """Write a value of a sensor. A failure is reported and does not stop the writes after it."""
         try:
             write()
         except ValueError as error:
-            self._report(Fault.of(error, part="memory"))
+            self._report(replace(Fault.of(error, part=name, phase="sense"), retryable=False))

@@ -52,13 +52,13 @@ STORE_WITHIN = 10.0
 ACCOUNT = "account"
 #: The kind of fault of a memory that another process has taken over.
 FENCED = "fenced"
-#: The kind of fault of a row that the memory could not write. It names the row's cycle, session and phase.
-REFUSED = "refused"
+REFUSED = "refused"  # the kind of fault of a row that the memory could not write
 #: The log message by kind of fault, for faults that do not keep the memory from writing.
 _FAULT_MESSAGES = {
     "damaged": "memory is damaged",
     "permanent": "memory has lost an item",
     "too_large": "too large to be kept",
+    "bad_input": "value cannot be kept",
     "gone": "work of an agent that is gone is put aside",
     "superseded": "transcript not kept",
 }
@@ -233,7 +233,7 @@ class AgentState:
         policy = "stop" if is_fenced else "retry" if fault.retryable else "continue"
         message = _FAULT_MESSAGES.get(fault.kind, "memory cannot write")
         log.error(message, agent=core.name, part=fault.part, reason=fault.message)
-        core.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy=policy))
+        core.events.publish(ErrorOccurred(cycle_id="", phase=fault.phase or "memory", error=fault, policy=policy))
         if is_fenced and core.state in ("running", "pausing"):
             self._agent.fail(fault.message)  # its further work could not be kept
 
