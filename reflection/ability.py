@@ -3,7 +3,8 @@
 Each trial multiplies the evidence so far by `discount` and adds itself, on top of a prior that does not fade. With
 0.975 about the last forty trials count, and a tool that was repaired is trusted again. Trials of other tools at the
 same task discount the evidence of this tool too: a tool that is no longer used becomes unknown again and gets another
-chance. Time also discounts: each half-life removes half of the evidence (`spar.records.abilities`).
+chance. They are counted for the task, and applied when an ability is read. Time also discounts: each half-life removes
+half of the evidence (`spar.records.abilities`).
 
 Source: Beta-Bernoulli posterior with discounted counts: Raj, Kalyani, "Taming Non-stationary Bandits: A Bayesian
 Approach", 2017.
@@ -11,26 +12,32 @@ Approach", 2017.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from reflection.causes import STRUCTURAL, cause_of
 from spar.records.abilities import (
-    NOTHING,
     PRIOR_WEIGHT,
     ability_key,
     deviation_of,
     evidence_of,
+    halvings_at,
+    known_of,
     mean_of,
     names_of,
     share_left,
+    tools_at,
+    whoever,
 )
 from spar.types import Ability, CallResult, replace
 
 #: Seconds of a day.
 DAY = 86_400.0
+#: Share of the evidence that counts as none.
+_LEAST_LEFT = 1e-18
 
 
 class Fading(Struct, frozen=True):
@@ -49,6 +56,11 @@ class Fading(Struct, frozen=True):
     def longest(self) -> float:
         """Return the largest number of trials that the evidence can be worth."""
         return 1 / (1 - self.discount) if self.discount < 1 else math.inf
+
+    @property
+    def halvings(self) -> float:
+        """Return how often one trial halves the evidence so far."""
+        return -math.log2(max(self.discount, _LEAST_LEFT))
 
 
 FADING = Fading()
@@ -89,59 +101,55 @@ def trial_of(item: CallResult, task: str) -> Trial | None:
     return Trial(item.call.tool, task, success, item.duration if 0 <= item.duration < math.inf else 0.0, cost=cost)
 
 
-def learn(
-    trials: Iterable[Trial],
-    abilities: Mapping[str, Ability],
-    *,
-    fading: Fading = FADING,
-    tools: Collection[str] | None = None,
-    now: float = 0.0,
-) -> tuple[Ability, ...]:
-    """Return the updated abilities that these trials change: under each name of each task, for the tool of the trial
-    and for all other tools known at that task.
+class Learning:
+    """Abilities that trials change, one trial after the other.
 
-    Args: tools: names of the tools that may have abilities, None to collect them from `abilities`; now: in seconds
-    since 1970.
+    Args: abilities: as they are now; now: in seconds since 1970.
     """
-    every = list(trials)
-    names = {known.tool for known in abilities.values()} if tools is None else set(tools)
-    names |= {trial.tool for trial in every}
-    learnt: dict[str, Ability] = {}
-    for trial in every:
+
+    def __init__(self, abilities: Mapping[str, Ability], *, fading: Fading = FADING, now: float = 0.0) -> None:
+        self._abilities, self._fading, self._now = abilities, fading, now
+        self._learnt: dict[str, Ability] = {}
+        self._halvings: dict[str, float] = {}  # of each task, by all its trials so far
+
+    @property
+    def abilities(self) -> tuple[Ability, ...]:
+        """Return the updated abilities of the tools that were tried."""
+        return tuple(self._learnt.values())
+
+    def add(self, trial: Trial) -> None:
+        """Count a trial under each name of its task."""
+        learnt, halvings = self._learnt, self._halvings
         for task in names_of(trial.task):
             key = ability_key(trial.tool, task)
-            before = learnt.get(key) or abilities.get(key)
-            learnt[key] = updated(before, replace(trial, task=task), fading=fading, now=now)
-            for other in sorted(names - {trial.tool}):
-                key = ability_key(other, task)
-                known = learnt.get(key) or abilities.get(key)
-                if known is not None and (weaker := faded(known, trial.weight, fading=fading, now=now)) is not known:
-                    learnt[key] = weaker
-    return tuple(learnt.values())
+            before = learnt.get(key) or self._abilities.get(key)
+            so_far = halvings[task] if task in halvings else halvings_at(task, self._abilities)
+            ability = updated(before, replace(trial, task=task), fading=self._fading, now=self._now, halvings=so_far)
+            learnt[key], halvings[task] = ability, ability.halvings
 
 
-def faded(before: Ability, weight: float = 1.0, *, fading: Fading = FADING, now: float = 0.0) -> Ability:
-    """Return the ability after a trial of another tool at the same task; the same object when no evidence is left to
-    fade."""
+def learn(
+    trials: Iterable[Trial], abilities: Mapping[str, Ability], *, fading: Fading = FADING, now: float = 0.0
+) -> tuple[Ability, ...]:
+    """Return the abilities that these trials change, as they are after them."""
+    learning = Learning(abilities, fading=fading, now=now)
+    for trial in trials:
+        learning.add(trial)
+    return learning.abilities
+
+
+def updated(
+    before: Ability | None, trial: Trial, *, fading: Fading = FADING, now: float = 0.0, halvings: float = 0.0
+) -> Ability:
+    """Return the ability after one more trial. Never raises: numbers that cannot be a posterior count as no evidence.
+
+    Args: halvings: how often the trials at the task, of whatever tool, have halved evidence before this one.
+    """
     good, bad = evidence_of(before, fading.prior, fading.longest)
-    left = fading.discount**weight * share_left(before, now)
-    if left >= 1 or good + bad < NOTHING:
-        return before
-    alpha, beta = PRIOR_WEIGHT * fading.prior + left * good, PRIOR_WEIGHT * (1 - fading.prior) + left * bad
-    return replace(
-        before,
-        estimate=mean_of(alpha, beta),
-        uncertainty=deviation_of(alpha, beta),
-        at=now or before.at,
-        half_life=fading.half_life,
-    )
-
-
-def updated(before: Ability | None, trial: Trial, *, fading: Fading = FADING, now: float = 0.0) -> Ability:
-    """Return the ability after one more trial. Never raises: numbers that cannot be a posterior count as no
-    evidence."""
-    good, bad = evidence_of(before, fading.prior, fading.longest)
-    left = fading.discount**trial.weight * (1.0 if before is None else share_left(before, now))
+    left = fading.discount**trial.weight
+    if before is not None:
+        halvings = max(halvings, before.halvings)
+        left *= share_left(before, now) * 0.5 ** (halvings - before.halvings)
     alpha = PRIOR_WEIGHT * fading.prior + left * good + trial.weight * trial.success
     beta = PRIOR_WEIGHT * (1 - fading.prior) + left * bad + trial.weight * (1 - trial.success)
     trials = max(0, before.trials) + 1 if before is not None else 1
@@ -156,7 +164,21 @@ def updated(before: Ability | None, trial: Trial, *, fading: Fading = FADING, no
         latency=_mean(before.latency if before is not None else 0.0, trial.latency, number),
         at=now,
         half_life=fading.half_life,
+        halvings=halvings + trial.weight * fading.halvings,
+        prior=fading.prior,
     )
+
+
+def best_at(task: str, abilities: Mapping[str, Ability]) -> Sequence[str]:
+    """Return the two tools that do best in the situation of a task, whatever its things are; only tools that work in
+    more than half of the cases."""
+    names = {name for mine in (task, whoever(task)) for name in names_of(mine)[:2]}
+    estimates = {
+        tool: known.estimate
+        for tool in sorted(tools_at(names, abilities))
+        if (known := known_of(tool, task, abilities)) is not None and known.task in names and known.estimate > 0.5
+    }
+    return heapq.nlargest(2, estimates, key=estimates.__getitem__)
 
 
 def _mean(former: float, new: float | None, number: float) -> float:

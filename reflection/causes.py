@@ -9,7 +9,7 @@ interpreted; its message is only quoted, shortened to one line. The remedy has t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -17,6 +17,8 @@ from spar.data.text import safe_line
 from spar.types import CallFailure, CallResult, Fault, Remedy, RemedyAction
 
 LONGEST_LOOK = 3600.0
+#: Function that returns another tool that is known to do well at the task of a call; "" when there is none.
+Better = Callable[[], str]
 #: Limits of the search for the parameter at fault: characters of the message, number of parameters.
 _LOOKED_AT, _MOST_PARAMETERS, _NAME_LIMIT = 2_000, 20, 80
 
@@ -143,12 +145,19 @@ _UNKNOWN = Cause(
 )
 
 
-def explain(item: CallResult, *, soon: float = 5.0, incident: str = "", better: str = "") -> CallFailure | None:
+def _nothing_better() -> str:
+    return ""
+
+
+def explain(
+    item: CallResult, *, soon: float = 5.0, incident: str = "", better: Better = _nothing_better
+) -> CallFailure | None:
     """Return the cause and the remedy of a call that did not end well; None when it ended well, was not meant to run,
     or failed in a way that the plan handles. Never raises.
 
     Args: soon: seconds until a retry may work, where the other side named no time; incident: the id of an open
-    incident that the call was about; better: a tool that is known to do well at the task.
+    incident that the call was about; better: asked only where another tool may
+    help.
     """
     if item.status == "ok" or (item.status == "skipped" and item.reason not in BY_REASON):
         return None
@@ -167,7 +176,9 @@ def kind_of(item: CallResult) -> str:
     return kind if kind in BY_KIND else "error"
 
 
-def advise(item: CallResult, cause: Cause, *, soon: float, incident: str = "", better: str = "") -> Remedy:
+def advise(
+    item: CallResult, cause: Cause, *, soon: float, incident: str = "", better: Better = _nothing_better
+) -> Remedy:
     """Return the remedy of a failure in the form that a planner can carry out.
 
     A failure that may pass is tried again later. If several attempts failed and the call is part of an incident, the
@@ -183,7 +194,7 @@ def advise(item: CallResult, cause: Cause, *, soon: float, incident: str = "", b
     if cause.action == "other_parameter":
         return Remedy("other_parameter", cause.remedy, parameter=_parameter_of(item))
     if cause.action == "other_tool":
-        return Remedy("other_tool", cause.remedy, tool=better)
+        return Remedy("other_tool", cause.remedy, tool=better())
     return Remedy(cause.action, cause.remedy)
 
 

@@ -169,7 +169,7 @@ def _about(perception: Perception) -> str:
 def _calls_line(calls: list[Call], action: Action | None) -> str:
     if not calls:
         return "answered" if action is not None and action.output is not None else "nothing was called"
-    return safe_line(_few([_signature(call) for call in calls], " → "))
+    return safe_line(_few([_signature(call) for call in calls[:_NAMED]], " → ", len(calls)))
 
 
 def _signature(call: Call) -> str:
@@ -177,8 +177,10 @@ def _signature(call: Call) -> str:
     return safe_line(f"{call.tool}({', '.join(map(str, list(call.params)[:10]))})", 2 * _NAME_LIMIT)
 
 
-def _few(texts: list[str], between: str) -> str:
-    more = f"{between}and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+def _few(texts: list[str], between: str, number: int | None = None) -> str:
+    """Return the first texts of `number`; None: of all that are given."""
+    number = len(texts) if number is None else number
+    more = f"{between}and {number - _NAMED} more" if number > _NAMED else ""
     return between.join(texts[:_NAMED]) + more
 
 

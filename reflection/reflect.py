@@ -6,12 +6,14 @@ episodes for later feedback (`reflection.credit`), in its own rows, which are wr
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Lt
 
-from reflection.ability import DAY, Fading, Trial, learn, trial_of
+from reflection.ability import DAY, Fading, Learning, Trial, best_at, trial_of
 from reflection.causes import explain, retry_after
 from reflection.credit import CreditBook, Judged, cases_of, credits_of
 from reflection.environment import Word, word_of_calls, words_in
@@ -22,7 +24,7 @@ from reflection.tried import MOST_CALLS, tried_of
 from spar.clock import Clock, SystemClock
 from spar.events import ErrorOccurred
 from spar.protocols import Context, Host, ModuleRows
-from spar.records.abilities import known_of, names_of, situation_of, whoever
+from spar.records.abilities import situation_of, whoever
 from spar.types import (
     Ability,
     Action,
@@ -38,6 +40,8 @@ from spar.types import (
 
 #: Values of `CallResult.reason` for a call that still goes on elsewhere or waits for its turn.
 _OPEN = frozenset({"parked", "detached", "steered"})
+#: Calls that are looked at before other tasks have their turn.
+_AT_ONCE = 50
 
 
 class Reflect:
@@ -60,7 +64,6 @@ class Reflect:
         self.look_again = look_again
         self.fading = Fading(task_prior, discount, half_life * DAY)
         self._clock: Clock = SystemClock()
-        self._tools: set[str] | None = None  # the tools that may have abilities
         self._book = CreditBook()
         self._rows: ModuleRows | None = None
         self._publish: Callable[[Any], None] = _drop_event
@@ -75,7 +78,7 @@ class Reflect:
         """Reflect on a result. Never raises for any `ActionResult`, however little of an action it holds."""
         context = context or Context(agent="", cycle_id="")
         outcome, action, tasks = judge(result), result.action, tasks_of(result)
-        failures = self._failures(result, tasks, context)
+        failures = await self._failures(result, tasks, context)
         messages, answer = await without_secrets(said_in(action)), await without_secrets(answer_of(action))
         experience = experience_of(
             result,
@@ -99,7 +102,7 @@ class Reflect:
             score=outcome.score,
             successes=tuple(item.call for item in outcome.worked),
             failures=failures,
-            abilities=self._learn(judged.trials, context),
+            abilities=await self._learn(judged.trials, context),
             experiences=experiences,
             next_look=self._next_look(result, outcome.failed),
             credits=tuple(judged.credits),
@@ -115,7 +118,7 @@ class Reflect:
                 self._book.judge(word, judged)
             self._keep(context.cycle_id)
         return Reflection(
-            abilities=self._learn(judged.trials, context),
+            abilities=await self._learn(judged.trials, context),
             credits=tuple(judged.credits),
             feedback=tuple(judged.feedback),
         )
@@ -192,33 +195,33 @@ class Reflect:
 
     # -- abilities
 
-    def _learn(self, trials: Iterable[Trial], context: Context) -> tuple[Ability, ...]:
-        if self._tools is None:
-            self._tools = {known.tool for known in context.abilities.values()}
-        every = list(trials)
-        self._tools |= {trial.tool for trial in every}
+    async def _learn(self, trials: Iterable[Trial], context: Context) -> tuple[Ability, ...]:
         now = (context.clock or self._clock).now().timestamp()
-        return learn(every, context.abilities, fading=self.fading, tools=self._tools, now=now)
+        learning = Learning(context.abilities, fading=self.fading, now=now)
+        for number, trial in enumerate(trials, 1):
+            learning.add(trial)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return learning.abilities
 
-    def _failures(self, result: ActionResult, tasks: Sequence[str], context: Context) -> tuple[CallFailure, ...]:
+    async def _failures(self, result: ActionResult, tasks: Sequence[str], context: Context) -> tuple[CallFailure, ...]:
         incident = incident_of(result.action)
-        explained = (
-            explain(item, soon=self.look_again, incident=incident, better=self._better(item, task, context))
-            for item, task in zip(result.results, tasks, strict=True)
-        )
-        return tuple(failure for failure in explained if failure is not None)
+        abilities = {} if context.learning == "off" else context.abilities
+        best: dict[str, Sequence[str]] = {}  # the two best tools at each task: one of them is not the tool that failed
 
-    def _better(self, item: CallResult, task: str, context: Context) -> str:
-        """Return the tool that is known to do best in the same situation; empty when none works in more than half of
-        the cases."""
-        if item.status == "ok" or not context.abilities or context.learning == "off":
-            return ""
-        best, share = "", 0.5
-        for name in sorted((self._tools or set()) - {item.call.tool}):
-            known = known_of(name, task, context.abilities)
-            if known is not None and whoever(known.task) in names_of(whoever(task))[:2] and known.estimate > share:
-                best, share = name, known.estimate
-        return best
+        def better(tool: str, task: str) -> str:
+            if task not in best:
+                best[task] = best_at(task, abilities)
+            return next((name for name in best[task] if name != tool), "")
+
+        failures = []
+        for number, (item, task) in enumerate(zip(result.results, tasks, strict=True), 1):
+            if item.status != "ok":
+                another = partial(better, item.call.tool, task)
+                failures.append(explain(item, soon=self.look_again, incident=incident, better=another))
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return tuple(failure for failure in failures if failure is not None)
 
     # -- rows
 

@@ -41,6 +41,7 @@ from spar.loop.tasks import Requests
 from spar.observe.learning import LearningCounts
 from spar.observe.stats import SessionStats, Stats
 from spar.protocols import Home, Host
+from spar.records.abilities import KnownAbilities
 from spar.runs.outbox import Outbox
 from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
@@ -55,7 +56,7 @@ from spar.session.parts import SessionParts
 from spar.session.session import Session
 from spar.session.session_hooks import SessionHooks
 from spar.session.sessions import Sessions
-from spar.types import Ability, Perception, Phase
+from spar.types import Perception, Phase
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
@@ -170,8 +171,8 @@ class AgentParts:
         return tasks + threads + len(self.core.hooks.left_behind) + len(self.core.events.left_behind)
 
     @property
-    def abilities(self) -> dict[str, Ability]:
-        """Return its success counts for each tool and kind of task."""
+    def abilities(self) -> KnownAbilities:
+        """Return what is known of each tool at each kind of task."""
         return self.agent_state.abilities.known
 
     @property

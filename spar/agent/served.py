@@ -10,12 +10,13 @@ from spar.agent.measured import Blockable, Measured
 from spar.agent.submission import Submission
 from spar.health.error_reporting import ErrorReporter
 from spar.observe.stats import Snapshot
+from spar.records.abilities import KnownAbilities
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
 from spar.runs.run import Receipt, RunStatus
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords
-from spar.types import Ability, Action, ActionResult, Perception, Reflection
+from spar.types import Action, ActionResult, Perception, Reflection
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
@@ -88,7 +89,7 @@ class Served(AsksRuns, Measured, Startable, Pausable, Steppable, Exchangeable, P
     @property
     def session_records(self) -> SessionRecords: ...
     @property
-    def abilities(self) -> Mapping[str, Ability]: ...
+    def abilities(self) -> KnownAbilities: ...
     @property
     def submission(self) -> Submission: ...
     @property

@@ -12,5 +12,5 @@ session     the values of a session, of its use by a message, and of its reset
 senders     the names of senders of messages, and the row of a sender
 audit       the values of the audit log, and the draft of an entry
 perceived/  incidents, and perceptions that were examined
-abilities   the names of situations, and the ability of a tool in a situation
+abilities/  the names of situations, and the ability of a tool in a situation
 """

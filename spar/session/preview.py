@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from spar.errors import ConflictError
@@ -10,11 +9,11 @@ from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.ports.optional import ShowsPrompt, offers
 from spar.protocols import Context, RunContext
-from spar.records.abilities import AgedAbilities
+from spar.records.abilities import AgedAbilities, KnownAbilities
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.session.control.session_records import SessionRecords
 from spar.session.sessions import Sessions
-from spar.types import Ability, Perception
+from spar.types import Perception
 
 #: The run id in a preview for a session without a current run.
 _PREVIEW = "preview"
@@ -34,7 +33,7 @@ class Previewed(Protocol):
     @property
     def memory(self) -> Any: ...
     @property
-    def abilities(self) -> Mapping[str, Ability]: ...
+    def abilities(self) -> KnownAbilities: ...
 
 
 async def prompt_of(agent: Previewed, session: str, message: str = "", *, with_text: bool = False) -> dict[str, Any]:

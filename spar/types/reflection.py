@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Final
 
 from msgspec import field
 
-from spar.checks import Count, Name, Real, Share
+from spar.checks import Between, Count, Name, Real, Share
 from spar.ids import new_id
 from spar.types.action import Action, ActionResult
 from spar.types.call import Call, CallFailure
@@ -20,6 +20,8 @@ from spar.types.value import Value, keep_tuples, utcnow
 
 #: Margin of harms over helps at which an experience is retired: it is stored, but no decision uses it any more.
 RETIRED_AFTER = 3
+#: Bound of `Ability.halvings`: more than any number of trials brings about.
+MOST_HALVINGS: Final = 1e12
 
 
 class Ability(Value, frozen=True):
@@ -28,7 +30,8 @@ class Ability(Value, frozen=True):
     `estimate` (0..1) is the mean and `uncertainty` (0..0.5) the standard deviation of a Beta posterior over `trials`;
     `cost` is the mean of what was spent, in calls of the budget, and `latency` the mean duration in seconds. These
     figures hold for the time `at`, in seconds since 1970; after each `half_life` (seconds) half of the evidence is
-    gone; 0: it stays.
+    gone; 0: it stays. `halvings` is how often trials at the task, of whatever tool, have halved evidence since the
+    first one; later trials halve this evidence further. What remains without evidence is the chance `prior`.
     """
 
     tool: Name
@@ -40,6 +43,8 @@ class Ability(Value, frozen=True):
     latency: float = 0.0
     at: float = 0.0
     half_life: float = 0.0
+    halvings: Annotated[float, Between(0.0, MOST_HALVINGS)] = 0.0
+    prior: Share = 0.5
 
 
 class Experience(Value, frozen=True):

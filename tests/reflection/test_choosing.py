@@ -5,47 +5,60 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perception import Pipeline
 from planning import RulesPlanner
 from planning.prompt.observations import observe
 from planning.rules.tool_choice import choose
 from reflection import Reflect
-from reflection.ability import Trial, faded, learn
+from reflection.ability import Fading, Trial, best_at, learn
 from spar.clock import SystemClock
 from spar.protocols import Context
 from spar.records.abilities import (
     AgedAbilities,
+    KnownAbilities,
     ReadAbilities,
     ability_key,
+    evidence_of,
     is_exact,
     kind_of_task,
     known_of,
     looked_up,
     names_of,
     of_strangers,
+    share_left,
     situation_of,
     task_name,
 )
-from spar.types import Ability, ActionResult, CallResult, Perception, Trust, replace
+from spar.types import Ability, Action, ActionResult, Call, CallResult, Fault, Perception, Trust, replace
 from tests.effort import Effort
 
 
-def live(known: dict[str, Ability], rng: random.Random, episodes: int, chance: dict[str, float]) -> dict[str, int]:
+class ClockOf(SystemClock):
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._at, UTC)
+
+
+def live(known: KnownAbilities, rng: random.Random, episodes: int, chance: dict[str, float]) -> dict[str, int]:
     """How often each tool was tried in so many episodes, when it works with this chance."""
     tried = dict.fromkeys(chance, 0)
     for _ in range(episodes):
         tool = choose(list(chance), "x", known)
         assert tool is not None
         tried[tool] += 1
-        for each in learn([Trial(tool, "x", rng.random() < chance[tool])], known):
-            known[ability_key(each.tool, each.task)] = each
+        known.put(learn([Trial(tool, "x", rng.random() < chance[tool])], known))
     return tried
 
 
 def test_a_tool_that_was_repaired_is_tried_again_and_then_taken() -> None:
-    known, rng = dict[str, Ability](), random.Random(1)
+    known, rng = KnownAbilities(), random.Random(1)
 
     before = live(known, rng, 200, {"a": 0.0, "b": 0.6})
     after = live(known, rng, 1_000, {"a": 1.0, "b": 0.6})
@@ -55,35 +68,133 @@ def test_a_tool_that_was_repaired_is_tried_again_and_then_taken() -> None:
 
 
 def test_a_tool_that_stays_broken_is_tried_only_now_and_then() -> None:
-    known, rng = dict[str, Ability](), random.Random(1)
+    known, rng = KnownAbilities(), random.Random(1)
 
     tried = live(known, rng, 2_000, {"a": 0.0, "b": 0.8})
 
     assert 2 <= tried["a"] <= 40
 
 
-def test_evidence_that_is_gone_does_not_fade_any_further() -> None:
-    ability = Ability("a", "x", 0.3, 0.1, 40)
-    steps = 0
-    while (less := faded(ability)) is not ability:
-        ability, steps = less, steps + 1
-        assert steps < 2_000
+def test_evidence_that_is_gone_leaves_the_prior_and_the_number_of_trials() -> None:
+    known = KnownAbilities([Ability("a", "x", 0.3, 0.1, 40)])
+    known.put(learn([Trial("b", "x", True)] * 2_000, known))
 
-    assert ability.trials == 40
-    assert ability.estimate == pytest.approx(0.5, abs=0.01)
+    assert known["a|x"].trials == 40
+    assert known["a|x"].estimate == pytest.approx(0.5)
 
 
-def test_a_trial_costs_what_there_are_tools_and_not_what_is_known() -> None:
-    def effort(tasks: int) -> int:
-        known = {
-            ability_key(tool, str(task)): Ability(tool, str(task), 0.5, 0.1, 5)
-            for tool in ("a", "b", "c") for task in range(tasks)
-        }  # fmt: skip
-        with Effort() as spent:
-            learn([Trial("a", "0", True)], known, tools={"a", "b", "c"})
+@pytest.mark.parametrize("is_failing", [False, True], ids=["a trial", "a failure that another tool may avoid"])
+async def test_reflecting_costs_the_same_however_many_tools_and_tasks_are_known(is_failing: bool) -> None:
+    fault = Fault("permission", "no") if is_failing else None
+    call, seen = Call("a"), Perception("x", kind="k", trust="trusted")
+    result = ActionResult(Action([call], perceptions=(seen,)), "ok", (CallResult(call, "failed", fault=fault),))
+
+    async def effort(tools: int, tasks: int) -> int:
+        known = KnownAbilities(Ability(f"t{tool}", "k", 0.4, 0.1, 5) for tool in range(tools))
+        known.put(Ability("a", f"other{task}", 0.5, 0.1, 5) for task in range(tasks))
+        reflect, context = Reflect(), Context("a", "c", abilities=AgedAbilities(known, ClockOf(1.0)))
+        for _ in range(2):
+            with Effort() as spent:
+                assert len((await reflect.reflect(result, context)).abilities) == 1
         return spent.steps
 
-    assert effort(10_000) <= 1.1 * effort(10)
+    assert await effort(800, 10_000) <= 1.1 * await effort(100, 10)
+
+
+def test_the_two_best_tools_of_a_situation_are_those_with_the_highest_estimates_under_its_own_names() -> None:
+    known = KnownAbilities(Ability(tool, "k/i#r", estimate, 0.05, 30) for tool, estimate in
+                           [("d", 0.9), ("a", 0.7), ("b", 0.9), ("c", 0.8), ("bad", 0.3)])  # fmt: skip
+    known.put([Ability("elsewhere", "k", 0.99, 0.01, 30), Ability("exact", "k/i[web1]#r", 0.95, 0.01, 30)])
+
+    assert best_at("k/i[web1]#r", known) == ["exact", "b"]
+    assert best_at("k/i[web1]#r", dict(known)) == ["exact", "b"]
+    assert best_at("k/i#r", known) == ["b", "d"]
+    assert best_at(of_strangers("k/i#r"), known) == ["b", "d"]
+    assert best_at("other", known) == []
+
+
+class Posterior:
+    """Reference: evidence of one tool at one task, to which every trial at the task comes at once."""
+
+    def __init__(self) -> None:
+        self.good = self.bad = 0.0
+        self.at = 0.0
+
+    def fade(self, share: float, half_life: float, now: float) -> None:
+        share *= 0.5 ** ((now - self.at) / half_life) if self.at else 1.0
+        self.good, self.bad, self.at = share * self.good, share * self.bad, now
+
+
+TRIALS = st.lists(
+    st.tuples(
+        st.sampled_from("abc"),
+        st.sampled_from(["k/i", "k"]),
+        st.floats(0, 1),
+        st.sampled_from([1.0, 0.9, 0.45]),
+        st.floats(0, 40 * 86_400.0),
+    ),
+    max_size=40,
+)
+
+
+@given(TRIALS, st.integers(1, 4), st.floats(0.1, 0.9), st.sampled_from([0.5, 0.9, 0.975, 0.999]))
+def test_evidence_fades_as_if_each_trial_were_written_to_all_tools_of_its_task(
+    trials: list[tuple[str, str, float, float, float]], at_once: int, prior: float, discount: float
+) -> None:
+    known, reference = KnownAbilities(), dict[tuple[str, str], Posterior]()
+    now, half_life = 1.0, 30 * 86_400.0
+    fading = Fading(prior, discount, half_life)
+    for start in range(0, len(trials), at_once):
+        group = trials[start : start + at_once]
+        now += group[0][4]
+        read = ReadAbilities(known, ClockOf(now))
+        learnt = learn([Trial(tool, task, success, weight=weight) for tool, task, success, weight, *_ in group], read,
+                       fading=fading, now=now)  # fmt: skip
+        known.put([read.taken(ability) for ability in learnt])
+        for tool, task, success, weight, *_ in group:
+            for name in names_of(task):
+                mine = reference.setdefault((tool, name), Posterior())
+                for (_, other), posterior in reference.items():
+                    if other == name:
+                        posterior.fade(fading.discount**weight, half_life, now)
+                mine.good, mine.bad = mine.good + weight * success, mine.bad + weight * (1 - success)
+        known = KnownAbilities(  # as the next process reads them
+            msgspec.convert(msgspec.to_builtins(ability), Ability) for ability in known.stored.values()
+        )
+
+    for (tool, task), posterior in reference.items():
+        posterior.fade(1.0, half_life, now)
+        ability = known[ability_key(tool, task)]
+        found = [share_left(ability, now) * evidence for evidence in evidence_of(ability, prior)]
+        assert found == pytest.approx([posterior.good, posterior.bad], rel=1e-6, abs=1e-6)
+
+
+def test_two_tools_that_are_tried_side_by_side_fade_one_another() -> None:
+    known = KnownAbilities(learn([Trial("a", "x", True), Trial("b", "x", False)] * 9, {}, now=1.0))
+    reads = [ReadAbilities(known, ClockOf(1.0)) for _ in range(2)]
+    learnt = [learn([Trial(tool, "x", True)], read, now=1.0) for tool, read in zip("ab", reads, strict=True)]
+
+    for [ability], read in zip(learnt, reads, strict=True):
+        known.put([read.taken(ability)])
+
+    one_after_the_other = KnownAbilities(
+        learn([*[Trial("a", "x", True), Trial("b", "x", False)] * 9, Trial("a", "x", True), Trial("b", "x", True)], {},
+              now=1.0)
+    )  # fmt: skip
+    for key in ("a|x", "b|x"):
+        assert known[key].estimate == pytest.approx(one_after_the_other[key].estimate, abs=0.01)
+        assert known[key].halvings == pytest.approx(one_after_the_other[key].halvings)
+
+
+def test_what_is_known_of_a_task_goes_with_its_last_tool() -> None:
+    known = KnownAbilities(learn([Trial("a", "x", True), Trial("b", "x", False)], {}))
+    del known["a|x"]
+    assert known.halvings_of("x") > 0
+    assert list(known.tools_of("x")) == ["b"]
+
+    del known["b|x"]
+
+    assert (known.halvings_of("x"), list(known.tools_of("x")), len(known)) == (0.0, [], 0)
 
 
 # -- names of tasks
@@ -220,14 +331,13 @@ def regret(seed: int, length: int, regimes: int) -> float:
     """What choosing loses to the best tool of three whose reliabilities are drawn anew in each regime."""
     rng = random.Random(seed)
     drawn = [{tool: rng.random() for tool in "abc"} for _ in range(regimes)]
-    known, lost = dict[str, Ability](), 0.0
+    known, lost = KnownAbilities(), 0.0
     for number in range(length):
         chance = drawn[number * regimes // length]
         tool = choose(list(chance), "x", known)
         assert tool is not None
         lost += max(chance.values()) - chance[tool]
-        for each in learn([Trial(tool, "x", rng.random() < chance[tool])], known, tools=chance):
-            known[ability_key(each.tool, each.task)] = each
+        known.put(learn([Trial(tool, "x", rng.random() < chance[tool])], known))
     return lost
 
 
@@ -244,7 +354,7 @@ def test_choosing_by_what_was_learnt_loses_little_also_where_tools_change(
 def test_a_repaired_tool_is_in_use_again_within_fifty_trials(other: float) -> None:
     again = []
     for seed in range(20):
-        known, rng = dict[str, Ability](), random.Random(seed)
+        known, rng = KnownAbilities(), random.Random(seed)
         live(known, rng, 200, {"a": 0.0, "b": other})
         before = known[ability_key("a", "x")].trials
         live(known, rng, 50, {"a": 1.0, "b": other})
@@ -254,20 +364,9 @@ def test_a_repaired_tool_is_in_use_again_within_fifty_trials(other: float) -> No
     assert sum(again) / len(again) > 15
 
 
-class ClockOf(SystemClock):
-    def __init__(self, at: float) -> None:
-        self._at = at
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self._at, UTC)
-
-
 def test_what_was_learnt_fades_with_time_too() -> None:
     day = 86_400.0
-    known = {
-        ability_key(each.tool, each.task): each
-        for each in learn([Trial("a", "x", False)] * 20, {}, now=day)
-    }  # fmt: skip
+    known = KnownAbilities(learn([Trial("a", "x", False)] * 20, {}, now=day))
 
     bad, after_a_month, after_a_year = (
         known_of("a", "x", AgedAbilities(known, ClockOf(day * days))) for days in (1, 31, 366)
@@ -284,11 +383,9 @@ def test_what_was_learnt_fades_with_time_too() -> None:
 
 def test_what_has_faded_leaves_no_tool_out_and_hides_nothing_that_is_known_of_tasks_like_it() -> None:
     day = 86_400.0
-    known = {
-        ability_key(each.tool, each.task): each
-        for each in learn([Trial("a", "k/i[web1]#r", False)] * 20, {}, now=day)
-    }  # fmt: skip
-    of_all = known[ability_key("a", "k/i#r")] = Ability("a", "k/i#r", 0.8, 0.05, 60, at=366 * day, half_life=30 * day)
+    known = KnownAbilities(learn([Trial("a", "k/i[web1]#r", False)] * 20, {}, now=day))
+    of_all = replace(known["a|k/i#r"], estimate=0.8, uncertainty=0.05, trials=60, at=366 * day)
+    known["a|k/i#r"] = of_all
     soon, later = (AgedAbilities(known, ClockOf(day * days)) for days in (2, 366))
 
     assert choose(["a"], "k/i[web1]#r", soon, 0.6) is None
@@ -300,7 +397,7 @@ def test_what_has_faded_leaves_no_tool_out_and_hides_nothing_that_is_known_of_ta
 
 @pytest.mark.parametrize("known", [0, 1, 30])
 def test_what_two_learn_side_by_side_is_what_they_would_learn_one_after_the_other(known: int) -> None:
-    kept = {ability_key(each.tool, each.task): each for each in learn([Trial("a", "x", True)] * known, {}, now=1.0)}
+    kept = KnownAbilities(learn([Trial("a", "x", True)] * known, {}, now=1.0))
     read = ReadAbilities(kept, ClockOf(1.0))
     [told] = learn([Trial("a", "x", False, 3.0)], read, now=1.0)
     [first] = learn([Trial("a", "x", False)], kept, now=1.0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -11,7 +13,7 @@ from msgspec import to_builtins
 from reflection import Reflect
 from spar.clock import SystemClock
 from spar.protocols import Context
-from spar.records.abilities import ability_key
+from spar.records.abilities import AgedAbilities, KnownAbilities, ability_key
 from spar.types import (
     Ability,
     Action,
@@ -220,3 +222,42 @@ async def test_no_result_makes_it_raise_and_every_field_stays_bounded(result: Ac
             text = getattr(experience, name)
             assert len(text) <= 500
             text.encode()
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+async def test_a_large_plan_is_reflected_on_in_slices_and_its_tools_are_compared_once(is_failing: bool) -> None:
+    fault = Fault("permission", "no") if is_failing else None
+    known = KnownAbilities(Ability(f"t{number}", "alert", 0.7, 0.1, 30) for number in range(50))
+    reads = Counter[str]()
+
+    class Counting(AgedAbilities):
+        def get(self, key: str, default: Any = None) -> Any:
+            reads[key] += 1
+            return super().get(key, default)
+
+    async def turns_of(calls: int) -> int:
+        items = [CallResult(Call(f"t{n % 50}"), "failed" if is_failing else "ok", fault=fault) for n in range(calls)]
+        result = acted(*items)
+        turns, is_over = 0, False
+
+        async def count() -> None:
+            nonlocal turns
+            while not is_over:
+                turns += 1
+                await asyncio.sleep(0)
+
+        others = asyncio.create_task(count())
+        reflection = await Reflect().reflect(result, context(abilities=Counting(known, SystemClock())))
+        is_over = True
+        await others
+        assert sum(ability.trials for ability in reflection.abilities if ability.task == "alert") == calls + 30 * 50
+        assert len([failure for failure in reflection.failures if failure.advice and failure.advice.tool]) == (
+            calls if is_failing else 0
+        )
+        return turns
+
+    turns, few = await turns_of(1_000), sum(reads.values())
+    assert turns >= 20
+    reads.clear()
+    await turns_of(2_000)
+    assert sum(reads.values()) == few

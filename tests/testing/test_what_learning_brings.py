@@ -12,10 +12,10 @@ import pytest
 
 from planning.rules.tool_choice import choose
 from reflection.ability import Trial, learn
-from spar.records.abilities import ability_key
+from spar.records.abilities import KnownAbilities
 from spar.testing.clock import START
 from spar.testing.environments import AlertsAndRemedies, DriftingTools, FrozenLake, LivedEpisode, SimulatedHost, live
-from spar.types import Ability, Learning
+from spar.types import Learning
 
 SEEDS = (1, 2, 3)
 OFF: tuple[Learning, ...] = ("off", "observe")
@@ -43,13 +43,12 @@ async def test_the_agent_loses_exactly_what_choosing_by_ability_loses_where_tool
     lived = await live(DriftingTools(90, 3), 90, seed=seed)
     tools = DriftingTools(90, 3)
     tools.reset(seed)
-    names, known, lost = [offer.name for offer in tools.offers], dict[str, Ability](), list[float]()
+    names, known, lost = [offer.name for offer in tools.offers], KnownAbilities(), list[float]()
     for _ in range(90):
         tool = choose(names, "task", known) or ""
         done = tools.step(tool, {})
         lost.append(done.regret)
-        for each in learn([Trial(tool, "task", done.reward)], known, tools=names):
-            known[ability_key(each.tool, each.task)] = each
+        known.put(learn([Trial(tool, "task", done.reward)], known))
         tools.reset()
 
     assert [step.regret for each in lived for step in each.steps] == lost

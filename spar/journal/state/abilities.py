@@ -10,7 +10,7 @@ import msgspec
 from spar.decoding import convert
 from spar.loop.core import Core
 from spar.observe.learning import LearningCounts
-from spar.records.abilities import ReadAbilities, ability_key, is_exact, is_of_strangers
+from spar.records.abilities import KnownAbilities, ReadAbilities, ability_key, is_exact, is_of_strangers
 from spar.records.journal import RowChange
 from spar.types import Ability, Reflection, replace
 
@@ -32,7 +32,7 @@ class Abilities:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self.known: dict[str, Ability] = {}
+        self.known = KnownAbilities()
         self.learnt = LearningCounts()
         self._exact: dict[str, None] = {}  # keys, the oldest trial first
         self._from_strangers: dict[str, None] = {}
@@ -61,7 +61,6 @@ class Abilities:
         """Store an ability; forget the one with the oldest trial beyond a bound, since the number of situations has
         none. Return the changed keys."""
         known, key = self.known, ability_key(ability.tool, ability.task)
-        known.pop(key, None)
         known[key] = ability
         exact, from_strangers = self._exact, self._from_strangers
         if is_of_strangers(ability.task):
@@ -75,7 +74,8 @@ class Abilities:
         if len(known) <= MOST_ABILITIES and len(bounded) <= most:
             return (key,)
         oldest = next(iter(bounded if len(bounded) > most else known))
-        for table in (known, exact, from_strangers):
+        del known[oldest]
+        for table in (exact, from_strangers):
             table.pop(oldest, None)
         return key, oldest
 
@@ -83,7 +83,7 @@ class Abilities:
 
     def changes(self, keys: Iterable[str]) -> tuple[RowChange, ...]:
         """Return the row changes for these keys, for the caller to write."""
-        changes, known, written = [], self.known, self._written
+        changes, known, written = [], self.known.stored, self._written
         for key in keys:
             if (ability := known.get(key)) is None:
                 written.pop(key, None)
@@ -95,7 +95,7 @@ class Abilities:
 
     def unwritten(self) -> tuple[dict[str, Ability], list[RowChange]]:
         """Return the present abilities, for `has_written`, and the row changes that bring the rows up to date."""
-        known, written = dict(self.known), self._written
+        known, written = dict(self.known.stored), self._written
         changes = [RowChange(self.owner, key, is_dropped=True) for key in written.keys() - known.keys()]
         changes += [self._row_of(key, ability) for key, ability in known.items() if written.get(key) is not ability]
         return known, changes

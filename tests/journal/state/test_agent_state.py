@@ -10,14 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from memory import Memory
+from reflection.ability import Trial, learn
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
 from spar.journal.state.abilities import MOST_EXACT
 from spar.observe.sink import configure
 from spar.observe.stats import Snapshot
-from spar.records.abilities import ability_key
+from spar.records.abilities import ReadAbilities, ability_key, evidence_of
+from spar.records.journal import RowChange
 from spar.testing import VirtualClock
 from spar.types import Ability, Reflection
 
@@ -158,6 +161,49 @@ async def test_a_flood_of_things_pushes_out_what_was_learnt_of_things_only() -> 
         assert "rare|alert.rare" in agent.abilities
         assert len(agent.abilities) == MOST_EXACT + 1
         assert f"t|alert.disk[host{3 * MOST_EXACT - 1}]" in agent.abilities
+
+
+async def test_a_trial_changes_one_row_however_many_tools_are_known_at_its_task() -> None:
+    for tools in (2, 200):
+        async with worker(None) as agent:
+            abilities = agent._session_parts.agent_state.abilities
+            learnt = learn([Trial(f"tool {number}", "message", True) for number in range(tools)], abilities.known)
+            abilities.learn(Reflection(abilities=learnt), None)
+            read = ReadAbilities(abilities.known, agent.clock)
+
+            trial = Reflection(abilities=learn([Trial("tool 0", "message", False)], read))
+            changes = abilities.changes(abilities.learn(trial, read))
+
+            assert [change.key for change in changes] == ["tool 0|message"]
+            others = {agent.abilities[f"tool {number}|message"].halvings for number in range(tools)}
+            assert others == {abilities.known.halvings_of("message")}
+
+
+async def test_rows_of_an_earlier_version_fade_with_the_trials_that_come_after_them(tmp_path: Path) -> None:
+    known = [Ability("breaks", "message", 0.8, 0.05, 30), Ability("rests", "message", 0.9, 0.05, 30)]
+    rows = [msgspec.structs.asdict(each) for each in known]
+    for row in rows:
+        del row["halvings"], row["prior"]
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
+        await memory.change(
+            [RowChange("ability:main", ability_key(row["tool"], row["task"]), {**row, "tried_at": 1.0}) for row in rows]
+        )
+
+    async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
+        assert {key: dict(agent.abilities)[key] for key in agent.abilities} == {
+            ability_key(each.tool, each.task): each for each in known
+        }
+        for number in range(3):
+            receipt = await agent.submit(f"go {number}")
+            await agent.wait(receipt.run_id)
+        trials = agent.abilities["breaks|message"].trials - 30
+
+    async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
+        good, bad = evidence_of(agent.abilities["rests|message"])
+
+    assert trials >= 3
+    assert (good, bad) == pytest.approx([0.975**trials * part for part in evidence_of(known[1])])
+    assert agent.abilities["breaks|message"].estimate < 0.8
 
 
 async def test_the_one_value_of_an_older_file_becomes_rows_and_counts_once(tmp_path: Path) -> None:

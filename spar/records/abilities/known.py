@@ -1,0 +1,192 @@
+"""Abilities by tool and task, as they are now.
+
+A trial at a task fades the evidence of all tools there. So that it costs one row however many tools are known, a task
+counts how often its trials have halved evidence, and each ability remembers that number as of its own last trial: the
+difference is what it has faded by, and is applied when it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Reversible
+from itertools import islice
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from spar.clock import Clock
+from spar.records.abilities.posterior import aged, evidence_of, is_known, merged, weakened
+from spar.records.abilities.situations import looked_up
+from spar.types import Ability, replace
+
+#: Most tools of one task that are compared: of the others hardly any evidence is left.
+MOST_COMPARED: Final = 24
+
+
+def ability_key(tool: str, task: str) -> str:
+    """Return the key of a tool and task in `Context.abilities`."""
+    return f"{tool}|{task}"
+
+
+class _Task(Struct):
+    """Task with known abilities: how often its trials have halved evidence, the prior of the last one, and its tools,
+    that of the last trial at the end."""
+
+    halvings: float = 0.0
+    prior: float = 0.5
+    tools: dict[str, None] = field(default_factory=dict)
+
+
+_NO_TASK = _Task()
+
+
+class KnownAbilities(MutableMapping[str, Ability]):
+    """Abilities by `ability_key`, each as it is after all trials at its task; the oldest trial comes first.
+
+    Attributes: stored: the abilities as they were after their own last trials.
+    """
+
+    __slots__ = ("_tasks", "stored")
+
+    def __init__(self, abilities: Iterable[Ability] = ()) -> None:
+        self.stored: dict[str, Ability] = {}
+        self._tasks: dict[str, _Task] = {}
+        self.put(abilities)
+
+    def put(self, abilities: Iterable[Ability]) -> None:
+        """Store abilities under their keys."""
+        for ability in abilities:
+            self[ability_key(ability.tool, ability.task)] = ability
+
+    def halvings_of(self, task: str) -> float:
+        """Return how often the trials at a task have halved evidence."""
+        return self._tasks.get(task, _NO_TASK).halvings
+
+    def tools_of(self, task: str) -> Reversible[str]:
+        """Return the tools with an ability at a task, that of the last trial at the end."""
+        return self._tasks.get(task, _NO_TASK).tools
+
+    def __getitem__(self, key: str) -> Ability:
+        ability = self.stored[key]
+        task = self._tasks[ability.task]
+        if task.halvings <= ability.halvings:
+            return ability
+        return weakened(ability, task.halvings, task.prior)
+
+    def __setitem__(self, key: str, ability: Ability) -> None:
+        self.stored.pop(key, None)  # the newest trial comes last
+        self.stored[key] = ability
+        task = self._tasks.get(ability.task)
+        if task is None:
+            task = self._tasks[ability.task] = _Task()
+        task.tools.pop(ability.tool, None)
+        task.tools[ability.tool] = None
+        task.prior = ability.prior if 0 < ability.prior < 1 else task.prior
+        if task.halvings < ability.halvings < math.inf:
+            task.halvings = ability.halvings
+
+    def __delitem__(self, key: str) -> None:
+        ability = self.stored.pop(key)
+        task = self._tasks[ability.task]
+        del task.tools[ability.tool]
+        if not task.tools:
+            del self._tasks[ability.task]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+
+class AgedAbilities(Mapping[str, Ability]):
+    """Abilities as of now: evidence that has faded with trials and with time is left out when one is read."""
+
+    __slots__ = ("_clock", "_known")
+
+    def __init__(self, known: KnownAbilities, clock: Clock) -> None:
+        self._known, self._clock = known, clock
+
+    def halvings_of(self, task: str) -> float:
+        """Return how often the trials at a task have halved evidence."""
+        return self._known.halvings_of(task)
+
+    def tools_of(self, task: str) -> Reversible[str]:
+        """Return the tools with an ability at a task, that of the last trial at the end."""
+        return self._known.tools_of(task)
+
+    def __getitem__(self, key: str) -> Ability:
+        return aged(self._known[key], self._clock.now().timestamp())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self._known.stored else default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class ReadAbilities(AgedAbilities):
+    """Abilities that a reflector reads and then changes, while others may change them too."""
+
+    __slots__ = ("_read", "_read_at")
+
+    def __init__(self, known: KnownAbilities, clock: Clock) -> None:
+        super().__init__(known, clock)
+        #: What was read, as it was stored, and as it was after all trials at its task.
+        self._read: dict[str, tuple[Ability, Ability] | None] = {}
+        self._read_at: dict[str, float] = {}  # the halvings of the tasks that were read
+
+    def halvings_of(self, task: str) -> float:
+        return self._read_at.setdefault(task, super().halvings_of(task))
+
+    def __getitem__(self, key: str) -> Ability:
+        ability = self._known[key]
+        self._read[key] = self._known.stored[key], ability
+        self.halvings_of(ability.task)
+        return aged(ability, self._clock.now().timestamp())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key in self._known.stored:
+            return self[key]
+        self._read[key] = None
+        return default
+
+    def taken(self, ability: Ability) -> Ability:
+        """Return a reflector's new ability, merged with the changes that others made since it was read."""
+        key, known = ability_key(ability.tool, ability.task), self._known
+        halvings = known.halvings_of(ability.task)
+        read_at, stored = self._read_at.get(ability.task, halvings), known.stored.get(key)
+        read = self._read.get(key, (stored, stored))
+        before, before_faded = read or (None, None)
+        is_changed = stored is not before or halvings != read_at
+        if stored is not None and is_changed and key in self._read:
+            ability = merged(ability, before_faded, known[key])
+        own = max(0.0, ability.halvings - read_at)
+        return replace(ability, halvings=halvings + own if is_changed else max(halvings, ability.halvings))
+
+
+def halvings_at(task: str, abilities: Mapping[str, Ability]) -> float:
+    """Return how often the trials at a task have halved evidence; 0 where these abilities do not count them."""
+    return abilities.halvings_of(task) if isinstance(abilities, (KnownAbilities, AgedAbilities)) else 0.0
+
+
+def tools_at(tasks: Iterable[str], abilities: Mapping[str, Ability]) -> set[str]:
+    """Return the tools with an ability at one of these tasks, of each task the `MOST_COMPARED` of the last trials."""
+    if isinstance(abilities, (KnownAbilities, AgedAbilities)):
+        return {tool for task in tasks for tool in islice(reversed(abilities.tools_of(task)), MOST_COMPARED)}
+    names = set(tasks)
+    return {ability.tool for ability in abilities.values() if ability.task in names}
+
+
+def known_of(tool: str, task: str, abilities: Mapping[str, Ability]) -> Ability | None:
+    """Return the ability of a tool at a task: for the most exact name with enough evidence, or else the one with most.
+
+    None when the tool was never tried at anything of the kind.
+    """
+    candidates = [known for name in looked_up(task) if (known := abilities.get(ability_key(tool, name))) is not None]
+    return next(filter(is_known, candidates), None) or max(
+        candidates, key=lambda known: sum(evidence_of(known)), default=None
+    )
