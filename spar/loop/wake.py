@@ -49,11 +49,11 @@ class Signal:
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._waiters: tuple[asyncio.Future[None], ...] = ()
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     def set(self) -> None:
         """Wake all that wait. From the event loop's thread only."""
-        for waiter in self._waiters:
+        for waiter in self._waiters:  # they remove themselves later, in their own tasks
             _finish(waiter)
 
     async def wait(self, clock: Clock | None = None, timeout: float | None = None) -> None:
@@ -62,11 +62,11 @@ class Signal:
         timer = None
         if clock is not None and timeout is not None and timeout < float("inf"):
             timer = clock.call_at(clock.monotonic() + timeout, lambda: _finish(waiter))
-        self._waiters = (*self._waiters, waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
-            self._waiters = tuple(other for other in self._waiters if other is not waiter)
+            del self._waiters[waiter]
             if timer is not None:
                 timer.cancel()
 

@@ -2,10 +2,14 @@
 
 The signature of the handler defines its input: `query` is a structure into which the query is read, `body` one into
 which the body is decoded (`bytes`: the handler decodes it itself). No handler reads query or body in another way.
+
+A handler that only reads is cancelled when its client has gone, so that no wait is kept for nobody. One that changes
+something is carried out to its end, since its change has begun.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable
@@ -13,7 +17,7 @@ from functools import wraps
 from typing import Any, Final, Literal
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -50,6 +54,7 @@ class ApiRoute(Route):
                  status: int = 200, answer: Any = Any, verbs: tuple[str, ...] = ()) -> None:  # fmt: skip
         self.method, self.scope, self.status, self.answer = method, scope, status, answer
         self.handler, self.verbs = handler, verbs
+        is_read = method == "GET" or scope == "read"
         parameters = inspect.signature(handler, eval_str=True).parameters
         self.query: type[msgspec.Struct] = parameters["query"].annotation if "query" in parameters else NoQuery
         self.body: Any = parameters["body"].annotation if "body" in parameters else None
@@ -63,7 +68,8 @@ class ApiRoute(Route):
             if self.body is not None:
                 body = await request.body()
                 arguments["body"] = body if self.body is bytes else decoded(body, self.body)
-            return await handler(request, **arguments)
+            answering = handler(request, **arguments)
+            return await (_while_connected(request, answering) if is_read else answering)
 
         super().__init__(path, endpoint, methods=[method])
 
@@ -71,6 +77,30 @@ class ApiRoute(Route):
     def plain_path(self) -> str:
         """Return the path without the types of its parameters."""
         return re.sub(r"\{(\w+):\w+\}", r"{\1}", self.path)
+
+
+async def _while_connected(request: Request, answering: Awaitable[Response]) -> Response:
+    """Return the answer of a handler; cancel the handler when the client has gone. Raises: ClientDisconnect."""
+    handler, leaving = asyncio.ensure_future(answering), asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((handler, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not handler.done():
+            handler.cancel()
+            await asyncio.wait((handler,))
+            leaving.result()  # the body of a read is dropped; it may be too large
+        if handler.cancelled() and leaving.done():
+            raise ClientDisconnect
+        return await handler  # an answer that was ready all the same has to be closed by itself
+    finally:
+        handler.cancel()
+        if not leaving.cancel() and not leaving.cancelled():
+            leaving.exception()  # retrieved here: the handler was faster
+
+
+async def _left(request: Request) -> None:
+    """Return when the client of a request has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def decoded(body: bytes, kind: Any) -> Any:

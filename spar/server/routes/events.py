@@ -55,22 +55,27 @@ def event_routes(service: Service) -> list[ApiRoute]:
             raise TransientError(f"{watching} clients watch the events already; try again later")
         watching += 1
 
-        async def read() -> FeedReader:
-            return service.feed.read(after, kinds, session)
+        loop, readers = agent.requests.loop or asyncio.get_running_loop(), list[FeedReader]()
 
-        try:
-            reader: FeedReader = await on_loop(agent, read(), PATIENCE)
-        except BaseException:
-            watching -= 1
-            raise
-        loop = agent.requests.loop or asyncio.get_running_loop()
+        async def read() -> FeedReader:
+            readers.append(service.feed.read(after, kinds, session))
+            return readers[0]
+
+        def close() -> None:
+            for reader in readers:
+                reader.close()
 
         def left() -> None:
             nonlocal watching
             watching -= 1
             with suppress(RuntimeError):  # the agent's loop has been closed
-                loop.call_soon_threadsafe(reader.close)
+                loop.call_soon_threadsafe(close)
 
+        try:
+            reader: FeedReader = await on_loop(agent, read(), PATIENCE)
+        except BaseException:
+            left()
+            raise
         return EventsAnswer(frames(agent, reader, frame, lambda: reader.seen), left)
 
     return [ApiRoute("GET", "/v1/events", live, "read", answer=None)]
