@@ -275,11 +275,12 @@ class SensorSupervisor:
 
     # -- what it reports
 
-    async def _accept(self, perception: Perception) -> bool:
+    async def _accept(self, perception: Perception, *, key: str | None = None) -> bool:
         """Accept a perception durably (the sensor's `accept`)."""
         if not isinstance(perception, Perception):
             raise ContractError(f"sensor {self.name!r} must accept a Perception, found {described(perception)}")
-        return await self._host.accept(self.buffer.signed(perception))
+        signed = self.buffer.signed(perception)
+        return await (self._host.accept(signed) if key is None else self._host.accept(signed, key=key))
 
     def _reported(self, event_name: str, /, **fields: Any) -> None:
         """Publish an event (the sensor's `report`); a missed tick is also counted."""

@@ -221,8 +221,11 @@ class Submission:
         self._runs.set_outcome(run, "dropped")
         self._runs.end(run, End("error", f"dropped: {cap} messages of its session waited (runs.cap), {what}"))
 
-    async def accept(self, perception: Perception) -> bool:
-        """Accept a perception durably; return False if it was accepted before. See `Agent.accept`."""
+    async def accept(self, perception: Perception, *, key: str | None = None) -> bool:
+        """Accept a perception durably; return False if it was accepted before. See `Agent.accept`.
+
+        Args: key: another name of the same perception; one that was accepted under it is this one.
+        """
         if not isinstance(perception, Perception):
             raise TypeError(f"accept takes a Perception, found {perception!r:.100}")
         check_name("a session's name", perception.session)
@@ -233,15 +236,15 @@ class Submission:
         except InboxFullError:
             self.refused += 1
             raise
-        if self._recovery.work.journal is None:
-            return self.push(perception)
+        at = self._core.clock.now()
+        item = Item(perception.id, perception, session=perception.session, key=key, at=at)
+        work = self._recovery.work
+        if work.journal is None:
+            return work.accept_unkept(item, self.push)
         place = perception.session, perception.source
         self._arriving[place] += 1  # counted before the first wait, since others come meanwhile
         try:
-            at = self._core.clock.now()
-            _, is_new = await self._recovery.work.accept(
-                Item(perception.id, perception, session=perception.session, at=at)
-            )
+            _, is_new = await work.accept(item)
         finally:
             self._arriving[place] -= 1
             if not self._arriving[place]:

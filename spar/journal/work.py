@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spar.data.bounded import BoundedDict
-from spar.errors import SparError
+from spar.errors import InboxFullError, SparError
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.store import Journal
 from spar.records.journal import Item, demanded
 from spar.records.session import SessionUse
 from spar.runs.run import End, Run, RunStatus
+from spar.types import Perception
 
 log = get_logger("spar.recovery")
 
-#: The most ids of accepted work that are remembered to recognize a repeated push.
+#: The most ids of accepted work that are remembered to recognize a repeated push; without a journal the most ids and
+#: keys of accepted perceptions.
 REMEMBERED = 10_000
 
 
@@ -25,7 +27,7 @@ class Work:
     `repeated` counts the work that had been accepted before.
     """
 
-    __slots__ = ("_keeps_sessions", "_name", "_recent", "journal", "open_items", "repeated")
+    __slots__ = ("_accepted", "_keeps_sessions", "_name", "_recent", "journal", "open_items", "repeated")
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -33,6 +35,7 @@ class Work:
         self.open_items: dict[str, Item] = {}
         self.repeated = 0
         self._recent: BoundedDict[str, None] | None = None  # None without a journal
+        self._accepted = BoundedDict[str, None](REMEMBERED)  # used without a journal
         self._keeps_sessions = False
 
     async def open(self, journal: Journal, *, keeps_sessions: bool) -> None:
@@ -55,6 +58,17 @@ class Work:
         else:
             self.repeated += 1
         return accepted, is_new
+
+    def accept_unkept(self, item: Item, hand_over: Callable[[Perception], bool]) -> bool:
+        """Hand over a perception without a journal. Return False if it was accepted before. Raises: InboxFullError."""
+        names = {item.id, item.key or item.id}
+        if not self._accepted.keys().isdisjoint(names):
+            self.repeated += 1
+            return False
+        if not hand_over(item.perception):
+            raise InboxFullError(f"too much waits in session {item.session!r}; try again later")
+        self._accepted.update(dict.fromkeys(names))
+        return True
 
     def take_in(self, item: Item) -> bool:
         """Journal new work without waiting for the disk. Return False if it was accepted before."""

@@ -31,17 +31,17 @@ class Accept(Protocol):
     webhook.
 
     Awaited in the event loop; with a memory that has a journal, the perception is on disk when it returns. The
-    perception goes directly to its session, ahead of pushed ones. Returns False for a perception whose id was accepted
-    before.
+    perception goes directly to its session, ahead of pushed ones. Returns False for a perception whose id, or whose
+    `key` if one is given, was accepted before.
 
     Raises: InboxFullError or NoRoomError when it cannot be stored, NotReadyError while the agent starts, LifecycleError
         when it does not run: the sender gets an error and may try again.
     """
 
-    async def __call__(self, perception: Perception) -> bool: ...
+    async def __call__(self, perception: Perception, *, key: str | None = None) -> bool: ...
 
 
-async def accept_nothing(perception: Perception) -> bool:
+async def accept_nothing(perception: Perception, *, key: str | None = None) -> bool:
     raise RuntimeError("this sensor has no agent that could keep what it accepts")
 
 

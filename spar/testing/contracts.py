@@ -75,7 +75,7 @@ async def check_sensor(
         legal_perceptions("sensor's push", pushed)
         return product
 
-    async def accept(perception: Perception) -> bool:
+    async def accept(perception: Perception, *, key: str | None = None) -> bool:
         await harness.clock.sleep(0.0)  # a store does not answer at once
         return perception not in pushed and push(perception)
 

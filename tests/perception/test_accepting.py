@@ -6,10 +6,12 @@ import asyncio
 import shutil
 from pathlib import Path
 
+import pytest
+
 from memory import Memory
 from perception import Sense
 from spar import Agent, Perception
-from spar.agent.submission import SOURCE_LIMIT
+from spar.agent.submission import INBOX_LIMIT, SOURCE_LIMIT
 from spar.errors import InboxFullError
 from spar.protocols import SensorContext, SensorSpec
 
@@ -63,3 +65,38 @@ async def test_many_at_once_of_one_source_are_not_more_than_may_wait(tmp_path: P
 
     assert sum(each is True for each in taken) == SOURCE_LIMIT
     assert all(isinstance(each, (bool, InboxFullError)) for each in taken)
+
+
+@pytest.mark.parametrize("has_memory", [True, False])
+async def test_a_perception_is_known_by_its_id_and_by_its_key(tmp_path: Path, has_memory: bool) -> None:
+    memory = Memory.open(f"sqlite:///{tmp_path}/m.db") if has_memory else None
+    hook = Webhook()
+    async with Agent(sense=Sense([SensorSpec("hook", hook)]), loop_interval="off", memory=memory):
+        accept, first = hook.context.accept, Perception("a")
+
+        assert await accept(first, key="k")
+        assert not await accept(first)
+        assert not await accept(first, key="l")
+        assert not await accept(Perception("b"), key="k")
+        assert await accept(Perception("b"), key="l")  # what was refused has left nothing
+        assert await accept(Perception("b"))
+
+
+async def test_without_a_journal_what_finds_no_room_is_refused_and_not_said_to_be_known() -> None:
+    seen = 0
+
+    async def plan(perceptions: list[Perception]) -> None:
+        nonlocal seen
+        seen += len(perceptions)
+
+    async with Agent(sense=Sense(), plan=plan, loop_interval="off") as agent:
+        await agent.pause()
+        for number in range(INBOX_LIMIT):
+            assert agent.push(Perception(f"{number}"))
+        late = Perception("one more")
+        with pytest.raises(InboxFullError):
+            await agent.accept(late)
+        await agent.resume()
+        while seen < INBOX_LIMIT:
+            await asyncio.sleep(0)
+        assert await agent.accept(late)

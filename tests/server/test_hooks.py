@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 
 from memory import Memory
 from perception import Sense
+from perception.sensors.webhook.proof import Signing
 from perception.sensors.webhook.sensor import WebhookSensor
 from spar import Agent, Perception
 from spar.agent.submission import SOURCE_LIMIT
@@ -44,7 +48,8 @@ class Door:
 
 
 @asynccontextmanager
-async def open_door(folder: Path, host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Door]:
+async def open_door(folder: Path, host: str = "127.0.0.1", *, has_memory: bool = True,
+                    **options: Any) -> AsyncIterator[Door]:  # fmt: skip
     seen: list[str] = []
 
     async def plan(perceptions: list[Perception]) -> None:
@@ -52,10 +57,12 @@ async def open_door(folder: Path, host: str = "127.0.0.1", **options: Any) -> As
 
     sensors = {
         "alerts": WebhookSensor(token=TOKEN, **options),
+        "signed": WebhookSensor(secret=TOKEN, signing=Signing(timestamp_header="X-Time")),
         "open": WebhookSensor(unauthenticated=True),
     }
     sense = Sense([SensorSpec(name, sensor) for name, sensor in sensors.items()])
-    agent = Agent(sense=sense, plan=plan, loop_interval="off", memory=Memory.open(f"sqlite:///{folder}/m.db"))
+    memory = Memory.open(f"sqlite:///{folder}/m.db") if has_memory else None
+    agent = Agent(sense=sense, plan=plan, loop_interval="off", memory=memory)
     front = Front(Service(load(None, environ={}), agent), folder, host, 0, with_probes=True)
     async with agent:
         front.open()
@@ -87,6 +94,21 @@ async def test_what_is_posted_is_perceived_once(door: Door) -> None:
     assert (again.status_code, again.json()) == (200, {"accepted": 0, "known": 1})
     await until(lambda: door.seen)
     assert [json.loads(each) for each in door.seen] == [{"n": 1}]
+
+
+@pytest.mark.parametrize("has_memory", [True, False])
+async def test_a_signed_post_is_taken_once_whatever_its_other_headers_say(tmp_path: Path, has_memory: bool) -> None:
+    body, at = b'{"n": 1}', str(int(time.time()))
+    code = hmac.new(TOKEN.encode(), at.encode() + b"." + body, hashlib.sha256).hexdigest()
+    headers = {"x-signature": f"sha256={code}", "x-time": at, "content-type": "application/json"}
+    statuses = list[int]()
+    for _ in range(2):  # the second time as another process
+        async with open_door(tmp_path, has_memory=has_memory) as door:
+            for key in ("one", "two", "three"):
+                posted = await door.post("signed", content=body, headers={**headers, "idempotency-key": key})
+                statuses.append(posted.status_code)
+
+    assert statuses == [202, 200, 200, *([200] * 3 if has_memory else [202, 200, 200])]
 
 
 async def test_refusals_tell_a_stranger_nothing(door: Door) -> None:

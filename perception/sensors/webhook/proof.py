@@ -36,8 +36,8 @@ class Signing(BaseModel):
     encoding: Literal["hex", "base64"] = "hex"
     """The encoding of the signature."""
     timestamp_header: Annotated[str, Field(max_length=100)] = ""
-    """The header with the time of signing in seconds since 1970; "": there is none, and only the delivery id tells a
-    repeated request."""
+    """The header with the time of signing in seconds since 1970; "": there is none, and an equal body is a repeated
+    request."""
     tolerance: Annotated[float, Ge(1), Le(86_400)] = 300.0
     """Seconds by which that time may differ from now."""
     content: str = ""
@@ -72,6 +72,10 @@ class Proof:
     def is_demanded(self) -> bool:
         return bool(self._token or self._secret)
 
+    @property
+    def signs_time(self) -> bool:
+        return bool(self._signing.timestamp_header)
+
     def admit(self, headers: Mapping[str, str]) -> None:
         """Check the headers of a request. Raises: WebhookRefusal."""
         if not self.is_demanded or self._has_token(headers):
@@ -82,8 +86,10 @@ class Proof:
             raise WebhookRefusal(401, "a signature is needed, in the header that was agreed", "unauthorized")
 
     def judge(self, headers: Mapping[str, str], body: bytes, now: datetime) -> str:
-        """Check the signature, and return the time of signing that the request states; "" if there is none. Raises:
-        WebhookRefusal."""
+        """Check the signature. Return a text that identifies what was signed; "" for a request with the token.
+
+        Raises: WebhookRefusal.
+        """
         if not self._secret or self._has_token(headers):
             return ""
         signing = self._signing
@@ -95,7 +101,7 @@ class Proof:
                 raise WebhookRefusal(401, "the time of signing must be in seconds since 1970", "unauthorized")
             if abs(now.timestamp() - int(at)) > signing.tolerance:
                 raise WebhookRefusal(401, "it was signed too long ago, or one of the clocks is wrong", "expired")
-        return at
+        return f"{at} {hashlib.sha256(body).hexdigest()}"
 
     def _has_token(self, headers: Mapping[str, str]) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")

@@ -1,8 +1,10 @@
 """Sensor that receives the posts of other programs to `/hooks/NAME`: alerts, deliveries, anything.
 
 It has no state of its own: the journal stores an accepted post before the sender gets the answer, under an id made
-from the delivery, so that a repetition is recognised. Everything in a post is untrusted. A thread reads the posts, and
-the number of waiting ones is bounded for each sensor, so that a flood is refused and affects nothing else.
+from the delivery, so that a repetition is recognised. The id of a signed post is made from what was signed alone, since
+anybody who has seen the post can change its other headers; a delivery id or key that it has is remembered as well.
+Everything in a post is untrusted. A thread reads the posts, and the number of waiting ones is bounded for each sensor,
+so that a flood is refused and affects nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 
 from annotated_types import Ge, Le
@@ -28,6 +30,14 @@ from spar.types import Perception
 _GITHUB: Final = Signing(header="X-Hub-Signature-256")
 #: Bound of the characters of a delivery id.
 _LONGEST_ID: Final = 200
+
+
+class SignedPost(list[Perception]):
+    """Perceptions of a signed request, with the keys (by the perception's id) under which they are recognised, too."""
+
+    def __init__(self, perceptions: Iterable[Perception], keys: Mapping[str, str]) -> None:
+        super().__init__(perceptions)
+        self.keys = keys
 
 
 class WebhookSensor:
@@ -114,12 +124,19 @@ class WebhookSensor:
         """Return the perceptions of a request. It may be called from any thread. Raises: WebhookRefusal,
         NotReadyError."""
         ctx = self._opened()
-        signed_at = self._proof.judge(request.headers, request.body, ctx.clock.now())
+        signed = self._proof.judge(request.headers, request.body, ctx.clock.now())
         contents = self._reader(request)
         delivery = request.headers.get(self._delivery_header, "") if self._format == "generic" else ""
-        if not delivery and self._format == "generic" and signed_at:
-            delivery = f"{signed_at} {hashlib.sha256(request.body).hexdigest()}"
-        return [self._perception(ctx, noticed, delivery) for noticed in contents]
+        if not signed:
+            return [self._perception(ctx, noticed, delivery, delivery or noticed.key) for noticed in contents]
+        post, keys = list[Perception](), dict[str, str]()
+        own = signed if self._format == "generic" and self._proof.signs_time else ""
+        for number, noticed in enumerate(contents):
+            mark = signed if number == 0 else f"{signed} {number}"
+            post.append(self._perception(ctx, noticed, delivery or own, mark))
+            if unsigned := delivery or noticed.key:
+                keys[post[-1].id] = f"webhook {_id_of(ctx.name, unsigned)}"
+        return SignedPost(post, keys)
 
     async def take(self, perceptions: Sequence[Perception]) -> Taken:
         """Accept the perceptions durably, all at once.
@@ -127,7 +144,14 @@ class WebhookSensor:
         Raises: the first error of `SensorContext.accept`, after all calls have ended.
         """
         ctx = self._opened()
-        ends = await asyncio.gather(*(ctx.accept(perception) for perception in perceptions), return_exceptions=True)
+        keys = perceptions.keys if isinstance(perceptions, SignedPost) else {}
+        ends = await asyncio.gather(
+            *(
+                ctx.accept(perception, key=keys[perception.id]) if perception.id in keys else ctx.accept(perception)
+                for perception in perceptions
+            ),
+            return_exceptions=True,
+        )
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
@@ -138,8 +162,8 @@ class WebhookSensor:
             raise NotReadyError("the hook is not open")
         return self._ctx
 
-    def _perception(self, ctx: SensorContext, noticed: Noticed, delivery: str) -> Perception:
-        mark = delivery or noticed.key
+    def _perception(self, ctx: SensorContext, noticed: Noticed, delivery: str, mark: str | None) -> Perception:
+        """Return a perception of a request. Args: mark: the text that identifies it; None: nothing does."""
         return Perception(
             noticed.content,
             id=new_id() if mark is None else _id_of(ctx.name, mark),

@@ -42,14 +42,16 @@ class Posted:
             options["token"] = TOKEN
         self.sensor = WebhookSensor(**options)
         self.known: dict[str, Perception] = {}
+        self.keys: set[str] = set()
         self.room = 1000
         self.context = SensorContext("alerts", clock, lambda perception: True, accept=self._accept)
 
-    async def _accept(self, perception: Perception) -> bool:
-        if perception.id in self.known:
+    async def _accept(self, perception: Perception, *, key: str | None = None) -> bool:
+        if perception.id in self.known or key in self.keys:
             return False
         if len(self.known) >= self.room:
             raise InboxFullError("too much waits")
+        self.keys |= {key} - {None}
         self.known[perception.id] = perception
         return True
 
@@ -136,6 +138,66 @@ async def test_what_was_signed_too_long_ago_is_refused_and_a_repetition_is_known
         await hook.post(b'{"a": 1}', {**fresh, "x-time": str(now)})
     with pytest.raises(WebhookRefusal, match="does not fit"):
         await hook.post(b'{"a": 1}', {**fresh, "x-time": ""})
+
+
+TIMED = Signing(timestamp_header="X-Time")
+SLACK = Signing(header="X-Signature", prefix="v0=", timestamp_header="X-Time", content="v0:{timestamp}:{body}")
+DELIVERY = {"x-github-event": "issues", "x-github-delivery": "72d3162e"}
+#: Ways to sign: the options of the hook, the signed content before the body, and headers that are sent beside it.
+SIGNED: dict[str, tuple[dict[str, Any], str, dict[str, str]]] = {
+    "body": ({}, "", {}),
+    "body and delivery": ({}, "", {"idempotency-key": "one"}),
+    "body with a key": ({"fields": Fields(key="/id")}, "", {}),
+    "time": ({"signing": TIMED}, "{at}.", {}),
+    "time and delivery": ({"signing": TIMED}, "{at}.", {"idempotency-key": "one"}),
+    "time, own header": ({"signing": TIMED, "delivery_header": "X-Id"}, "{at}.", {"x-id": "1"}),
+    "time with a key": ({"signing": TIMED, "fields": Fields(key="/id")}, "{at}.", {}),
+    "slack": ({"signing": SLACK}, "v0:{at}:", {}),
+    "github": ({"format": "github"}, "", DELIVERY),
+    "alertmanager": ({"format": "alertmanager"}, "", {}),
+    "alertmanager with a time": ({"format": "alertmanager", "signing": TIMED}, "{at}.", {}),
+}  # fmt: skip
+#: Headers that nobody has signed.
+UNSIGNED: list[dict[str, str | None]] = [
+    {"idempotency-key": "two"}, {"idempotency-key": None}, {"idempotency-key": ""}, {"x-id": "two"}, {"x-id": None},
+    {"x-github-delivery": "two"}, {"x-github-event": "push"}, {"webhook-id": "two"}, {"user-agent": "x"},
+    {"content-type": "text/plain"}, {"content-type": "application/cloudevents+json; charset=utf-8"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", SIGNED)
+async def test_no_header_that_is_not_signed_makes_a_signed_request_new(clock: VirtualClock, way: str) -> None:
+    options, form, beside = SIGNED[way]
+    hook = await posted(clock, secret=TOKEN, **options)
+    body = json.dumps({"id": 5, "text": "a", "alerts": [ALERT, {}], "truncatedAlerts": 3}).encode()
+    sent = {**signed(TOKEN, body, int(clock.now().timestamp()), form), **beside}
+    if way == "github":
+        sent["x-hub-signature-256"] = sent["x-signature"]
+    elif way == "slack":
+        sent["x-signature"] = sent["x-signature"].replace("sha256=", "v0=")
+
+    count = (await hook.post(body, sent)).accepted
+    assert count == (3 if "alertmanager" in way else 1)
+    for changes in UNSIGNED:
+        headers = {name: value for name, value in {**sent, **changes}.items() if value is not None}
+        try:
+            again = await hook.post(body, headers)
+        except WebhookRefusal:
+            continue
+        assert again == Taken(known=count), changes
+
+
+async def test_a_delivery_that_its_sender_signs_again_is_known_by_its_id(clock: VirtualClock) -> None:
+    hook = await posted(clock, secret=TOKEN, signing=Signing(timestamp_header="X-Time"))
+    now = int(clock.now().timestamp())
+
+    def sent(at: int, id: str) -> dict[str, str]:
+        return {**signed(TOKEN, b"{}", at), "idempotency-key": id}
+
+    assert await hook.post(b"{}", sent(now, "one")) == Taken(accepted=1)
+    assert await hook.post(b"{}", sent(now + 1, "one")) == Taken(known=1)
+    assert await hook.post(b"{}", sent(now + 1, "two")) == Taken(accepted=1)  # the refused one has left no trace
+    assert await hook.post(b"{}", signed(TOKEN, b"{}", now + 2)) == Taken(accepted=1)
 
 
 @pytest.mark.parametrize(
