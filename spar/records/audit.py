@@ -65,6 +65,11 @@ def auditing(draft: AuditDraft) -> Iterator[AuditDraft]:
         _CURRENT.reset(token)
 
 
+def current() -> AuditDraft | None:
+    """Return the draft of the present request; None without one."""
+    return _CURRENT.get()
+
+
 def refine(*, action: str = "", subject: str = "", detail: Mapping[str, Any] | None = None) -> None:
     """Set details of the current draft; without a draft nothing happens."""
     if (draft := _CURRENT.get()) is not None:

@@ -19,7 +19,7 @@ from starlette.routing import Match
 from spar.errors import SparError
 from spar.observe.logs import get_logger
 from spar.ports.optional import offers
-from spar.records.audit import AuditDraft, AuditEntry, AuditLog, KeepsAudit, auditing
+from spar.records.audit import AuditDraft, AuditEntry, AuditLog, KeepsAudit, auditing, current
 from spar.server.answers import PATIENCE, on_loop, reply
 from spar.server.api.route import ApiRoute
 from spar.server.peers import UNKNOWN_PEER
@@ -67,8 +67,8 @@ ACTIONS: Final[Mapping[tuple[str, str], tuple[str, tuple[str, ...]]]] = {
 NOT_AUDITED: Final = frozenset({("POST", "/v1/runs"), ("POST", "/v1/examples:try")})
 #: Actions whose entry is written before they are carried out: afterwards the memory may be closed.
 _FIRST: Final = frozenset({"agent.stop"})
-#: Statuses of requests that may have been carried out or not: an error of the service, and a timeout.
-_UNCERTAIN: Final = frozenset({500, 504})
+#: Statuses of requests that may have been carried out or not: an error of the service, a stop meanwhile, a timeout.
+_UNCERTAIN: Final = frozenset({500, 503, 504})
 
 
 class AuditQuery(Struct, frozen=True):
@@ -135,6 +135,13 @@ class AuditMiddleware:
             action = f"{action}.{params['verb']}"
         peer = scope.get("client") or (UNKNOWN_PEER, 0)
         return AuditDraft(str(peer[0]), "http", action, subject, agent=self._service.agent("").name, rows=rows)
+
+
+async def write_before(service: Service) -> None:
+    """Write the entry of the present request now, since a stop may cut off what it does and close the store."""
+    if (draft := current()) is not None and not draft.is_written:
+        await write(service, draft)
+        draft.is_written = True
 
 
 async def write(service: Service, draft: AuditDraft) -> None:

@@ -312,3 +312,30 @@ async def test_the_log_is_asked_by_actor_action_and_time_and_says_whether_it_is_
     assert (await door.ask("GET", "/v1/audit?since=2999-01-01")).json() == []
     assert (await door.ask("GET", "/v1/audit?since=soon")).status_code == 422
     assert (await door.ask("GET", "/v1/audit/verify")).json() == {"ok": True, "why": ""}
+
+
+async def test_a_step_that_a_stop_cuts_off_has_its_entry(tmp_path: Path) -> None:
+    effects, has_begun = list[str](), asyncio.Event()
+
+    @tool(effect="once")
+    async def write() -> str:
+        """Write, then hang."""
+        effects.append("did")
+        has_begun.set()
+        await asyncio.Event().wait()
+        return ""
+
+    url = f"sqlite:///{tmp_path / 'memory.db'}"
+    agent = Agent(tools=[write], memory=(memory := Memory(url)), loop_interval="off")
+    async with agent:
+        door = Door(agent, memory, Service(load(None, environ={}), agent))
+        await agent.pause()
+        step = asyncio.create_task(door.ask("POST", "/v1/agents/main:step_act", [{"_tool": "write"}]))
+        await has_begun.wait()
+        await agent.stop(0.0)
+        assert (await step).status_code >= 500
+        await door.client.aclose()
+
+    async with Memory(url) as memory:
+        entries = await memory.audit.entries(10, action="agent.step_act")
+    assert (effects, [entry.actor for entry in entries]) == (["did"], ["alice"])

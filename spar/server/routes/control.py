@@ -16,6 +16,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from spar.agent.lifecycle import LEGAL
 from spar.agent.served import Served
 from spar.data.scrub import mask_json
 from spar.events import ConfigReloaded
@@ -25,7 +26,7 @@ from spar.server.answers import PATIENCE, on_loop, reply
 from spar.server.api.openapi import document
 from spar.server.api.query import Session
 from spar.server.api.route import ApiRoute, decoded
-from spar.server.audit import AuditMiddleware, audit_routes
+from spar.server.audit import AuditMiddleware, audit_routes, write_before
 from spar.server.bodies import BoundedBodies
 from spar.server.encoding import encode
 from spar.server.gate import AvailabilityMiddleware
@@ -130,6 +131,8 @@ def control_routes(service: Service) -> Sequence[ApiRoute]:
             raise ValueError("sense takes nothing: it looks for itself")
         if body:
             arguments = [step_input(phase, decoded(body, Any))]
+        if "step" in LEGAL[agent.core.state]:
+            await write_before(service)
         return reply(await on_loop(agent, method(*arguments), LONG_PATIENCE))
 
     async def restore(request: Request) -> Response:
