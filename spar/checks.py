@@ -126,7 +126,7 @@ def fit(value: Struct) -> None:
         kind, error, clause = problem
         raise error(f"{kind}.{clause}")
     for field in _fields(type(value)):
-        if field.is_list and type(content := getattr(value, field.name)) is not tuple:
+        if field.is_list and type(content := getattr(value, field.name)) not in (tuple, type(None)):
             force_setattr(value, field.name, tuple(content))
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from planning.prompt.render import NOW
 from planning.prompt.shorten import to_json
 from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
@@ -29,8 +30,8 @@ LONGEST: Final = 200_000
 #: Kinds of data that the planner itself writes, and types of messages that decide which calls are allowed. A hook may
 #: not use them.
 _RESERVED: Final = frozenset({
-    "ability", "advisor", "called", "correction", "done", "error", "experience", "goal", "guard", "input", "meta",
-    "noticed", "pending", "plan", "result", "skipped", "spoken", "state", "tool",
+    "ability", "advisor", "called", "correction", "done", "error", "experience", "experience_now", "goal", "guard",
+    "input", "meta", "noticed", "noticed_now", "pending", "plan", "result", "skipped", "spoken", "state", "tool",
 })  # fmt: skip
 
 
@@ -94,10 +95,14 @@ async def apply_hooks(host: Host | None, context: Context, draft: RequestDraft, 
 
 
 def messages_of(draft: RequestDraft) -> list[dict[str, Any]]:
-    """Return the context that hooks added, as messages: all texts in one message, then each data entry."""
+    """Return the context that hooks added, as messages: all texts in one message, then each data entry.
+
+    They stand behind what stays the same in a run, because the hooks may add something else to each request.
+    """
     texts = [text for text in draft.context if isinstance(text, str)]
-    data = [{"type": "data", **entry} for entry in draft.context if not isinstance(entry, str)]
-    return [{"type": "data", "kind": "context", "data": texts}, *data] if texts else data
+    data = [entry for entry in draft.context if not isinstance(entry, str)]
+    entries = [{"kind": "context", "data": texts}, *data] if texts else data
+    return [{"type": "data", **entry, NOW: True} for entry in entries]
 
 
 def _check_draft(draft: RequestDraft) -> None:

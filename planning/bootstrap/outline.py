@@ -18,8 +18,10 @@ _ORIGINS: Final = {
     "ability": "reflection",
     "context": "hooks at before_request",
     "experience": "memory",
+    "experience_now": "memory",
     "guard": "spar",
     "noticed": "sensors",
+    "noticed_now": "sensors",
 }
 _DATA: Final = re.compile(r"## Data: ¶(\w+)")
 

@@ -21,7 +21,7 @@ from planning.ports import Request
 from planning.prompt.advisors import CONSULT
 from planning.prompt.call_results import call_shown
 from planning.prompt.history import conversation
-from planning.prompt.observations import nonexistent, observe, query_of
+from planning.prompt.observations import experiences_in, learnt_before, nonexistent, observe, query_of
 from planning.prompt.plans.kept import planned
 from planning.prompt.plans.versions import is_meta, meta_of
 from planning.prompt.schema import compose_schema
@@ -62,7 +62,8 @@ class CycleRequest:
         self._tools: Mapping[str, Any] = self._host.tools() if self._host is not None else {}
         self._output = (run.output if run is not None else None) or planner.output
         self._entries: Sequence[Entry] = ()
-        self._experiences: Sequence[Experience] = ()
+        self._learnt: tuple[dict[str, Any], ...] = ()  # the same in all requests of the run
+        self._experiences: Sequence[Experience] = ()  # recalled since
         self._unshown: Sequence[Experience] = ()  # recorded but not shown, where learning is only observed
         self._prompt = Prompt()
         self._shaped = Shaped(RequestDraft())
@@ -106,8 +107,7 @@ class CycleRequest:
         host = self._host
         if host is not None and host.transcripts is not None and self._run is not None:
             self._entries = await host.transcripts.read(self._context.session)
-        experiences = await self._recalled()
-        self._experiences, self._unshown = (experiences, ()) if self._context.learning == "on" else ((), experiences)
+        await self._recall(keep=not reason)
         prompt = await self._planner.prompts.of(self._context, keep=not reason)
         self._prompt = with_instructions(prompt, self._options.instructions)
         await self._shape(reason)
@@ -166,15 +166,41 @@ class CycleRequest:
             self._entries = await host.transcripts.read(self._context.session)
         return is_done
 
-    async def _recalled(self) -> Sequence[Experience]:
-        """Return the experiences from before this run that match its perceptions.
+    async def _recall(self, *, keep: bool) -> None:
+        """Read what was learnt earlier. All requests of a run show what its first one showed; experiences that match
+        later perceptions are added. Args: keep: whether it is remembered for the run's next requests."""
+        context, faults = self._context, self._faults
+        query = query_of(self._perceptions, context)
+        if context.learning == "observe":
+            self._unshown = await self._recalled(query)
+        if context.learning != "on":
+            return
+        learnt = self._learnt_before() if faults.recalled is None else faults.recalled
+        if learnt is None:
+            experiences = await self._recalled(query)
+            learnt = learnt_before(self._perceptions, context, self._tools, experiences)
+            if keep:
+                faults.query = query
+        elif query != faults.query:
+            known = {entry["id"] for entry in experiences_in(learnt)}
+            self._experiences = [new for new in await self._recalled(query) if new.id not in known]
+        self._learnt = learnt
+        if keep:
+            faults.recalled = learnt
 
-        Retired ones, which did more harm than good, are left out. All requests of a run get the same experiences. If
-        the memory fails, that is reported, and the request is made without experiences.
+    def _learnt_before(self) -> tuple[dict[str, Any], ...] | None:
+        """Return what the run's first request showed of what was learnt, by the actions of the run; None if unknown."""
+        actions = [result.action for result in self._run.results] if self._run is not None else []
+        return next((action.recalled for action in actions if action is not None and action.recalled is not None), None)
+
+    async def _recalled(self, query: str) -> Sequence[Experience]:
+        """Return the experiences from before this run that match a query.
+
+        Retired ones, which did more harm than good, are left out. If the memory fails, that is reported, and the
+        request is made without experiences.
         """
-        recall, most = getattr(self._context.memory, "recall", None), self._planner.recall
-        run, query = self._run, query_of(self._perceptions, self._context)
-        if recall is None or not most or not query.strip() or self._context.learning == "off":
+        recall, most, run = getattr(self._context.memory, "recall", None), self._planner.recall, self._run
+        if recall is None or not most or not query.strip():
             return ()
         try:
             experiences = await recall(query, most + (run.number if run is not None else 0))
@@ -196,8 +222,8 @@ class CycleRequest:
         talk = conversation(
             self._entries, run_id=self._run_id, heard=heard, past=planner.past_of(self._context.session)
         )
-        observed = observe(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
-                     notices=self._notices())  # fmt: skip
+        observed = observe(self._perceptions, self._context, learnt=self._learnt, experiences=self._experiences,
+                           notices=self._notices())  # fmt: skip
         self._task = observed.task
         brought = (self._shaped.draft.trust, observed.trust, talk.trust)
         self._trust = "untrusted" if "untrusted" in brought or self._is_misled() else "trusted"

@@ -43,6 +43,8 @@ class AnswerFaults(Struct):
     `misfits` counts the answers in a row that could not be used, `empty` the empty ones. `notice` is a sentence for the
     next request. `output` is an output that refers to calls which have not ended. `meta` names the newest version of
     the work. `heard` is the number of messages that people had added to the run when the model was last asked.
+    `recalled` are the messages about what was learnt earlier that the run's first request showed, `query` is the text
+    by which they were recalled.
     """
 
     misfits: int = 0
@@ -51,6 +53,8 @@ class AnswerFaults(Struct):
     output: Any = None
     heard: int = 0
     meta: Mapping[str, Any] | None = None
+    recalled: tuple[dict[str, Any], ...] | None = None
+    query: str = ""
 
     def count_misfit(self) -> bool:
         """Count an answer that cannot be used; return whether it is one too many."""

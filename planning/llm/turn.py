@@ -7,7 +7,7 @@ times in a row. If the provider asks to wait, the run is deferred: its next cycl
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from planning.llm.cycle_request import CycleRequest
@@ -15,6 +15,7 @@ from planning.llm.deltas import DeltaPublisher
 from planning.llm.response import Item, ModelResponse
 from planning.llm.state import PlannerState
 from planning.ports import Request, TextDelta, ThoughtDelta
+from planning.prompt.observations import experiences_in
 from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, undecided
 from planning.prompt.plans.versions import is_meta, meta_of, versioned
@@ -62,9 +63,8 @@ class PlanningTurn(CycleRequest):
 
         Nothing is yielded where the model refused the request as too long: `smaller` then makes another one.
         """
-        planner = self._planner
+        planner, self._attempt = self._planner, self._attempt + 1
         failure: Exception | None = None
-        self._attempt += 1
         sent = planner.record.begin(request, self._attempt)
         self._digest = sent.digest
         planner.advise(request)
@@ -165,9 +165,8 @@ class PlanningTurn(CycleRequest):
     def _has_noticed(self) -> bool:
         """Return whether a sensor noticed something in this cycle: neither a message of the run nor added by a hook."""
         run, noticed = self._run, self._context.noticed
-        message_ids = (
-            {message.id for message in (run.message, *run.said) if message is not None} if run is not None else set()
-        )
+        messages = (run.message, *run.said) if run is not None else ()
+        message_ids = {message.id for message in messages if message is not None}
         answered_ids = {
             part.id
             for perception in self._perceptions
@@ -315,17 +314,19 @@ class PlanningTurn(CycleRequest):
 
     def _action(self, **more: Any) -> Action:
         goal = self._run.goal[:_GOAL] if self._run is not None else ""
-        learnt = tuple(self._learnt())
-        return Action(goal=goal, run_id=self._run_id, trust=self._trust, said=self._spoken, learnt=learnt, **more)
+        recalled = self._learnt if self._run is not None and self._learnt_before() is None else None
+        more |= {"goal": goal, "run_id": self._run_id, "trust": self._trust, "said": self._spoken}
+        return Action(learnt=self._decisions(), recalled=recalled, **more)
 
-    def _learnt(self) -> Iterator[Learnt]:
-        """Yield which experiences the model was shown before it made calls. It does not say which of them it used."""
-        shown = self._experiences or self._unshown
-        if self._first_call and shown:
-            is_used = bool(self._experiences)
-            number = f"{len(shown)} experience{'s'[: len(shown) != 1]}"
-            why = f"the model was shown {number}" if is_used else f"the model would have been shown {number}"
-            yield Learnt(why, self._first_call, tuple(experience.id for experience in shown), is_used=is_used)
+    def _decisions(self) -> tuple[Learnt, ...]:
+        """Return which experiences the model was shown before it made calls. It does not say which of them it used."""
+        ids = [entry["id"] for entry in experiences_in(self._learnt)] + [shown.id for shown in self._experiences]
+        shown_ids = ids or [experience.id for experience in self._unshown]
+        if not self._first_call or not shown_ids:
+            return ()
+        number = f"{len(shown_ids)} experience{'s'[: len(shown_ids) != 1]}"
+        why = f"the model {'was' if ids else 'would have been'} shown {number}"
+        return (Learnt(why, self._first_call, tuple(shown_ids), is_used=bool(ids)),)
 
 
 def _refers(output: Any) -> bool:

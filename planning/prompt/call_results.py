@@ -103,30 +103,49 @@ def spoken(steps: Iterable[ActionResult]) -> Wire | None:
 
 def words(steps: Iterable[ActionResult], limit: int) -> tuple[str, ...]:
     """Return the text beside the calls of each step that `paired_calls` returns, with at most `limit` characters."""
-    steps_with_calls = [step for step in steps if any(result.reason != "steered" for result in step.results)]
+    steps_with_calls = [step for step in steps if _begun(step)]
     return tuple(head_and_tail(step.action.said, limit) if step.action is not None else "" for step in steps_with_calls)
 
 
 def paired_calls(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[MadeCall, ...], ...]:
     """Return the calls of each step in the order of the plan, each with its result as JSON.
 
-    Calls that were put off for a new message are left out, and steps without calls. The newest results have at most
-    `limit` characters each; the older ones share the room that is left.
+    Calls that were put off for a new message are left out, and steps without calls. A result has at most `limit`
+    characters. When a step leaves no room for all, the older half of them is shown short from then on: so the results
+    stay the same from request to request until the next such step.
     """
     room = _ROOM * limit
-    calls_by_step: list[tuple[MadeCall, ...]] = []
-    for step in reversed(steps):
-        where = places(step.messages)
-        calls: list[MadeCall] = []
-        for result in reversed(step.results):
-            if result.reason == "steered":  # it was not begun and is offered again, once
-                continue
-            outcome = shown_json(plain(_outcome(result, where), UNBOUNDED), (), max(_SHORTEST, min(limit, room)))
-            room -= len(outcome)
-            calls.append(_made_call(result, outcome, limit))
-        if calls:
-            calls_by_step.append(tuple(reversed(calls)))
-    return tuple(reversed(calls_by_step))
+    shown_steps: list[tuple[ActionResult, list[str]]] = []
+    first_whole = size = 0
+    for step in steps:
+        if not (outcomes := _outcomes(step, limit, room)):
+            continue
+        shown_steps.append((step, outcomes))
+        size += sum(map(len, outcomes))
+        if size > room:
+            while first_whole < len(shown_steps) - 1 and size > room // 2:
+                earlier, whole = shown_steps[first_whole]
+                shown_steps[first_whole] = earlier, _outcomes(earlier, _SHORTEST, 0)
+                first_whole, size = first_whole + 1, size - sum(map(len, whole))
+    return tuple(
+        tuple(_made_call(result, outcome, limit) for result, outcome in zip(_begun(step), outcomes, strict=True))
+        for step, outcomes in shown_steps
+    )
+
+
+def _begun(step: ActionResult) -> list[CallResult]:
+    """Return the results of the calls that were not put off: those are offered again, once."""
+    return [result for result in step.results if result.reason != "steered"]
+
+
+def _outcomes(step: ActionResult, limit: int, room: int) -> list[str]:
+    """Return the results of a step as JSON; the last ones first take the room that they share."""
+    where, outcomes = places(step.messages), list[str]()
+    for result in reversed(_begun(step)):
+        outcome = shown_json(plain(_outcome(result, where), UNBOUNDED), (), max(_SHORTEST, min(limit, room)))
+        room -= len(outcome)
+        outcomes.append(outcome)
+    return outcomes[::-1]
 
 
 def _made_call(result: CallResult, outcome: str, limit: int) -> MadeCall:

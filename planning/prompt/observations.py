@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from planning.prompt.call_results import call_shown
+from planning.prompt.render import NOW
 from planning.rules.tool_choice import optimistic
 from spar.data.json_safe import plain
 from spar.protocols import Context
@@ -55,31 +56,53 @@ def observe(
     perceptions: Sequence[Perception],
     context: Context,
     *,
-    tools: Iterable[str] = (),
+    learnt: Sequence[Message] = (),
     experiences: Sequence[Experience] = (),
     notices: Sequence[str] = (),
 ) -> Observation:
     """Return the messages about all that is known in this cycle.
 
-    Args: perceptions: the new ones; tools: names of the tools that can be called; experiences: the recalled ones;
-        notices: sentences of the agent itself, for example about the faults of the last answer.
+    The messages that stay the same in all requests of a run come first. The others have the key `_now`.
+
+    Args: perceptions: the new ones; learnt: the messages of `learnt_before` that all requests of the run show;
+        experiences: those that were recalled since; notices: sentences of the agent itself, for example about the
+        faults of the last answer.
     """
-    asked, noticed = _sorted(perceptions, context)
-    task = task_of(perceptions, context)
+    first, since = _sorted(perceptions, context)
     run = context.run
-    messages: list[Message] = [_text(perception) for perception in asked] or [{"type": "text", "text": UNASKED}]
-    messages += _data("noticed", [_noticed(perception) for perception in noticed])
-    messages += _data("ability", _abilities(tools, task, context.abilities if context.learning == "on" else {}))
+    messages: list[Message] = [_text(message) for message in first.asked] or [{"type": "text", "text": UNASKED}]
+    messages += _data("noticed", [_noticed(perception) for perception in first.noticed])
+    messages += learnt
+    messages += [{**_text(message), NOW: True} for message in since.asked]
+    messages += _now("noticed_now", [_noticed(perception) for perception in since.noticed])
     query = query_of(perceptions, context)
-    messages += _data("experience", [_experience(experience, query) for experience in experiences])
+    messages += _now("experience_now", [_experience(experience, query) for experience in experiences])
     if run is not None:
         messages += [message for message in run.messages if not _is_put_off(message)]
-        messages += _data("pending", list(_pending(run.results)))
-    messages += _data("done", [_ended(result) for result in context.known])
+        messages += _now("pending", list(_pending(run.results)))
+    messages += _now("done", [_ended(result) for result in context.known])
     messages += [message for notice in notices for message in _data("guard", notice)]
-    trusts = [part.trust for part in noticed] + [part.trust for part in experiences]
+    trusts = [perception.trust for perception in (*first.noticed, *since.noticed)]
+    trusts += [experience.trust for experience in experiences]
+    trusts += [entry["trust"] for entry in experiences_in(learnt)]
     trust: Trust = "untrusted" if "untrusted" in (*trusts, run.trust if run else "trusted") else "trusted"
-    return Observation(tuple(messages), task, trust)
+    return Observation(tuple(messages), task_of(perceptions, context), trust)
+
+
+def learnt_before(
+    perceptions: Sequence[Perception], context: Context, tools: Iterable[str], experiences: Sequence[Experience]
+) -> tuple[Message, ...]:
+    """Return messages about what was learnt earlier: the abilities of these tools, and the recalled experiences."""
+    query = query_of(perceptions, context)
+    return (
+        *_data("ability", _abilities(tools, task_of(perceptions, context), context.abilities)),
+        *_data("experience", [_experience(experience, query) for experience in experiences]),
+    )
+
+
+def experiences_in(messages: Iterable[Message]) -> list[Message]:
+    """Return the experiences in messages of `learnt_before`."""
+    return [entry for message in messages if message["kind"] == "experience" for entry in message["data"]]
 
 
 def task_of(perceptions: Sequence[Perception], context: Context) -> str:
@@ -162,8 +185,15 @@ def nonexistent(results: Iterable[CallResult], tools: Mapping[str, Any]) -> list
     return [name for name, times in called.items() if times > 1 and name not in tools]
 
 
-def _sorted(perceptions: Sequence[Perception], context: Context) -> tuple[list[Perception], list[Perception]]:
-    """Return the messages of trusted people, and all other perceptions, each once."""
+class _Told(NamedTuple):
+    """Messages of trusted people, and all other perceptions."""
+
+    asked: list[Perception]
+    noticed: list[Perception]
+
+
+def _sorted(perceptions: Sequence[Perception], context: Context) -> tuple[_Told, _Told]:
+    """Return what began the run, and what came since, each perception once. Without a run nothing came since."""
     run = context.run
     messages = [] if run is None else [message for message in (run.message, *run.said) if message is not None]
     repeated = {
@@ -173,7 +203,16 @@ def _sorted(perceptions: Sequence[Perception], context: Context) -> tuple[list[P
     asked = [message for message in messages if message.id in known - repeated]
     parts = [part for message in asked for part in message.evidence]
     others = {message.id: message for message in (*messages, *parts, *perceptions) if message.id not in known}
-    return asked, list(others.values())
+    noticed = list(others.values())
+    if run is None or run.message is None:
+        return _Told(asked, noticed), _Told([], [])
+    began = {run.message.id, *(part.id for part in run.message.evidence)}
+    first, since = _Told([], []), _Told([], [])
+    for message in asked:
+        (first if message.id in began else since).asked.append(message)
+    for perception in noticed:
+        (first if perception.id in began else since).noticed.append(perception)
+    return first, since
 
 
 def _text(asked: Perception) -> Message:
@@ -182,6 +221,10 @@ def _text(asked: Perception) -> Message:
 
 def _data(kind: str, content: Any) -> list[Message]:
     return [{"type": "data", "kind": kind, "data": content}] if content else []
+
+
+def _now(kind: str, content: Any) -> list[Message]:
+    return [{**message, NOW: True} for message in _data(kind, content)]
 
 
 def _is_put_off(message: Mapping[str, Any]) -> bool:

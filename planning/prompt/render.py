@@ -26,7 +26,9 @@ LIMIT: Final = 20_000
 #: Kinds whose messages are shown as a list: merged, only the last one would be left.
 _LISTED: Final = ("result", "correction", "error", "guard")
 #: Kinds that come last, in this order.
-_LAST: Final = ("state", "plan", "called", "result", "skipped", "guard", "correction", "error")
+_LAST: Final = ("meta", "state", "plan", "called", "result", "spoken", "skipped", "guard", "correction", "error")
+#: The key of a message that holds for one request only: it stands behind those that stay the same.
+NOW: Final = "_now"
 
 _NEWLINE = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _HEADING = re.compile(
@@ -88,12 +90,14 @@ _LEAST: Final = 200
 
 
 class _Reading(Struct):
-    """Messages of a context by type: data messages, descriptions of tools by name, advisors, and texts (`texts`)."""
+    """Messages of a context by type: data messages, descriptions of tools by name, advisors, texts, and those that
+    hold for one request only (`now`)."""
 
     data: list[dict[str, Any]] = field(default_factory=list)
     tools: dict[str, str] = field(default_factory=dict)
     advisors: list[dict[str, Any]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    now: list[str] = field(default_factory=list)
 
 
 # -- taking messages in
@@ -127,7 +131,7 @@ def _say(message: dict[str, Any], reading: _Reading) -> None:
     if isinstance(role, str) and role:
         # Further lines are indented, so that none of them looks like another role's.
         text = f"{_word(role)}: {_one_break(text)}".replace("\n", "\n  ")
-    reading.texts.append(text)
+    (reading.now if message.get(NOW) else reading.texts).append(text)
 
 
 def _take_tool(message: dict[str, Any], reading: _Reading) -> None:
@@ -175,18 +179,19 @@ def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[Block]
     kinds: dict[str, list[dict[str, Any]]] = {}
     for message in Board(reading.data, copy=copied).messages():
         kinds.setdefault(read_message(message)[0], []).append(message)
-    written, every = _history(reading.data)
+    changing, every = _history(reading.data)
     others = [kind for kind in kinds if kind not in ("input", *_LAST)]
-    behind = [*sorted(others, key=written.__contains__), *(kind for kind in _LAST if kind in kinds)]
     if "input" in kinds:
         for text in _blocks("input", kinds["input"], every, limit_of("input")):
             yield Block("input", False, text)
-    for text in reading.texts:
-        if text:
-            yield Block("", False, _free(text, limit_of("text")))
-    for kind in behind:
+    yield from (Block("", False, _free(text, limit_of("text"))) for text in reading.texts if text)
+    for kind in sorted(others, key=changing.__contains__):
         for text in _blocks(kind, kinds[kind], every, limit_of(kind)):
-            yield Block(kind, kind in written or kind in _LAST, text)
+            yield Block(kind, kind in changing, text)
+    yield from (Block("", True, _free(text, limit_of("text"))) for text in reading.now if text)
+    for kind in _LAST:
+        for text in _blocks(kind, kinds.get(kind, ()), every, limit_of(kind)):
+            yield Block(kind, True, text)
 
 
 _Payloads = Mapping[tuple[str, str | None], list[Any]]
@@ -199,17 +204,18 @@ _SHOWN: Final[Mapping[str, Callable[[Mapping[str, Any], Any], Any]]] = {
 
 
 def _history(data: Iterable[Mapping[str, Any]]) -> tuple[set[str], _Payloads]:
-    """Return the kinds that calls have written, and the payloads of all messages by kind and instance."""
-    written: set[str] = set()
+    """Return the kinds that calls have written or that hold for one request only, and the payloads of all messages by
+    kind and instance."""
+    changing: set[str] = set()
     every: defaultdict[tuple[str, str | None], list[Any]] = defaultdict(list)
     for message in data:
         kind, payload = read_message(message)
         if (change := _SHOWN.get(kind)) is not None:
             payload = change(message, payload)
         every[kind, message["_instance"]].append(payload)
-        if "_call" in message:
-            written.add(kind)
-    return written, every
+        if "_call" in message or message.get(NOW):
+            changing.add(kind)
+    return changing, every
 
 
 def _blocks(kind: str, messages: Iterable[Mapping[str, Any]], every: _Payloads, limit: int) -> Iterator[str]:

@@ -116,9 +116,10 @@ class Step(Struct, frozen=True):
         return self.results if kind in _RESULTS else self.question if kind in _ASKED else self.data
 
 
-#: Kinds with results of calls, and kinds with questions and errors.
+#: Kinds with results of calls, with questions and errors, and with experiences.
 _RESULTS: Final = frozenset({"state", "plan", "called", "result", "spoken"})
 _ASKED: Final = frozenset({"tool", "advisor", "input", "text", "guard", "correction", "error"})
+_LEARNT: Final = frozenset({"experience", "experience_now"})
 
 #: The steps in their order; each one leaves less of a request than the one before.
 STEPS: Final = (
@@ -170,7 +171,7 @@ def _shortened(request: Request, step: Step, steps: Sequence[ActionResult]) -> R
 
 def shown_at(context: Iterable[Mapping[str, Any]], step: Step) -> list[dict[str, Any]]:
     """Return the messages of a context that a model reads at this step."""
-    return [dict(message) for message in context if step.experiences or kind_of(message) != "experience"]
+    return [dict(message) for message in context if step.experiences or kind_of(message) not in _LEARNT]
 
 
 def head_of(text: str, tokens: int, estimator: TokenEstimator) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perception import Pipeline
 from planning import RulesPlanner
-from planning.prompt.observations import observe
+from planning.prompt.observations import learnt_before, observe
 from planning.rules.tool_choice import choose
 from reflection import Reflect
 from reflection.ability import Fading, Trial, best_at, learn
@@ -316,7 +316,8 @@ def test_a_model_is_told_what_was_learnt_under_the_names_by_which_it_is_learnt()
     known = {ability_key("clean", "alert.disk"): Ability("clean", "alert.disk", 0.9, 0.05, 30)}
     context = Context(agent="main", cycle_id="c", abilities=known)
 
-    briefing = observe([perception], context, tools=["clean", "other"])
+    learnt = learnt_before([perception], context, ["clean", "other"], ())
+    briefing = observe([perception], context, learnt=learnt)
 
     assert briefing.task == "alert.disk/report_problem"
     [told] = [message for message in briefing.messages if "known_well" in str(message)]

@@ -165,7 +165,7 @@ async def test_a_hook_that_fails_is_told_and_the_request_goes_on(clock: VirtualC
 
 
 def test_texts_are_one_list_of_data() -> None:
-    assert messages_of(DRAFT.add("a", "b")) == [{"type": "data", "kind": "context", "data": ["a", "b"]}]
+    assert messages_of(DRAFT.add("a", "b")) == [{"type": "data", "kind": "context", "data": ["a", "b"], "_now": True}]
     assert messages_of(DRAFT) == []
 
 

@@ -21,6 +21,7 @@ from planning import Requests, compose
 from planning.llm.planner import ModelPlanner
 from planning.llm.provider import ProviderModel
 from planning.ports import Request
+from planning.prompt.call_results import paired_calls
 from planning.prompt.token_budget import TokenEstimator, fit
 from spar import Agent, Call, CallResult, tool
 from spar.testing import ScriptedModel
@@ -204,3 +205,23 @@ def test_pairs_fit_into_what_can_be_read_or_give_way_to_texts(steps: int, size: 
 
     assert TokenEstimator().of(made) <= tokens
     assert made.history is None or [len(each) for each in made.history.steps] == [1] * steps
+
+
+@given(st.lists(st.lists(st.integers(0, 3_000), min_size=1, max_size=4), max_size=40))
+def test_results_stay_as_they_were_shown_until_there_is_no_room_for_them(sizes: list[list[int]]) -> None:
+    limit = 1_000
+    steps = [
+        ActionResult(Action(), results=tuple(CallResult(Call("price"), "ok", output="x" * size) for size in of_step))
+        for of_step in sizes
+    ]
+    changes, former, written = 0, paired_calls((), limit), 0
+    for number in range(1, len(steps) + 1):
+        shown = paired_calls(steps[:number], limit)
+        size = sum(len(call.result) for step in shown for call in step)
+        assert size <= 4 * limit + 200 * sum(map(len, sizes[:number]))
+        assert [call.result for call in shown[-1]] == [
+            call.result for call in paired_calls(steps[number - 1 : number], limit)[0]
+        ]
+        changes += shown[:-1] != former
+        former, written = shown, written + sum(len(call.result) for call in shown[-1])
+    assert changes <= written / (2 * limit) + 1

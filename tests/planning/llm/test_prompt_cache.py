@@ -1,0 +1,149 @@
+"""The beginning of each request that a provider can serve from its cache: all that the request before said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count, pairwise
+from pathlib import Path
+
+import pytest
+
+import spar
+from acting import Executor
+from memory import Memory
+from planning.assistant import Assistant
+from reflection import Reflect
+from spar import Agent, Decision, HookContext, Perception, RequestDraft, tool
+from spar.cli.commands.setup.profiles import profile_text
+from spar.types import Experience
+from tests.servers.llm import LlmServer
+from tests.servers.llm_replies import Reply, ToolCall, says, solves
+from tests.servers.llm_requests import Asked, content_of
+
+#: Requests of the long run: twelve with a call each, and the last one.
+REQUESTS = 13
+#: Kinds of data that hold for one request alone, or grow.
+HOLDS_ONCE = ("context", "noticed_now", "experience_now", "state", "called", "result", "error")
+EARLIER = datetime.now(UTC) - timedelta(hours=1)
+
+
+def answered_by(mode: str, calls: int = REQUESTS - 1) -> Callable[[Asked], Reply]:
+    """A model that notes lines: many in a long story, one in any other."""
+
+    def answer(asked: Asked) -> Reply:
+        first = max(at for at, message in enumerate(asked.messages) if "user: a " in content_of(message))
+        of_run = asked.messages[first:]
+        kind, most = ("long", calls) if "long story" in content_of(of_run[0]) else ("short", 1)
+        done = max(content_of(of_run[-1]).count('"call": "'), sum(message["role"] == "tool" for message in of_run))
+        line = {"text": f"{kind} {done} {'x' * 200}"}
+        if mode == "structured":
+            return solves({"_tool": "note", **line}) if done < most else solves(output="done")
+        return says("", ToolCall("note", line)) if done < most else says("done")
+
+    return answer
+
+
+def read_of(asked: Asked) -> str:
+    """The messages of a request as they were sent; the tools and all else are the same in all requests of a run."""
+    return json.dumps(asked.messages)
+
+
+def common(former: Asked, later: Asked) -> int:
+    pairs = zip(read_of(former), read_of(later), strict=False)
+    return next(at for at, (one, other) in enumerate(pairs) if one != other)
+
+
+def standing(asked: Asked) -> int:
+    """How much of a request comes before what holds for this one alone: a last message behind results, or the end of
+    the first message."""
+    *before, last = asked.messages
+    if last["role"] != "user":
+        return len(json.dumps(asked.messages)) - len("]")
+    text = content_of(last)
+    begin = min([at for kind in HOLDS_ONCE if (at := text.find(f"## Data: ¶{kind}")) >= 0], default=len(text))
+    kept = [{"role": "user", "content": text[:begin].rstrip()}] if begin else []
+    return len(json.dumps([*before, *kept])) - len('"}]')
+
+
+def check_beginnings(requests: list[Asked]) -> None:
+    for former, later in pairwise(requests):
+        assert {**former.body, "messages": ()} == {**later.body, "messages": ()}
+        same = common(former, later)
+        assert same >= standing(former), (read_of(former)[same - 200 : same + 200], read_of(later)[same : same + 200])
+
+
+@pytest.mark.parametrize("mode", ["native", "structured"])
+async def test_each_request_of_the_shipped_assistant_begins_with_the_one_before(mode: str, tmp_path: Path) -> None:
+    shipped = Path(spar.__file__).parents[1] / "config.toml"
+    config = tmp_path / "config.toml"
+    config.write_text(profile_text("assistant", shipped.read_text()))
+    async with LlmServer(answered_by(mode)) as server:
+        options = json.dumps({"model": "local", "base_url": server.url, "mode": mode, "instructions": "Be brief."})
+        async with Agent.from_config(str(config), plan__options=options, memory__url=f"sqlite:///{tmp_path}/m.db",
+                                     ) as agent:  # fmt: skip
+            for text in ("a story of the printer", "a second story of the printer", "a long story of the printer"):
+                status = await agent.wait((await agent.submit(text)).run_id, 60)
+                assert (status.status, status.output) == ("ok", "done"), f"{status.error} {status.errors}"
+
+    requests = server.requests[-REQUESTS:]
+    assert [content_of(requests[0].messages[-1]).count(word) for word in ("¶experience", "long story")] == [1, 1]
+    check_beginnings(requests)
+    assert min(common(*pair) / len(read_of(pair[0])) for pair in pairwise(requests)) > 0.9
+
+
+@pytest.mark.parametrize("mode", ["native", "structured"])
+async def test_nothing_that_moves_within_a_run_changes_what_its_requests_said_before(mode: str, tmp_path: Path) -> None:
+    url, numbers, failures, held = f"sqlite:///{tmp_path}/m.db", count(), count(), asyncio.Event()
+    agents: list[Agent] = []
+
+    @tool(effect="read")
+    async def note(text: str) -> str:
+        number = int(text.split()[1]) if "long" in text else -1
+        if number in (2, 3):  # more is learnt, and of what is shown something else
+            await agents[-1].memory.store(Experience("out of paper", lesson="look there", at=EARLIER))
+        if number == 4:
+            await agents[-1].submit("and hurry with the printer, it has been out of paper", mode="steer")
+        if number == 6 and not held.is_set():
+            held.set()
+            await asyncio.Event().wait()
+        if number == 8 and next(failures) == 0:
+            raise ValueError("no ink")
+        return "y" * (9_000 if number in (5, 9) else 100)
+
+    async def add_news(hook: HookContext) -> Decision:
+        return Decision.rewrite([*hook.value, Perception(f"news {next(numbers)}", source="press", trust="trusted")])
+
+    async def add_time(hook: HookContext) -> Decision:
+        draft: RequestDraft = hook.value
+        return Decision.rewrite(draft.add(f"it is {next(numbers)} o'clock"))
+
+    def agent_at(server: LlmServer) -> Agent:
+        planner = Assistant("local", base_url=server.url, mode=mode)  # type: ignore[arg-type]
+        agent = Agent(plan=planner, act=Executor([note]), reflect=Reflect(), memory=Memory(url), loop_interval="off",
+                      settings={"agent": {"min_interval": 0.0}})  # fmt: skip
+        agent.hook("before_plan")(add_news)
+        agent.hook("before_request")(add_time)
+        agents.append(agent)
+        return agent
+
+    async with LlmServer(answered_by(mode)) as server:
+        async with agent_at(server) as agent:
+            for text in ("a story of the printer", "a second story of the printer"):
+                await agent.wait((await agent.submit(text)).run_id, 60)
+            before = len(server.requests)
+            run_id = (await agent.submit("a long story of the printer")).run_id
+            await asyncio.wait_for(held.wait(), 20)
+            await agent.stop(0)
+        async with agent_at(server) as agent:
+            status = await agent.wait(run_id, 60)
+
+    assert (status.status, status.output) == ("ok", "done"), f"{status.error} {status.errors}"
+    requests = server.requests[before:]
+    assert len(requests) >= REQUESTS
+    read = [read_of(asked) for asked in requests]
+    for text in ("o'clock", "news", "look there", "hurry", "no ink"):
+        assert any(text in of_one for of_one in read), text
+    check_beginnings(requests)
