@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import asdict, replace
 
+from planning.llm.response import ModelResponse, was_refused
 from planning.ports import Asked, Request, Usage
 from planning.prompt.token_budget import TokenEstimator
 from spar.events import ModelAnswered, ModelRequested
@@ -81,8 +82,16 @@ class RequestRecord:
             self._host.note(request.cycle_id, partial(_request_note, request, sent.digest))
         return sent
 
-    def end(self, sent: Sent, usage: Usage | None, error: BaseException | None = None) -> None:
-        """Publish that a request was answered, or the `error` that came in the place of an answer."""
+    def end(self, sent: Sent, response: ModelResponse, error: BaseException | None = None) -> None:
+        """Count a request and publish its end: with an answer, or with an `error`.
+
+        Nothing is counted where the provider did not accept the request (`is_free`).
+        """
+        if error is None or not was_refused(response, error):
+            self._count(sent, response.usage, response.chars)
+        self._publish_end(sent, response.usage, error)
+
+    def _publish_end(self, sent: Sent, usage: Usage | None, error: BaseException | None) -> None:
         if self._host is None or sent.at is None:
             return
         request, usage = sent.request, usage or Usage()
@@ -97,7 +106,7 @@ class RequestRecord:
             )
         )  # fmt: skip
 
-    def count(self, sent: Sent, usage: Usage | None, chars: int = 0) -> None:
+    def _count(self, sent: Sent, usage: Usage | None, chars: int) -> None:
         """Count the tokens and money of a request, and learn how many bytes a token has.
 
         Args: usage: None if the model did not report it, then it is estimated; chars: characters read of the answer.

@@ -22,6 +22,7 @@ from msgspec import Struct
 from planning.llm.streaming_json import LONGEST, PartialSolution
 from planning.ports import Asked, Model, ProvidedCall, Request, TextDelta, ThoughtDelta, Usage, pieces_of
 from planning.prompt.call_results import PROVIDER_ID
+from planning.resilience.provider_errors import is_free
 from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
 from spar.types import Call, without_service_keys
@@ -241,6 +242,11 @@ class ModelResponse:
 
     def _object(self, problem: str) -> None:
         self.problem = self.problem or problem
+
+
+def was_refused(response: ModelResponse, error: BaseException) -> bool:
+    """Return whether the provider did not accept the request: it brought nothing, and the error spends nothing."""
+    return response.usage is None and not response.calls and not response.chars and is_free(error)
 
 
 def added(one: Usage, other: Usage) -> Usage:

@@ -143,11 +143,9 @@ class PlannerState:
                 async for _ in response:
                     pass
             except BaseException as error:
-                self.record.end(sent, response.usage, error)
+                self.record.end(sent, response, error)
                 raise
-            finally:
-                self.record.count(sent, response.usage, response.chars)
-        self.record.end(sent, response.usage)
+        self.record.end(sent, response)
         return response.output
 
     async def _thought(

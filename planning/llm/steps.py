@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 
 from planning.llm.delegates import FRAME, Frame
-from planning.llm.response import AnswerFaults, ModelResponse
+from planning.llm.response import AnswerFaults, ModelResponse, was_refused
 from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, TextDelta, ThoughtDelta, Usage
 from planning.prompt.advisors import CONSULT, read_advisors
@@ -147,6 +147,9 @@ class RequestRun:
             finally:
                 if response.usage is not None:
                     self._frame.took(response.usage)
+                if self._broken is not None and was_refused(response, self._broken):
+                    self._number -= 1
+                    self._frame.allowance.requests += 1
         self._keep(response, result)
         if self._broken is not None:
             raise self._broken

@@ -86,12 +86,9 @@ class PlanningTurn(CycleRequest):
                 except BaseException as error:
                     self._deltas.take_back()
                     self._deltas.forget_thoughts()
-                    if self._calls or response.usage is not None or wait_of(error) is None:
-                        planner.record.count(sent, response.usage, response.chars)
-                    planner.record.end(sent, response.usage, error)
-                    raise  # a provider that asked to wait did nothing, so that request is not counted
-                planner.record.count(sent, response.usage, response.chars)
-                planner.record.end(sent, response.usage)
+                    planner.record.end(sent, response, error)
+                    raise
+                planner.record.end(sent, response)
                 planner.record.keep_settings(request.cycle_id, sent, response.asked)
             if response.asked is None or response.asked.model == self._in_turn:
                 planner.models.learn(self._in_turn, self._room, self._options.thinking)  # it read so much

@@ -21,9 +21,9 @@ from msgspec import Struct
 from planning.ports import Model, Piece, Request, ThoughtDelta, Usage, pieces_of
 from planning.resilience import breaker
 from planning.resilience.breaker import Breaker
-from planning.resilience.provider_errors import SHORTEST, ProviderError, provider_error
+from planning.resilience.provider_errors import SHORTEST, ProviderError, UnsentError, provider_error
 from spar.clock import Clock
-from spar.errors import ConfigError, PermanentError, TransientError
+from spar.errors import ConfigError, TransientError
 from spar.ports.budgets import NOTHING, BudgetError, BudgetRefusal, Quantity, RequestBudgets, RequestReservation
 from spar.protocols import Host, ModelState
 from spar.records.run_options import Thinking
@@ -251,7 +251,7 @@ class Models:
                     if not error.treatment.again:
                         break
         if all(attempt.kind == "too dear" for attempt in attempts):
-            raise PermanentError("; ".join(attempt.message for attempt in attempts))
+            raise UnsentError("; ".join(attempt.message for attempt in attempts))
         self._deferred += 1
         raise DeferredError(tuple(attempts))
 
@@ -275,7 +275,7 @@ class Models:
                     is_known = True
                     fault = self._note(route, error, is_probe)
                     if fault.treatment.is_free and not is_handed_out:
-                        reservation.settle({**NOTHING, "requests": 1})
+                        reservation.settle(NOTHING)
                     elif used:
                         reservation.settle({**used, "requests": 1})
                     raise fault from (None if fault is error else error)

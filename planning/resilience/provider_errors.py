@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from spar.data.text import safe_line
-from spar.errors import PermanentError, SparError, TransientError
+from spar.errors import ConfigError, PermanentError, SparError, TransientError
+from spar.ports.budgets import BudgetError
 
 FaultKind = Literal[
     "rate_limited", "overloaded", "server", "unreachable", "silent", "idle", "endless", "truncated", "garbage",
@@ -28,7 +29,7 @@ class Treatment(NamedTuple):
     `again`: the same model may be asked once more at once; `other`: another model may answer the same request.
     `opens`: the number of faults in a row after which the model's breaker opens, 0 if the fault is not the provider's;
     `rest`: the seconds that it stays open (None: the steps of the breaker); `everywhere`: the fault holds for all
-    models of the provider. `is_free`: nothing was generated, so nothing is charged.
+    models of the provider. `is_free`: the provider did not accept the request, so nothing of it is spent.
     """
 
     says: str
@@ -107,12 +108,31 @@ class PermanentProviderError(ProviderError, PermanentError):
     """Error of a provider that the same request will meet again."""
 
 
+class UnsentError(PermanentError):
+    """Error of a request that was not sent, because the budgets will never allow it."""
+
+
 def provider_error(
     kind: FaultKind, model: str, detail: str = "", *, retry_after: float | None = None, status: int | None = None
 ) -> ProviderError:
     """Return an error of this kind, as a transient or a permanent one."""
     error_class = TransientProviderError if TREATMENTS[kind].is_transient else PermanentProviderError
     return error_class(kind, model, detail, retry_after=retry_after, status=status)
+
+
+def is_free(error: BaseException) -> bool:
+    """Return whether a request that ended with this error, before any piece of an answer, has spent nothing.
+
+    So it is with errors of a kind that `TREATMENTS` calls free, with requests that were not sent, and with errors
+    without a kind that say when to ask again.
+    """
+    attempts = getattr(error, "attempts", None)  # of several models, none of which answered
+    if isinstance(attempts, tuple):
+        return all(attempt.kind not in TREATMENTS or TREATMENTS[attempt.kind].is_free for attempt in attempts)
+    kind: Any = getattr(error, "kind", None)
+    if kind in TREATMENTS:
+        return TREATMENTS[kind].is_free
+    return isinstance(error, (BudgetError, ConfigError, UnsentError)) or getattr(error, "retry_after", None) is not None
 
 
 # -- finding the kind of an error

@@ -275,16 +275,17 @@ async def test_the_most_it_can_take_is_reserved_while_it_answers_and_paid_if_nob
 
 
 @pytest.mark.parametrize(
-    ("kind", "tokens"), [("rate_limited", 0), ("auth", 0), ("overflow", 0), ("server", 5_000), ("silent", 5_000)]
+    ("kind", "spent"),
+    [("rate_limited", (0, 0)), ("auth", (0, 0)), ("overflow", (0, 0)), ("server", (1, 5_000)), ("silent", (1, 5_000))],
 )
-async def test_a_request_that_was_turned_away_costs_no_tokens(kind: FaultKind, tokens: int) -> None:
+async def test_a_request_that_was_turned_away_costs_nothing(kind: FaultKind, spent: tuple[int, int]) -> None:
     clock = VirtualClock()
     made = budgets(clock, ALL)
 
     with pytest.raises((DeferredError, PermanentError)):
         await said(Models([Named("it", fault(kind))], clock=clock, budgets=made))
 
-    assert (used(made)["day.requests"], used(made)["day.tokens"]) == (1, tokens)
+    assert (used(made)["day.requests"], used(made)["day.tokens"]) == spent
 
 
 async def test_a_cost_that_nobody_knows_is_the_most_that_it_could_be() -> None:
