@@ -25,7 +25,6 @@ from spar.config import defaults
 from spar.errors import ConfigError, ContractError
 from spar.events import Event
 from spar.hooks import Hook
-from spar.loop.cycle import STANDING
 from spar.loop.pacing import Interval, Pace, check_interval
 from spar.observe.stats import Snapshot
 from spar.ports.optional import offers
@@ -224,7 +223,7 @@ class Agent(AgentParts, Steps):
         self,
         message: str | Perception,
         *,
-        session: str = STANDING,
+        session: str | None = None,
         mode: str | None = None,
         idempotency_key: str | None = None,
         output: Mapping[str, Any] | None = None,
@@ -233,8 +232,8 @@ class Agent(AgentParts, Steps):
     ) -> Receipt:
         """Accept a message as a run of its session; return at once its receipt, with the id of the run.
 
-        Args: mode: what happens to it while the session has a run: `followup steer collect interrupt`; None: the
-        setting `runs.queue_mode`; output: the JSON schema of a model's answer; options: its `model instructions
+        Args: session: its key; None: the one that the perception names, "main" for a text; mode: what happens to it
+        while the session has a run: `followup steer collect interrupt`; None: the setting `runs.queue_mode`; output: the JSON schema of a model's answer; options: its `model instructions
         thinking timeout verbose`, where they differ from those of its session; origin: the interface, channel and
         sender that it came through, recorded with a session that it begins.
         The same `idempotency_key` returns the same receipt again. A paused agent accepts messages and processes them

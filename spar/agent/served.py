@@ -44,7 +44,7 @@ class TakesRuns(Protocol):
         self,
         message: str | Perception,
         *,
-        session: str = "main",
+        session: str | None = None,
         mode: str | None = None,
         idempotency_key: str | None = None,
         output: Mapping[str, Any] | None = None,

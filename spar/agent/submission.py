@@ -11,6 +11,7 @@ from spar.agent.lifecycle import Lifecycle
 from spar.config import defaults
 from spar.errors import InboxFullError, NoRoomError
 from spar.hooks import HookContext
+from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger
 from spar.ports.optional import Hears, offers
 from spar.records.journal import Item
@@ -79,12 +80,14 @@ class Submission:
         self.refused = 0
         self._arriving = Counter[tuple[str, str]]()  # perceptions that are being journalled, by session and source
 
-    async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None,
+    async def submit(self, message: str | Perception, session: str | None, mode: str | None, key: str | None,
                      output: Mapping[str, Any] | None = None,
                      options: RunOptions | Mapping[str, Any] | None = None,
                      origin: Origin | None = None) -> Receipt:  # fmt: skip
         """Accept a message as a run; see `Agent.submit`."""
         text = message.text if isinstance(message, Perception) else message
+        if session is None:
+            session = message.session if isinstance(message, Perception) else STANDING
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"a message must be text that is not empty, found {text!r}")
         if not isinstance(session, str) or not session.strip():

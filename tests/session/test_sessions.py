@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from spar import Action, Agent, ErrorOccurred, Perception
+from spar import Action, Agent, Context, ErrorOccurred, Perception
 from spar.session.phases import SETTLE_WITHIN
 from spar.testing import VirtualClock
 
@@ -229,3 +229,43 @@ def test_importing_the_agent_and_making_one_without_settings_loads_nothing_heavy
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("named", "asked", "goes_to"),
+    [("ada", None, "ada"), ("ada", "bob", "bob"), ("ada", "main", "main"), ("main", None, "main"), (None, None, "main"),
+     (None, "bob", "bob")],
+)  # fmt: skip
+async def test_a_message_goes_to_the_session_that_is_asked_for_or_that_it_names(
+    named: str | None, asked: str | None, goes_to: str, clock: VirtualClock
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    async def plan_seen(perceptions: Any, context: Context) -> Action:
+        seen.append((context.session, perceptions[0].session))
+        return Action(output="done")
+
+    message = "hello" if named is None else Perception("hello", session=named)
+    async with Agent(plan=plan_seen, clock=clock) as agent:
+        receipt = await (agent.submit(message) if asked is None else agent.submit(message, session=asked))
+        assert (await agent.wait(receipt.run_id)).status == "ok"
+
+    assert seen == [(goes_to, goes_to)]
+
+
+@pytest.mark.parametrize("way", ["push", "accept"])
+async def test_a_perception_goes_to_the_session_that_it_names_however_it_comes(way: str, clock: VirtualClock) -> None:
+    seen: list[str] = []
+
+    async def plan_seen(perceptions: Any, context: Context) -> None:
+        seen.extend(context.session for _ in perceptions)
+
+    async with Agent(plan=plan_seen, clock=clock) as agent:
+        came = Perception("hello", session="ada")
+        if way == "push":
+            agent.push(came)
+        else:
+            await agent.accept(came)
+        await clock.sleep(10)
+
+    assert seen == ["ada"]
