@@ -66,21 +66,32 @@ class Options(Struct, frozen=True):
         An invalid configuration ends the command with code 78.
         """
         with refusals():
-            return self.load_again(*keys)
+            return self.read(*keys)
 
-    def load_again(self, *keys: str) -> Loaded:
-        """Return the configuration as `load` does, for the reload of a service. Raises: ConfigError."""
+    def read(self, *keys: str) -> Loaded:
+        """Return the configuration as `load` does. Raises: ConfigError."""
         from spar.config.load import load, load_only
 
+        values = self._overrides()
+        if keys:
+            return load_only(keys, self.config_path, overrides=values)
+        return load(self.config_path, overrides=values)
+
+    def load_again(self, loaded: Loaded) -> Loaded:
+        """Return the configuration that a service was started with, as its file is now. Raises: ConfigError."""
+        from spar.config.load import load_again
+
+        return load_again(loaded, overrides=self._overrides())
+
+    def _overrides(self) -> dict[str, str]:
+        """Return the values of `--set` by their keys. A wrong one ends the command."""
         values = {}
         for item in self.overrides:
             key, equals, value = item.partition("=")
             if not equals:
                 fail(f"--set {item!r}: must be KEY=VALUE, e.g. --set log.level=debug", exits.USAGE)
             values[key] = value
-        if keys:
-            return load_only(keys, self.config_path, overrides=values)
-        return load(self.config_path, overrides=values)
+        return values
 
     @contextmanager
     def agent(self) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, read_as_given
@@ -107,10 +108,28 @@ def load(
     Args: path: the file; None: the one that `lines.find` finds, if any; environ: `os.environ` by default.
     Raises: ConfigError that lists all problems.
     """
+    environ = os.environ if environ is None else environ
+    return _loaded(_file(path, environ), overrides, environ)
+
+
+def load_again(
+    loaded: Loaded, *, overrides: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None
+) -> Loaded:
+    """Read all sources again, the same file as before: no other one that would be found today takes its place.
+
+    Raises: ConfigError that lists all problems, or says that the file is gone.
+    """
+    file = loaded.sources.file
+    if file is not None:
+        # The folder is absolute, the path perhaps not, and the working directory may have changed.
+        path = file.path if file.path.is_absolute() else file.folder / file.path.name
+        file = replace(read(path, folder=file.folder), path=file.path)
+    return _loaded(file, overrides, os.environ if environ is None else environ)
+
+
+def _loaded(file: ConfigFile | None, overrides: Mapping[str, str] | None, environ: Mapping[str, str]) -> Loaded:
     from spar.config.sources import merged
 
-    environ = os.environ if environ is None else environ
-    file = _file(path, environ)
     variables = read_as_given(from_environment(environ))
     options = read_as_given(from_command_line(overrides or {}))
     sources = Sources(file, {**variables.given, **options.given})

@@ -18,7 +18,7 @@ from spar.agent.measured import Measured, warnings_of
 from spar.agent.served import Served
 from spar.config.factory import BUILT_FROM, Parts, digests_of, judge_modules, makers
 from spar.config.lines import dotted
-from spar.config.load import RELOAD, Loaded, Settings, changed, load, reloads
+from spar.config.load import RELOAD, Loaded, Settings, changed, load_again, reloads
 from spar.config.tables.section import as_table, settings_of
 from spar.config.toml_lines import KeyPath
 from spar.data.json_safe import shortened
@@ -62,7 +62,7 @@ class Service:
                  reload: Callable[[], Loaded] | None = None, tracer: Tracer | None = None) -> None:  # fmt: skip
         self.loaded, self._agent, self.tracer = loaded, agent, tracer
         self._digests = digests_of(loaded)
-        self._reload = reload or (lambda: load(loaded.path))
+        self._reload = reload or partial(load_again, loaded)
         self._reloading = asyncio.Lock()
         self._threads = Threads("reload", agent.core.clock)
         self.started_at = datetime.now(UTC)

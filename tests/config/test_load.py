@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.config.load import RELOAD, Settings, changed, from_mapping, load, load_only, reloads, schema, show
+from spar.config.load import RELOAD, Settings, changed, from_mapping, load, load_again, load_only, reloads, schema, show
 from spar.config.tables.fields import LONGEST, seconds
 from spar.config.tables.section import as_table, settings_of
 from spar.errors import ConfigError
@@ -550,3 +550,48 @@ def test_settings_are_described_by_the_text_below_them() -> None:
 
     assert described["LogSettings"]["properties"]["level"]["description"].startswith("The least")
     assert all(each.get("description") for each in schema()["properties"].values() if "$ref" not in each)
+
+
+# -- again
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_file_that_is_gone_is_refused_when_it_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.toml").write_text("[agent]\nname = 'mine'\n")
+    loaded = load("config.toml" if is_named else None, environ={})
+    (tmp_path / "config.toml").rename(tmp_path / "aside")
+
+    with pytest.raises(ConfigError, match=r"config\.toml: there is no such file"):
+        load_again(loaded, environ={})
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_same_file_is_read_again_from_another_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.toml").write_text("[agent]\nname = 'other'\n")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.toml").write_text("[agent]\nname = 'mine'\n")
+    loaded = load("config.toml" if is_named else None, environ={})
+    (tmp_path / "config.toml").write_text("[agent]\nname = 'changed'\n")
+    monkeypatch.chdir(tmp_path / "other")
+
+    again = load_again(loaded, overrides={"log.level": "debug"}, environ={})
+
+    assert (again.settings.agent.name, again.settings.log.level) == ("changed", "debug")
+    assert (again.path, again.folder) == (loaded.path, tmp_path)
+
+
+def test_a_file_that_appears_later_does_not_take_the_place_of_the_packaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded = load(environ={})
+    (tmp_path / "config.toml").write_text("[agent]\nname = 'later'\n")
+
+    assert load_again(loaded, environ={}).settings.agent.name == loaded.settings.agent.name
+    assert load_again(loaded, environ={}).folder == tmp_path

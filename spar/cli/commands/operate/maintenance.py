@@ -119,7 +119,7 @@ def doctor(options: Options, acknowledge: bool) -> None:
 
     findings: list[Diagnosis] = []
     try:
-        parts = Parts(options.load_again())
+        parts = Parts(options.read())
     except ConfigError as error:
         findings.append(Diagnosis("configuration", "bad", str(error), "spar config check"))
     else:

@@ -51,7 +51,9 @@ def run(options: Options, resume: bool) -> int:
     welcome = partial(_welcome, options.config_path, folder) if is_read else lambda addresses: None
     try:
         with refusals():
-            return run_service(loaded, front_of, reload=options.load_again, resume=resume, on_started=welcome)
+            return run_service(
+                loaded, front_of, reload=partial(options.load_again, loaded), resume=resume, on_started=welcome
+            )
     except CannotStartError as error:
         fail(str(error), error.code)
 
