@@ -153,7 +153,7 @@ class LogOutput:
 
 def file_output(path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_FILES) -> LogOutput:
     """Return an output to a file that is set aside as `.1`, `.2`, … when it grows too large; readable by its owner
-    only.
+    only. A file that somebody else has renamed or deleted is begun again with the next lines.
 
     loguru's own retention is not used: it deletes every file with a similar name. Lines on a full disk count as lost;
     up to 8 KiB of them wait in the file's buffer and are written once there is room.
@@ -163,7 +163,9 @@ def file_output(path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_F
         return LogOutput(Descriptor(fd))
     os.close(fd)
     name = str(path).replace("{", "{{").replace("}", "}}")
-    return LogOutput(name, rotation=max_bytes, compression=partial(_number, path, older), opener=_open_private)
+    return LogOutput(
+        name, rotation=max_bytes, compression=partial(_number, path, older), opener=_open_private, watch=True
+    )
 
 
 def _open_private(path: str | Path, flags: int) -> int:

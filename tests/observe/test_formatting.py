@@ -368,6 +368,26 @@ def test_only_files_that_were_set_aside_are_renamed_or_go(tmp_path: Path) -> Non
     assert found == others | {"spar.log": b"line 8\n", "spar.log.1": b"line 7\n", "spar.log.2": b"line 6\n"}
 
 
+@pytest.mark.parametrize("way", ["renamed", "deleted", "another file in its place"])
+def test_a_file_that_somebody_else_has_taken_away_is_begun_again(tmp_path: Path, way: str) -> None:
+    path, aside = tmp_path / "spar.log", tmp_path / "spar.log.1"
+    file = file_output(path, max_bytes=100, older=2)
+    file.write(b"before\n")
+
+    path.rename(aside)
+    if way == "deleted":
+        aside.unlink()
+    elif way == "another file in its place":  # as logrotate's `create` does
+        path.touch(0o600)
+    file.write(b"after\n")
+    file.write(b"more\n")
+    file.close()
+
+    contents = {item.name: item.read_bytes() for item in tmp_path.iterdir()}
+    assert contents == {"spar.log": b"after\nmore\n"} | ({} if way == "deleted" else {"spar.log.1": b"before\n"})
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_the_name_of_a_log_file_is_taken_as_it_is(tmp_path: Path) -> None:
     file = file_output(tmp_path / "{time} {x}.log")
     file.write(b"line\n")
