@@ -2,10 +2,11 @@
 
 keeping    stores the rows of incidents with their cycles, publishes events, closes quiet incidents
 register   opens, grows, closes and reopens incidents; bounded
+outcomes   what the parts of a perception did to incidents, and what is passed on of it
 notices    the perceptions that report the changes of incidents to planners
 matching   finds the incident that a perception belongs to
 evidence   adds perceptions and steps to an incident, within bounds
-things     reads a perception as a thing: its severity, its state, its identity
+things     reads a perception as the newest state of a thing
 entities   finds the hosts, services, files and people that a perception is about; in linear time
 settings   the table `[perception.incidents]`
 """

@@ -76,14 +76,38 @@ def _add_thing(incident: Incident, sighting: Sighting) -> None:
     if former is None:
         incident.things[sighting.thing] = Thing(
             safe_line(perception.source, 100), safe_line(perception.kind, 100), sighting.text, sighting.severity,
-            sighting.state, sighting.at, sighting.at, sighting.count, perception.trust,
+            sighting.state, sighting.at, sighting.at, sighting.count, perception.trust, sighting.place,
         )  # fmt: skip
+        _add_state(incident, sighting)
         return
     former.count += sighting.count
     if sighting.at >= former.last_at:  # an older state than the newest is only counted
         former.last_at, former.state, former.text = sighting.at, sighting.state, sighting.text
         if sighting.state != "over":
             former.severity = sighting.severity
+    _add_state(incident, sighting)
+
+
+def ended_thing(incident: Incident, sighting: Sighting) -> str:
+    """Return the thing that a perception ends: itself if the incident holds it, else the only one that goes on at its
+    place."""
+    if sighting.thing not in incident.things:
+        at_place = [key for key, thing in incident.things.items()
+                    if thing.place == sighting.place and thing.state != "over" and not thing.is_line]  # fmt: skip
+        if len(at_place) == 1:
+            return at_place[0]
+    return sighting.thing
+
+
+def is_changed(incident: Incident, sighting: Sighting) -> bool:
+    """Return whether the newest state at the place of a perception was another one, so that this state is news."""
+    at, said = incident.said.get(sighting.place, (sighting.at, sighting.said))
+    return said != sighting.said and sighting.at >= at
+
+
+def _add_state(incident: Incident, sighting: Sighting) -> None:
+    if sighting.said and sighting.at >= incident.said.get(sighting.place, (sighting.at,))[0]:
+        incident.said[sighting.place] = sighting.at, sighting.said
 
 
 def _is_full(incident: Incident, trust: Trust) -> bool:

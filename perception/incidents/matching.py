@@ -7,6 +7,7 @@ because joining unrelated ones is worse.
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
@@ -14,7 +15,6 @@ from perception.incidents.entities import Entity
 from perception.incidents.settings import IncidentSettings
 from perception.incidents.things import Sighting
 from perception.stages import wording
-from spar.data.bounded import BoundedDict
 from spar.records.perceived.incidents import Incident
 
 JOINS = 1.0  # least score for joining an incident
@@ -40,16 +40,19 @@ Key = tuple[str, str, str]  # session, kind of entity, name
 
 
 class IncidentIndex:
-    """Index of incidents by the things and entities that they hold. `comparisons` counts the incidents that were
-    compared."""
+    """Index of incidents by the things, the places and the entities that they hold. `comparisons` counts the incidents
+    that were compared.
 
-    def __init__(self) -> None:
-        self.comparisons = 0
+    Args: remembered: the things by which it judges whether a name is common.
+    """
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        self.comparisons, self._remembered = 0, remembered
         self._of_thing: dict[str, str] = {}
         self._holders: dict[Key, dict[str, None]] = {}
         self._indexed: dict[str, tuple[set[str], set[Key]]] = {}
-        self._things: BoundedDict[str, None] = BoundedDict(REMEMBERED)
-        self._named: BoundedDict[Key, int] = BoundedDict(4 * REMEMBERED)
+        self._things: OrderedDict[str, list[Key]] = OrderedDict()  # with the names that they were counted under
+        self._named: Counter[Key] = Counter()
 
     def hold(self, incident: Incident) -> None:
         """Index an incident by the things and entities that it holds now."""
@@ -74,27 +77,35 @@ class IncidentIndex:
             if not holders:
                 self._holders.pop(key, None)
 
-    def of_thing(self, thing: str) -> str | None:
-        """Return the id of the incident that holds a thing."""
-        return self._of_thing.get(thing)
+    def holders_of(self, sighting: Sighting) -> list[str]:
+        """Return the ids of the incidents that hold the thing, for the end of an unknown one of those that hold its
+        place."""
+        if (holder := self._of_thing.get(sighting.thing)) is not None:
+            return [holder]
+        at_place = self._holders.get((sighting.perception.session, "place", sighting.place), {})
+        return list(at_place) if sighting.state == "over" else []
 
     def notice(self, sighting: Sighting) -> None:
-        """Count the entities of a new thing; the counts tell which entities are common."""
+        """Count the entities of a new thing, among the last `remembered` ones; the counts tell which are common."""
         if sighting.thing in self._things:
             return
-        self._things[sighting.thing] = None
         session = sighting.perception.session
-        for kind, name in sighting.mentions.entities:
-            if kind in JUDGED:
-                key = (session, kind, name)
-                self._named[key] = self._named.get(key, 0) + 1
+        keys = [(session, kind, name) for kind, name in sighting.mentions.entities if kind in JUDGED]
+        self._things[sighting.thing] = keys
+        self._named.update(keys)
+        if len(self._things) > self._remembered:
+            _, former = self._things.popitem(last=False)
+            for key in former:
+                self._named[key] -= 1
+                if not self._named[key]:
+                    del self._named[key]
 
     def scores(self, sighting: Sighting) -> dict[str, tuple[float, list[str]]]:
         """Return a score and the shared entities for each incident that shares anything."""
         scores: dict[str, tuple[float, list[str]]] = {}
         for (session, kind, name), weight in self._evidence(sighting).items():
             holders = self._holders.get((session, kind, name), {})
-            if len(holders) > HOLDERS or self._is_common((session, kind, name)):
+            if len(holders) > HOLDERS or self.is_common((session, kind, name)):
                 continue
             for incident_id in holders:
                 self.comparisons += 1
@@ -122,9 +133,15 @@ class IncidentIndex:
             evidence[session, "subject", _subject(sighting.perception.subject)] = WEIGHTS["subject"]
         return evidence
 
-    def _is_common(self, key: Key) -> bool:
+    @property
+    def size(self) -> int:
+        """Return the number of names that are counted."""
+        return len(self._named)
+
+    def is_common(self, key: Key) -> bool:
+        """Return whether so many things bear a name that it joins nothing."""
         total = len(self._things)
-        return key[1] in JUDGED and total >= ENOUGH and self._named.get(key, 0) > COMMON * total
+        return key[1] in JUDGED and total >= ENOUGH and self._named[key] > COMMON * total
 
 
 def incident_of(
@@ -135,25 +152,27 @@ def incident_of(
     Args: get: returns the incident of an id, None for an unknown one.
     """
 
+    holders = index.holders_of(sighting)
+
     def candidate(incident_id: str) -> Incident | None:
         incident = get(incident_id)
-        return incident if incident is not None and _may_hold(incident, sighting, settings) else None
+        is_near = incident is not None and _may_hold(incident, sighting, settings, is_holder=incident_id in holders)
+        return incident if is_near else None
 
-    holder = index.of_thing(sighting.thing)
-    if holder is not None and (incident := candidate(holder)) is not None:
-        return incident, "it is the same thing again"
+    if holding := [incident for holder in holders if (incident := candidate(holder)) is not None]:
+        return next((incident for incident in holding if incident.is_open), holding[0]), "it is the same thing again"
     if sighting.state == "over" or sighting.rank == 0:
         return None, ""  # an end belongs only to an incident that holds the same thing
     return best(index, sighting, candidate) or (None, "")
 
 
-def _may_hold(incident: Incident, sighting: Sighting, settings: IncidentSettings) -> bool:
+def _may_hold(incident: Incident, sighting: Sighting, settings: IncidentSettings, *, is_holder: bool) -> bool:
     """Return whether an incident is near enough in time and of the same session. An untrusted perception never reopens
     an incident of trusted sensors."""
     perception = sighting.perception
     if incident.session != perception.session or not (incident.is_open or incident.heeds(perception.trust)):
         return False
-    if incident.is_open and (sighting.thing in incident.things or incident.is_firing):
+    if incident.is_open and (is_holder or incident.is_firing):
         return True
     distance = abs((sighting.heard_at - (incident.closed_at or incident.last_at)).total_seconds())
     return distance <= (settings.window if incident.is_open else settings.reopen)
@@ -195,6 +214,8 @@ def _keys(incident: Incident) -> Iterator[Key]:
     for kind, names in incident.entities.items():
         for name in names:
             yield incident.session, kind, name
+    for place in incident.said:
+        yield incident.session, "place", place
     if incident.subject:
         yield incident.session, "subject", _subject(incident.subject)
 

@@ -15,14 +15,17 @@ from itertools import islice
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from perception.incidents import evidence
 from perception.incidents.entities import named
 from perception.incidents.matching import IncidentIndex, incident_of
-from perception.incidents.notices import closing_of, linked, notice_of
+from perception.incidents.notices import closing_of
+from perception.incidents.outcomes import Outcome, head_of, parts_of, passed_on
 from perception.incidents.settings import IncidentSettings
 from perception.incidents.things import Sighting, placed, sighting_of, tells_nothing
 from perception.stages.dedup import MESSAGE, Decision, StageResult
+from perception.stages.states import begins_of
 from spar.ids import new_id
 from spar.records.perceived.incidents import LAST, SEVERITIES, Incident, number_of
 from spar.types import Perception
@@ -79,42 +82,43 @@ class IncidentRegister:
 
     def fold(self, perceptions: Sequence[Perception]) -> StageResult:
         """Let perceptions open incidents, join them or end them; return the perceptions that are passed on."""
-        if not any(self._takes_part(perception) for perception in perceptions):
-            return StageResult(list(perceptions))
-        remaining: list[Perception] = []
+        results: dict[int, list[Perception]] = {}
         decisions: list[Decision] = []
-        touched = 0
-        for perception in perceptions:
-            if not self._takes_part(perception):
-                remaining.append(perception)
+        # Judged in the order of time: a begin of high priority may stand before the end that came before it.
+        for place in sorted(range(len(perceptions)), key=lambda place: perceptions[place].at):
+            perception = perceptions[place]
+            parts = parts_of(perception)
+            if not any(self._takes_part(part) for part in parts):
+                results[place] = [perception]
                 continue
-            outcome = self._judge(sighting_of(perception, None if self.now is None else self.now()))
-            if isinstance(outcome, Decision):
-                decisions.append(outcome)
-            else:
-                touched += outcome is not perception
-                remaining.append(outcome)
-        remaining += self._late
-        self._late = []
+            outcomes = [self._judge(part) if self._takes_part(part) else Outcome(part) for part in parts]
+            results[place] = passed_on(perception, outcomes)
+            if not results[place]:
+                head = head_of(perception, outcomes)
+                into = "" if head.incident is None else head.incident.id
+                decisions.append(Decision(perception.id, perception.source, STAGE, head.why, perception.at, into))
+        remaining = [result for place in range(len(perceptions)) for result in results[place]]
+        touched = sum(any(result is not each for result in results[place]) for place, each in enumerate(perceptions))
+        late, self._late = self._late, []
         if not self.is_heard:
             self.news, self._touched = [], {}
-        return StageResult(remaining, decisions, touched)
+        return StageResult([*remaining, *late], decisions, touched)
 
     def _takes_part(self, perception: Perception) -> bool:
         settings, kind = self.settings, perception.kind
-        if kind == MESSAGE or tells_nothing(perception):
+        if kind == MESSAGE or tells_nothing(perception) or not settings.sensors.fits(perception.source):
             return False
-        return settings.kinds.fits(kind) and settings.sensors.fits(perception.source)
+        return settings.kinds.fits(kind) or any(settings.kinds.fits(begin) for begin in begins_of(kind))
 
-    def _judge(self, sighting: Sighting) -> Perception | Decision:
-        sighting = placed(sighting, self._machine)
+    def _judge(self, perception: Perception) -> Outcome:
+        sighting = placed(sighting_of(perception, None if self.now is None else self.now()), self._machine)
         self._expire_recent(sighting.heard_at)
         self.index.notice(sighting)
         incident, why = incident_of(sighting, self.index, self._get, self.settings)
         if incident is None:
-            return self._open_incident(sighting) if self._may_open(sighting) else sighting.perception
+            return self._open_incident(sighting) if self._may_open(sighting) else Outcome(perception)
         if sighting.state == "over" or sighting.rank == 0:
-            return self._end_thing(incident, sighting) if sighting.state == "over" else sighting.perception
+            return self._end_thing(incident, sighting) if sighting.state == "over" else Outcome(perception)
         if not incident.is_open:
             return self._reopen(incident, sighting, why)
         return self._grow(incident, sighting, why)
@@ -128,10 +132,9 @@ class IncidentRegister:
 
     # -- changes of incidents
 
-    def _open_incident(self, sighting: Sighting) -> Perception:
+    def _open_incident(self, sighting: Sighting) -> Outcome:
         self.last += 1
-        perception = sighting.perception
-        at = sighting.heard_at
+        perception, at = sighting.perception, sighting.heard_at
         incident = Incident(
             f"I-{self.last}", perception.session, sighting.text, sighting.severity, at, at,
             subject=perception.subject, trust=perception.trust,
@@ -139,15 +142,15 @@ class IncidentRegister:
         self.open[incident.id] = incident
         why = f"{sighting.severity} of {perception.source!r}, which belongs to no open incident"
         evidence.add(incident, sighting)
-        evidence.add_step(incident, sighting.heard_at, "opened", why, perception)
+        evidence.add_step(incident, at, "opened", why, perception)
         self._note_change(IncidentChange("opened", incident, why))
         self.index.hold(incident)
-        self._make_room(sighting.heard_at)
-        return notice_of("incident.opened", incident, perception, why)
+        self._make_room(at)
+        return Outcome(perception, incident, "incident.opened", why)
 
-    def _reopen(self, incident: Incident, sighting: Sighting, why: str) -> Perception | Decision:
+    def _reopen(self, incident: Incident, sighting: Sighting, why: str) -> Outcome:
         if not self._may_open(sighting):
-            return sighting.perception
+            return Outcome(sighting.perception)
         del self.closed[incident.id]
         self.open[incident.id] = incident
         incident.state, incident.closed_at, incident.asked_by = "open", None, ""
@@ -158,12 +161,13 @@ class IncidentRegister:
         self._note_change(IncidentChange("opened", incident, text))
         self.index.hold(incident)
         self._make_room(sighting.heard_at)
-        return notice_of("incident.opened", incident, sighting.perception, text)
+        return Outcome(sighting.perception, incident, "incident.opened", text)
 
-    def _grow(self, incident: Incident, sighting: Sighting, why: str) -> Perception | Decision:
+    def _grow(self, incident: Incident, sighting: Sighting, why: str) -> Outcome:
         perception, before = sighting.perception, incident.severity
         former = incident.things.get(sighting.thing)
-        is_news = former is None or (former.state == "over" and sighting.state == "firing")
+        is_again = former is not None and former.state == "over"
+        is_news = former is None or is_again or sighting.is_begin or evidence.is_changed(incident, sighting)
         is_worse = former is not None and SEVERITIES.index(former.severity) < sighting.rank
         evidence.add(incident, sighting)
         is_known = sighting.thing in incident.things
@@ -179,29 +183,31 @@ class IncidentRegister:
             incident.told = incident.count
             evidence.add_step(incident, sighting.heard_at, "raised" if is_raised else "grown", why, perception)
             self._note_change(IncidentChange("changed", incident, why))
-            return notice_of("incident.grown", incident, perception, why)
+            return Outcome(perception, incident, "incident.grown", why)
         if is_news or is_worse or not is_known:
             evidence.add_step(incident, sighting.heard_at, "again" if former is not None else "joined", why, perception)
             self._note_change(IncidentChange("changed", incident, why))
-            return linked(perception, incident)
+            return Outcome(perception, incident)
         self._touched[incident.id] = incident
         reason = f"grew incident {incident.id}: {why}, {incident.count + incident.strange} in all"
-        return Decision(perception.id, perception.source, STAGE, reason, perception.at, incident.id)
+        return Outcome(perception, incident, None, reason, is_told=False)
 
-    def _end_thing(self, incident: Incident, sighting: Sighting) -> Perception:
-        """Note the end of a thing; it closes the incident if nothing else of it fires."""
-        perception, thing = sighting.perception, incident.things.get(sighting.thing)
-        if thing is None or not incident.is_open or sighting.at < thing.last_at:
-            return linked(perception, incident)
-        was_firing = incident.is_firing
-        evidence.add(incident, sighting)
+    def _end_thing(self, incident: Incident, sighting: Sighting) -> Outcome:
+        """Note the end of a thing; it closes the incident if nothing else of it goes on."""
+        perception, ended = sighting.perception, evidence.ended_thing(incident, sighting)
+        thing = incident.things.get(ended)
+        if not incident.is_open or (thing is not None and sighting.at < thing.last_at):
+            return Outcome(perception, incident)
+        was_on, was_firing = thing is not None and thing.state != "over", incident.is_firing
+        evidence.add(incident, replace(sighting, thing=ended))
         evidence.add_step(incident, sighting.heard_at, "over", "a thing of it is over", perception)
-        if was_firing and not incident.is_firing:
+        self.index.hold(incident)
+        if was_on and not incident.is_firing and (was_firing or not incident.may_go_on):
             why = "all that fired in it is over"
             self._close(incident, why, sighting.heard_at, "resolved", perception)
-            return notice_of("incident.closed", incident, perception, why)
+            return Outcome(perception, incident, "incident.closed", why)
         self._note_change(IncidentChange("changed", incident, "a thing of it is over"))
-        return linked(perception, incident)
+        return Outcome(perception, incident)
 
     # -- closing by time or by a person
 
@@ -319,7 +325,7 @@ class IncidentRegister:
             if incident.is_open:
                 self.open[incident.id] = incident
                 for thing in incident.things.values():
-                    is_reading = not thing.kind.startswith("alert") and incident.heeds(thing.trust)
+                    is_reading = not thing.kind.startswith(("alert", "anomaly")) and incident.heeds(thing.trust)
                     if thing.state == "firing" and is_reading:
                         thing.state = "event"
                         self._unsure[incident.id] = incident.last_at if self.now is None else self.now()

@@ -1,12 +1,7 @@
-"""Things of an incident: reads a perception as the state of a thing, with its severity and its identity.
-
-Structured attributes, labels or data decide. Of a text only the first word is read ("RESOLVED: …"), and only where the
-sensor called it an alert.
-"""
+"""Things of an incident: reads a perception as the state of a thing, with its severity and its entities."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -16,13 +11,13 @@ from msgspec.structs import replace
 
 from perception.incidents.entities import Entity, Mentions, mentions_in
 from perception.stages import wording
-from perception.stages.dedup import count_of
+from perception.stages.fuse import new_count
+from perception.stages.states import Report, labels_of, report_of, thing_of
 from spar.data.text import safe_line
 from spar.records.perceived.incidents import SEVERITIES, Severity, ThingState
 from spar.types import Perception
 
 TEXT = 300  # characters of a text that are stored
-DATA_LIMIT = 65_536  # characters of a text that is read as data
 
 _SEVERITY: Final[dict[str, Severity]] = {
     **dict.fromkeys(("critical", "crit", "page", "emergency", "emerg", "fatal", "panic", "disaster", "p1"), "critical"),
@@ -38,19 +33,12 @@ _BY_KIND: Final[dict[str, Severity]] = {
     "host": "warning",
     "anomaly": "warning",
 }
-_OVER = frozenset(
-    ("resolved", "ok", "normal", "recovered", "recovery", "cleared", "inactive", "ended", "over", "closed")
-)
-_FIRING = frozenset(
-    ("firing", "high", "low", "problem", "alarm", "active", "triggered", "failing", "down", "begun", "open")
-)
-_STATES = ("status", "state", "level", "episode")
-#: Attributes that identify an alert of a sensor, the most reliable first.
-_IDENTITIES = ("fingerprint", "series", "template_id", "template")
 
 
 class Sighting(Struct, frozen=True):
-    """Perception that was read as the newest state of a thing. `thing` is a digest of the thing's identity.
+    """Perception that was read as the newest state of a thing. `thing` is a digest of the thing's identity, `place` one
+    of what its states follow one another at, `said` one of the state; "" for a log line, which reports no state.
+    `is_begin`: it is a begin that is reported only once.
 
     `at` is the time that the perception states. `heard_at` is the time that counts for its incident: for a state the
     time of the report, because the state may have begun long before; for an event the time of the event. `is_placed`
@@ -59,6 +47,9 @@ class Sighting(Struct, frozen=True):
 
     perception: Perception
     thing: str
+    place: str
+    said: str
+    is_begin: bool
     text: str
     severity: Severity
     state: ThingState
@@ -101,38 +92,37 @@ def sighting_of(perception: Perception, now: datetime | None = None) -> Sighting
 
     Args: now: the latest time that is believed, because a clock may be wrong.
     """
-    data, attributes = _data_of(perception), perception.attributes
-    labels = _table(attributes.get("labels")) or _table(data.get("labels"))
-    state = _state(perception, data)
+    report = report_of(perception)
+    labels = labels_of(perception.attributes, report.data)
+    where = (perception.session, perception.source, perception.trust)
+    what = thing_of(perception, report)
+    thing = wording.digest((*where, *what), 8).hex()
+    place, text = thing, wording.text_of(perception)
+    if what[0] == "words" and perception.subject:  # other words may be another state of the same thing
+        place = wording.digest((*where, "place", report.stem, perception.subject), 8).hex()
     at = perception.at if now is None else min(perception.at, now)
     return Sighting(
         perception,
-        _identity(perception, labels, data),
-        safe_line(wording.text_of(perception)[: 4 * TEXT], TEXT),
-        _severity(perception, labels, data),
-        state,
+        thing,
+        place,
+        _said(perception, thing, report, text),
+        report.is_begin,
+        safe_line(text[: 4 * TEXT], TEXT),
+        _severity(perception, labels, report.data),
+        report.state,
         at,
-        at if now is None or state == "event" else now,
-        count_of(perception),
+        at if now is None or report.state == "event" else now,
+        new_count(perception),
         mentions_in(perception, labels),
     )
 
 
-def _table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _data_of(perception: Perception) -> Mapping[str, Any]:
-    """Return the content as data, also for an alert whose data is written as text; empty when it is not data."""
-    content = perception.content
-    if isinstance(content, str) and perception.kind.startswith("alert") and content[:1] == "{":
-        if len(content) > DATA_LIMIT:
-            return {}
-        try:
-            content = json.loads(content)
-        except (ValueError, RecursionError):
-            return {}
-    return _table(content)
+def _said(perception: Perception, thing: str, report: Report, text: str) -> str:
+    """Return a digest of the state: what the sensor calls it, else the content, but for a number that is measured."""
+    if perception.kind.startswith("log."):
+        return ""
+    is_told = report.state != "event" or isinstance(perception.attributes.get("value"), (int, float))
+    return wording.digest((thing, report.state, "" if is_told else text), 8).hex()
 
 
 def _severity(perception: Perception, labels: Mapping[str, Any], data: Mapping[str, Any]) -> Severity:
@@ -143,48 +133,3 @@ def _severity(perception: Perception, labels: Mapping[str, Any], data: Mapping[s
                 return severity
     kind = perception.kind
     return _BY_KIND.get(kind) or _BY_KIND.get(kind.partition(".")[0]) or "info"
-
-
-def _state(perception: Perception, data: Mapping[str, Any]) -> ThingState:
-    kind = perception.kind
-    if kind.startswith("log."):
-        return "event"
-    for table in (perception.attributes, data):
-        for name in _STATES:
-            value = table.get(name)
-            word = value.strip().casefold() if isinstance(value, str) else ""
-            if word in _OVER:
-                return "over"
-            if word in _FIRING:
-                return "firing"
-    if kind.startswith("alert") and isinstance(perception.content, str):
-        first = perception.content[:40].lstrip(" [(*-")[:12].casefold()
-        if first.startswith(("resolved", "recovery", "recovered", "ok:")):
-            return "over"
-        if first.startswith(("firing", "problem", "alarm")):
-            return "firing"
-    return "event"
-
-
-def _identity(perception: Perception, labels: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """Return the digest of a thing; it is the same for all states of the thing in one session, source and trust."""
-    what: tuple[object, ...] = ()
-    for name in _IDENTITIES:
-        for table in (perception.attributes, data):
-            value = table.get(name)
-            if isinstance(value, (str, int)) and value:
-                what = (name, value)
-                break
-        if what:
-            break
-    if not what and labels:
-        what = ("labels", sorted((str(key), str(value)) for key, value in labels.items()))
-    if not what and perception.subject and not perception.kind.startswith(("log.", "alert")):
-        what = ("subject", perception.kind, perception.subject)
-    if not what:
-        # A bare number in a log line is a count; in an alert it may be the name of the thing.
-        is_line = perception.kind.startswith("log.")
-        words = sorted(word for word in wording.naming(perception) if not (is_line and word.isdigit()))
-        what = ("words", perception.kind, perception.subject, words)
-    place = (perception.session, perception.source, perception.trust)
-    return wording.digest((*place, *what), 8).hex()

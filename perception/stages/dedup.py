@@ -8,7 +8,8 @@ traceback. A person's messages are the same only by key, because someone may say
 never compared, and an untrusted copy never hides a trusted one.
 
 The perceptions of one source and subject are states of one thing. A different content ends the former state, so that
-down, up, down are passed on as three. Without a subject, the words that name the thing replace it.
+down, up, down are passed on as three. Without a subject, what names the thing replaces it (`perception.stages.states`).
+A begin and an end are never the same, whatever their key and content.
 
 `perception.stages.wording` computes the similarity. The window, the postings and the comparisons for one perception
 are bounded, so the cost of one perception does not grow in a flood.
@@ -24,6 +25,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from perception.stages import wording
+from perception.stages.states import Report, place_of, report_of
 from spar.types import Perception, replace
 
 MESSAGE = "message"  # kind of the messages of people
@@ -180,8 +182,8 @@ def dedup(window: DedupWindow, settings: DedupSettings, perceptions: Sequence[Pe
     counts: dict[int, int] = {}  # position in `remaining` → number of times it was seen
     places: dict[_Entry, int] = {}  # entry of this batch → its position in `remaining`
     for perception in perceptions:
-        text = wording.text_of(perception)
-        digest = _identity(perception, text)
+        text, report = wording.text_of(perception), report_of(perception)
+        digest = _identity(perception, text, report)
         if digest is None:
             remaining.append(perception)
             continue
@@ -205,8 +207,8 @@ def dedup(window: DedupWindow, settings: DedupSettings, perceptions: Sequence[Pe
         goes_on = former is not None and abs(at - former.at) <= 2 * settings.seconds and not former.is_over(at)
         if former is not None and former.hidden and goes_on:
             counts[len(remaining)] = count_of(perception) + former.hidden
-        entry = _Entry(perception.id, at, bucket, sketch, hash(text))
-        window.remember(digest, entry, _place(perception, text), settings)
+        entry = _Entry(perception.id, at, bucket, sketch, hash((text, report.state)))
+        window.remember(digest, entry, _place(perception, report), settings)
         places[entry] = len(remaining)
         remaining.append(perception)
     for place, count in counts.items():
@@ -228,8 +230,9 @@ def _dropped(perception: Perception, reason: str, into: str) -> Decision:
     return Decision(perception.id, perception.source, "dedup", f"{reason} as {into}", perception.at, into)
 
 
-def _identity(perception: Perception, text: str) -> bytes | None:
-    """Return the digest that equal perceptions share; None for a perception that equals no other."""
+def _identity(perception: Perception, text: str, report: Report) -> bytes | None:
+    """Return the digest that equal perceptions share; None for a perception that equals no other. An end equals no
+    begin, even under one key."""
     if perception.key is not None:
         # Trusted sources share their keys; an untrusted source that knows a key hides nothing of another source.
         whose = () if perception.trust == "trusted" else (perception.source,)
@@ -238,14 +241,12 @@ def _identity(perception: Perception, text: str) -> bytes | None:
         return None  # the stage `templates` has counted the lines already
     else:
         what = (perception.source, perception.kind, perception.subject, text)
-    return wording.digest((perception.session, perception.trust, *what), 16)
+    return wording.digest((perception.session, perception.trust, report.state, *what), 16)
 
 
-def _place(perception: Perception, text: str) -> bytes | None:
-    """Return the digest of the thing that the perception is a state of; None for a person's message."""
+def _place(perception: Perception, report: Report) -> bytes | None:
+    """Return the digest of the place that the perception is a state of; None for a person's message."""
     if perception.kind == MESSAGE:
         return None
     where = (perception.session, perception.trust, perception.source)
-    if perception.subject:
-        return wording.digest((*where, perception.subject), 16)
-    return wording.digest((*where, perception.kind, sorted(wording.words_of(text))), 16)
+    return wording.digest((*where, *place_of(perception, report)), 16)

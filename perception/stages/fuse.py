@@ -5,7 +5,8 @@ newer perception of the same thing. For one thing ("firing", then "resolved") th
 one gets the newer one's id in `attributes["superseded"]`. The whole has the priority of the strongest part that is not
 superseded, and it is trusted only if every part is. Messages of people are never fused, because each needs its own
 answer; nor are perceptions of different sessions. `attributes["count"]` is the number of times the subject was noticed
-within the window, also in earlier batches. Those can no longer be fused, but they still count.
+within the window, also in earlier batches. Those can no longer be fused, but they still count;
+`attributes["earlier"]` is their number.
 """
 
 from __future__ import annotations
@@ -68,13 +69,19 @@ def fuse(window: FuseWindow, settings: FuseSettings, perceptions: Sequence[Perce
             whole, head = _whole(parts)
             count = window.add(topic, parts[0].at.timestamp(), sum(map(count_of, parts)), settings.seconds)
             if count > count_of(whole):
-                whole = with_attributes(whole, count=count)
+                whole = with_attributes(whole, count=count, earlier=count - sum(map(count_of, parts)))
                 touched += 1
             decisions += (_merged(part, whole) for part in [*parts[:head], *parts[head + 1 :]])
             for place in cluster:
                 slots[place] = None
             slots[min(cluster)] = whole
     return StageResult([perception for perception in slots if perception is not None], decisions, touched)
+
+
+def new_count(perception: Perception) -> int:
+    """Return how many times the perception was seen in its batch, at least 1."""
+    earlier = perception.attributes.get("earlier")
+    return max(count_of(perception) - (earlier if type(earlier) is int else 0), 1)
 
 
 def _clusters(perceptions: Sequence[Perception], places: list[int], seconds: float) -> Iterator[list[int]]:

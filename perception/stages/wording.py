@@ -7,6 +7,7 @@ filtering (Chaudhuri et al., "A primitive operator for similarity joins", ICDE 2
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from array import array
@@ -23,6 +24,8 @@ from spar.types import Perception
 NEAR_CHARACTERS = 10_000  # characters whose wording is compared; the text after them must be equal
 SKETCH = 64  # marks in the sketch of a text: an error of about 0.04 at a similarity of 0.9
 PREFIX = 8  # marks under which a text is indexed
+#: Fields of a perception that give the state of a thing.
+STATE_NAMES = ("status", "state", "level", "episode")
 
 #: Words that describe the state of a thing: texts that differ in one of these are never similar.
 TELLING = frozenset(
@@ -33,6 +36,7 @@ TELLING = frozenset(
     b"started stopped running paused resumed begun ended finished idle busy stuck hung crashed dead alive "
     b"online offline enabled disabled active inactive connected disconnected reachable unreachable refused "
     b"available unavailable responding ready blocked unblocked locked unlocked lost found back again still "
+    b"triggered over silent heard missing "
     b"accepted rejected approved denied added changed removed created deleted true false null yes "
     b"debug info warning error critical fatal".split()
 )
@@ -55,21 +59,25 @@ _DATA = re.compile(rb"\"\s{0,3}:")
 _TRACEBACK = "Traceback (most recent call last)"
 
 
-def naming(perception: Perception) -> frozenset[bytes]:
-    """Return the words that identify the thing, without words for its state and without measured numbers."""
+def naming(perception: Perception, *, has_fields: bool = False) -> frozenset[bytes]:
+    """Return the words that identify the thing, without words for its state and without measured numbers.
+
+    Args: has_fields: of data, the names of the fields are words too.
+    """
     content = perception.content
-    if isinstance(content, (Mapping, list, tuple)):  # the names of fields do not identify the thing
-        return words_of("\n".join(_leaves(content)))
+    if isinstance(content, (Mapping, list, tuple)):
+        return words_of("\n".join(_leaves(content, has_fields=has_fields)))
     return words_of(text_of(perception))
 
 
-def _leaves(content: object) -> Iterator[str]:
-    """Yield the values in data as texts, at most `NEAR_CHARACTERS` of them."""
+def _leaves(content: object, *, has_fields: bool) -> Iterator[str]:
+    """Yield the values in data as texts, at most `NEAR_CHARACTERS` of them, without those that give a state."""
     left, count = [content], 0
     while left and count < NEAR_CHARACTERS:
         value, count = left.pop(), count + 1
         if isinstance(value, Mapping):
-            left += islice(value.values(), NEAR_CHARACTERS)
+            items = [item for item in islice(value.items(), NEAR_CHARACTERS) if item[0] not in STATE_NAMES]
+            left += itertools.chain.from_iterable(items) if has_fields else (field for _, field in items)
         elif isinstance(value, (list, tuple)):
             left += islice(value, NEAR_CHARACTERS)
         elif isinstance(value, (str, bool, int, float)):

@@ -30,7 +30,10 @@ ROWS = "incident"
 
 
 class Thing(Struct):
-    """Thing of an incident in its newest state: an alert, a kind of line, a measured value."""
+    """Thing of an incident in its newest state: an alert, a kind of line, a measured value.
+
+    `place` is a digest of what its states and those of other things follow one another at: the subject.
+    """
 
     source: str
     kind: str
@@ -41,6 +44,12 @@ class Thing(Struct):
     last_at: datetime
     count: int = 1
     trust: Trust = "untrusted"
+    place: str = ""
+
+    @property
+    def is_line(self) -> bool:
+        """Return whether it is a kind of log line, which reports events and ends nothing."""
+        return self.kind.startswith("log.")
 
 
 class Example(Struct, frozen=True):
@@ -70,10 +79,10 @@ class Incident(Struct):
     """One problem.
 
     `entities` are what it is about, by kind, in the order of their first perceptions. `things` are what belongs to it,
-    by a digest. `examples` are stored evidence: the first, the last and the most important perceptions. `left_out`
-    counts, by name, the things, examples and steps beyond their bounds. `told` is the count at which people were last
-    notified of its growth. `cycles` are those that dealt with it. `asked_by` is the person who wants it closed.
-    `ordinal` is how often it was opened.
+    by a digest; `said` is the newest state at each of their places, with its time. `examples` are stored evidence: the
+    first, the last and the most important perceptions. `left_out` counts, by name, the things, examples and steps
+    beyond their bounds. `told` is the count at which people were last notified of its growth. `cycles` are those that
+    dealt with it. `asked_by` is the person who wants it closed. `ordinal` is how often it was opened.
 
     Only trusted perceptions change an incident that a trusted sensor has opened: those of strangers are stored as
     evidence and counted in `strange`, and change neither `count` nor severity nor the time of closing.
@@ -96,6 +105,7 @@ class Incident(Struct):
     closed_at: datetime | None = None
     entities: dict[str, list[str]] = field(default_factory=dict)
     things: dict[str, Thing] = field(default_factory=dict)
+    said: dict[str, tuple[datetime, str]] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
     steps: list[IncidentStep] = field(default_factory=list)
     cycles: list[str] = field(default_factory=list)
@@ -112,6 +122,12 @@ class Incident(Struct):
         """Return whether a thing of it lasts until it is reported to be over."""
         return any(thing.state == "firing" and self.heeds(thing.trust) for thing in list(self.things.values()))
 
+    @property
+    def may_go_on(self) -> bool:
+        """Return whether a thing of it, not a log line, has neither been called a lasting one nor over."""
+        things = [thing for thing in self.things.values() if not thing.is_line]
+        return any(thing.state == "event" and self.heeds(thing.trust) for thing in things)
+
     def heeds(self, trust: Trust) -> bool:
         """Return whether a perception with this trust may change it."""
         return trust == "trusted" or self.trust == "untrusted"
@@ -123,9 +139,10 @@ class Incident(Struct):
 
 
 def summary_of(incident: Incident) -> dict[str, Any]:
-    """Return an incident in short, JSON-able: without examples, steps and cycles, and with the number of its things."""
+    """Return an incident in short, JSON-able: without states, examples, steps and cycles, and with the number of its
+    things."""
     row: dict[str, Any] = msgspec.to_builtins(incident)
-    for name in ("examples", "steps", "cycles"):
+    for name in ("said", "examples", "steps", "cycles"):
         del row[name]
     row["things"] = len(incident.things) + incident.left_out.get("things", 0)
     return row
