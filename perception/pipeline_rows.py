@@ -29,12 +29,13 @@ class PipelineRows:
         self._unwritten: list[RowChange] = []
 
     async def load(self) -> None:
-        """Load the stored rows, once; without them the pipeline begins without a memory."""
+        """Load the stored rows, once; after a failure the pipeline begins without a memory, and the next opening loads
+        them again."""
         if self._store is None or self._is_loaded:
             return
-        self._is_loaded = True
         rows = await self._in_time(self._store.rows(self._owner), "loading")
         if rows is not None:
+            self._is_loaded = True
             self._pipeline.restore(rows)
 
     def changes(self) -> Sequence[RowChange]:

@@ -81,6 +81,7 @@ class Sense(Teachable):
         )
         self._specs, self._buffer = tuple(sensors), buffer
         self._taken_batch: Batch | None = None  # the batch that was taken and not returned yet
+        self._taken: Sequence[Perception] = ()  # perceptions that were taken from the sensors and not processed yet
         self._late_notices: list[Perception] = []  # notices from batches whose caller was cancelled
         self.attach(Host("", SystemClock(), _NoEvents(), Hooks(), lambda: None))
 
@@ -99,7 +100,7 @@ class Sense(Teachable):
         """Begin to open every sensor; wait a moment, and never for a hanging one. Raises nothing."""
         await self.incidents.load()
         if self._taken_batch is not None and self._taken_batch.get_loop() is not asyncio.get_running_loop():
-            self._taken_batch = None  # its loop is closed, so it never ends; sensors with a cursor repeat it
+            self._taken_batch, self._taken = None, ()  # its loop is closed, so it never ends; cursors repeat it
             self.incidents.rescue()
         await self._rows.load()
         self._sensors.start()
@@ -127,20 +128,22 @@ class Sense(Teachable):
     async def sense(self, context: Context) -> list[Perception]:
         """Return the new perceptions after the pipeline, the most important first.
 
-        When it is cancelled while a thread processes the batch, the next call returns that batch.
+        When it is cancelled while a thread processes the batch, the next call returns that batch. When the pipeline
+        fails, the next call processes the same perceptions again; their cursors wait.
         """
         await self._sensors.poll(context)
         if self._taken_batch is None:
             news = self._sensors.news()
-            if not news and not self._late_notices and not self.incidents.is_due:
+            if not news and not self._taken and not self._late_notices and not self.incidents.is_due:
                 return []
-            self._taken_batch = self._processing.begin(most_important(news, BATCH, BATCH_BYTES))
+            self._taken = self._taken or most_important(news, BATCH, BATCH_BYTES)
+            self._taken_batch = self._processing.begin(self._taken)
         try:
             perceptions = await finished(self._taken_batch)
         except Exception:
             self._taken_batch = None
             raise
-        self._taken_batch = None
+        self._taken_batch, self._taken = None, ()
         self._sensors.release()
         self.incidents.passed(perceptions, context.cycle_id)
         if self._late_notices:
@@ -228,7 +231,7 @@ class Sense(Teachable):
     def _is_ahead(self) -> bool:
         """Return whether the state of the pipeline may include a batch that no cycle has yet. Its rows must not be
         written then: after a crash the repeated batch would count as known already."""
-        return self._taken_batch is not None or self._processing.is_busy
+        return self._taken_batch is not None or bool(self._taken) or self._processing.is_busy
 
     def next_due(self) -> float | None:
         """Return the time of the next poll of a sensor with its own rhythm, monotonic seconds; None when no time is

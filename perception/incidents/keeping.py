@@ -18,7 +18,7 @@ from spar.data.bounded import BoundedDict
 from spar.events import ErrorOccurred, IncidentChanged, IncidentClosed, IncidentOpened
 from spar.protocols import Host, ModuleRows
 from spar.records.journal import RowChange
-from spar.records.perceived.incidents import LAST, ROWS, SEVERITIES, Incident, incidents_in, owner_of
+from spar.records.perceived.incidents import LAST, ROWS, SEVERITIES, Incident, incidents_in, number_of, owner_of
 from spar.types import Fault, Perception
 
 NEVER = float("inf")
@@ -160,7 +160,14 @@ class Incidents:
 
     def list(self) -> list[Incident]:
         """Return the known incidents, the oldest first. It may be called from any thread."""
-        return [*list(self._register.closed.values()), *list(self._register.open.values())]
+        register = self._register
+        # The open ones before and after the closed ones: an incident may be closed or opened again meanwhile.
+        each = [
+            incident for known in (register.open, register.closed, register.open) for incident in list(known.values())
+        ]
+        return sorted(
+            {incident.id: incident for incident in each}.values(), key=lambda one: (one.is_open, number_of(one))
+        )
 
     def ask_closing(self, incident_id: str, by: str) -> Incident:
         """Have an incident closed with the next cycle; the wish is stored at once.

@@ -151,8 +151,8 @@ class IncidentRegister:
     def _reopen(self, incident: Incident, sighting: Sighting, why: str) -> Outcome:
         if not self._may_open(sighting):
             return Outcome(sighting.perception)
+        self.open[incident.id] = incident  # first here: somebody may list the incidents meanwhile
         del self.closed[incident.id]
-        self.open[incident.id] = incident
         incident.state, incident.closed_at, incident.asked_by = "open", None, ""
         incident.ordinal += 1
         text = f"opened again, for the {incident.ordinal}. time: {why}"
@@ -268,9 +268,9 @@ class IncidentRegister:
         return closing_of(incident, why, now, new_id)
 
     def _close(self, incident: Incident, why: str, at: datetime, ending: Ending, cause: Perception | None) -> None:
+        self.closed[incident.id] = incident
         del self.open[incident.id]
         self._unsure.pop(incident.id, None)
-        self.closed[incident.id] = incident
         self._recent.append(incident)
         incident.state, incident.closed_at, incident.reason = "closed", at, why
         evidence.add_step(incident, at, "closed", why, cause)

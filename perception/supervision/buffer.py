@@ -88,11 +88,12 @@ class SensorBuffer:
         if not isinstance(perception, Perception):
             self._rejected(perception)
             return False
+        measured = _measured(perception)
         with self._lock:
             if not self.is_open:
                 self.shed["refused"] += 1
                 return False
-            is_kept = self._keep(perception)
+            is_kept = self._keep(perception, *measured)
             is_news = is_kept and self._now() - self._told_at >= TOLD_AGAIN
             if is_news:
                 self._told_at = self._now()
@@ -136,8 +137,9 @@ class SensorBuffer:
             `MOST_BYTES`; the others are taken.
         """
         items, wrong = _perceptions_of(product)
+        measured = [_measured(item) for item in items]
         with self._lock:
-            count = sum([self._keep(item, is_polled=True) for item in items])
+            count = sum([self._keep(item, *of, is_polled=True) for item, of in zip(items, measured, strict=True)])
             self._poll_ended()
         name = self._spec.name
         if wrong:
@@ -213,11 +215,9 @@ class SensorBuffer:
             self._cursors.popleft()
         self._cursors.append((self.handed_over, cursor))
 
-    def _keep(self, perception: Perception, *, is_polled: bool = False) -> bool:
+    def _keep(self, perception: Perception, size: int, level: int, *, is_polled: bool = False) -> bool:
         """Store a perception by the policy; return False if it was refused."""
-        size = size_of(perception)
         policy, key = self._spec.when_full, perception.key
-        level = round(severity(perception) * 100)
         if self._is_full(size, level):
             if size > MOST_BYTES or (policy == "refuse" and not is_polled):
                 self.shed["refused"] += 1
@@ -270,6 +270,11 @@ class SensorBuffer:
         if perception.session == "main" and self._spec.session != "main":
             changes["session"] = self._spec.session
         return replace(perception, **changes) if changes else perception
+
+
+def _measured(perception: Perception) -> tuple[int, int]:
+    """Return the size and the level of a perception. Do it without the lock: other threads need not wait for it."""
+    return size_of(perception), round(severity(perception) * 100)
 
 
 def size_of(perception: Perception) -> int:

@@ -36,8 +36,9 @@ class SensorState:
         """Load the saved state, unless the sensor has set a cursor since. Raises: the errors of the store."""
         store = self._host.store
         if self._buffer.cursor is None and store is not None:
-            self._buffer.cursor = await calls.make(lambda: store.load(self._cursor_key), "loading the cursor")
+            cursor = await calls.make(lambda: store.load(self._cursor_key), "loading the cursor")
             self._missed.restore(await calls.make(lambda: store.load(self._missed_key), "loading what was missed"))
+            self._buffer.cursor = cursor  # the last: after a failure both are loaded again
 
     async def save(self) -> None:
         """Save the cursor behind the perceptions that went through a cycle, and the ticks missed before it.

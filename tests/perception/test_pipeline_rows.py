@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from memory import Memory
+from perception.pipeline import Pipeline
+from perception.pipeline_rows import PipelineRows
 from perception.sense import Sense
 from spar import Action, Agent
-from spar.protocols import SensorContext, SensorSpec
-from spar.testing import VirtualClock
+from spar.hooks import Hooks
+from spar.protocols import Host, SensorContext, SensorSpec
+from spar.records.journal import RowChange
+from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Perception
 
 
@@ -53,3 +59,33 @@ async def test_a_template_is_known_after_a_restart_and_its_window_goes_on(tmp_pa
         ("disk 1 is lost", "template", None),
         ("job 5 done", None, 4),
     ]
+
+
+class RowsThatFailOnce:
+    """Store whose first reading fails."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.written: list[RowChange] = []
+
+    async def rows(self, owner: str) -> dict[str, Any]:
+        self.asked += 1
+        if self.asked == 1:
+            raise OSError("the disk did not answer")
+        return {}
+
+    async def change(self, changes: Sequence[RowChange]) -> None:
+        self.written += changes
+
+
+async def test_a_failed_reading_at_the_start_is_tried_again_at_the_next_opening(clock: VirtualClock) -> None:
+    store, events, pipeline = RowsThatFailOnce(), RecordingEvents(), Pipeline()
+    rows = PipelineRows(pipeline, Host("a", clock, events, Hooks(), lambda: None, store=store))
+    await rows.load()
+    await rows.load()
+    await rows.load()
+    pipeline.process([Perception("job 1 done", kind="log.line", at=clock.now())])
+    await rows.close(is_at_rest=True)
+
+    assert store.asked == 2
+    assert [change.key.partition("/")[0] for change in store.written] == ["template"]

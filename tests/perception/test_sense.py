@@ -697,3 +697,39 @@ def test_what_is_no_sensor_or_no_name_is_refused_when_it_is_named(name: Any, sen
 def test_settings_of_the_pipeline_are_checked() -> None:
     with pytest.raises(ConfigError):
         Sense(pipeline={"dedup": {"window": -1}})
+
+
+class PipelineThatFails(Pipeline):
+    """Pipeline whose first batches fail."""
+
+    failures = 2
+
+    def process(self, perceptions: Iterable[Perception]) -> list[Perception]:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("a stage is broken")
+        return super().process(perceptions)
+
+
+class Follower:
+    """Pushes one line, and says how far it has read."""
+
+    async def open(self, ctx: SensorContext) -> None:
+        ctx.push(Perception("line 1"))
+        ctx.checkpoint(1)
+
+
+async def test_what_a_failing_pipeline_was_given_is_processed_again_and_its_cursor_waits() -> None:
+    surroundings = Surroundings(VirtualClock(), Cursors())
+    sense = Sense([SensorSpec("follower", Follower())])
+    sense.pipeline = PipelineThatFails()
+    sense.attach(surroundings.host)
+    async with sense:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="a stage is broken"):
+                await sense.sense(CONTEXT)
+            await sense.settled()
+            assert sense.cursors() == {}
+        (perception,) = await sense.sense(CONTEXT)
+        assert perception.content == "line 1"
+        assert list(sense.cursors().values()) == [1]

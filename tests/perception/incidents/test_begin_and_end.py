@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -13,11 +13,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import convert, to_builtins
 
+from perception.incidents.keeping import Incidents
 from perception.incidents.register import IncidentRegister
 from perception.pipeline import Pipeline
 from perception.stages.states import PAIRS
 from perception.stages.wording import STATE_NAMES, TELLING
+from spar.hooks import Hooks
+from spar.protocols import Host
 from spar.records.perceived.incidents import Incident
+from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Perception
 
 START = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -286,3 +290,33 @@ def test_a_name_that_one_of_many_things_bears_stays_rare_however_many_come() -> 
 
     assert not any(judged)
     assert incidents.index.size <= 50 * 24
+
+
+class Meanwhile(dict[str, Incident]):
+    """Incidents of a register: after they were listed, `work` is done once, as by a thread that works on a batch."""
+
+    work: Callable[[], object] | None = None
+
+    def values(self) -> Any:
+        found = list(super().values())
+        work, self.work = self.work, None
+        if work is not None:
+            work()
+        return found
+
+
+@pytest.mark.parametrize("turns", [("firing", "resolved"), ("firing", "resolved", "firing")])
+@pytest.mark.parametrize("listed_first", ["open", "closed"])
+def test_an_incident_that_closes_or_opens_again_meanwhile_is_listed(
+    turns: tuple[str, ...], listed_first: str, clock: VirtualClock
+) -> None:
+    register = IncidentRegister(Pipeline().settings.incidents)
+    incidents = Incidents(register, lambda batch: [], Host("a", clock, RecordingEvents(), Hooks(), lambda: None))
+    states = [Perception("valve", source="s", kind="alert", subject="v", attributes={"status": turn}, at=clock.now())
+              for turn in turns]  # fmt: skip
+    for state in states[:-1]:
+        register.fold([state])
+    register.open, register.closed = Meanwhile(register.open), Meanwhile(register.closed)
+    getattr(register, listed_first).work = lambda: register.fold([states[-1]])
+
+    assert [incident.id for incident in incidents.list()] == ["I-1"]

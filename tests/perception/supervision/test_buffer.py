@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import pytest
@@ -262,3 +263,33 @@ def test_who_is_told_of_arrivals_is_told_once_until_he_looks() -> None:
 def test_attributes_take_room_as_content_does(attributes: dict[str, Any]) -> None:
     assert size_of(Perception("content")) == 7
     assert size_of(Perception("content", attributes=attributes)) > 1000
+
+
+class LooksAtTheLock(Mapping[str, Any]):
+    """Content that notes whether the buffer is locked while it is read."""
+
+    def __init__(self) -> None:
+        self.buffer: SensorBuffer | None = None
+        self.was_locked: list[bool] = []
+
+    def __iter__(self) -> Iterator[str]:
+        assert self.buffer is not None
+        self.was_locked.append(self.buffer._lock.locked())
+        return iter(())
+
+    def __getitem__(self, name: str) -> Any:
+        raise KeyError(name)
+
+    def __len__(self) -> int:
+        return 0
+
+
+def test_content_is_measured_while_other_threads_may_push() -> None:
+    found, content = buffer("refuse"), LooksAtTheLock()
+    content.buffer = found
+    found(Perception(content))
+    found.accept([Perception(content)])
+
+    assert found.waiting == 2
+    assert len(content.was_locked) >= 2
+    assert not any(content.was_locked)
