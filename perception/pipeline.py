@@ -133,6 +133,11 @@ class Pipeline:
         for prefix, window in windows:
             window.restore({key[len(prefix) :]: row for key, row in rows.items() if key.startswith(prefix)})
 
+    @property
+    def unread_series(self) -> int:
+        """Return the number of series that began anew, because their rows could not be read."""
+        return self._series.unread
+
     def settle(self) -> None:
         """Mark the state of all series for writing; otherwise it is written once an hour."""
         self._series.settle()

@@ -31,12 +31,18 @@ class PipelineRows:
     async def load(self) -> None:
         """Load the stored rows, once; after a failure the pipeline begins without a memory, and the next opening loads
         them again."""
+        if self._pipeline.settings.anomaly.rarity is not None and not self._is_loaded:
+            why = "has no effect any more: `times` says from how many usual spreads a value is unusual"
+            self._host.tell_problem("the setting perception.anomaly.rarity", why, is_note=True)
         if self._store is None or self._is_loaded:
             return
         rows = await self._in_time(self._store.rows(self._owner), "loading")
         if rows is not None:
             self._is_loaded = True
             self._pipeline.restore(rows)
+            if unread := self._pipeline.unread_series:
+                why = f"the rows of {unread} series cannot be read by this release; these series begin anew"
+                self._host.tell_problem("anomalies of numbers", why, is_note=True)
 
     def changes(self) -> Sequence[RowChange]:
         """Return the changes to write now, and forget them: the caller must write them."""

@@ -8,6 +8,7 @@ thresholds are chosen on one part of the data and reported on the others; the re
     grouping    which lines are of one event, beside Drain3
     nab         the score of the Numenta Anomaly Benchmark
     anomalies   the detector on that benchmark, beside its scoreboard
+    drawn       the detector on drawn series, beside ten lines of running medians
     distinct    things of one look that are not one
     heard       events of which a person hears, of those in a log
     flood       100,000 perceptions a second, while people talk with the agent

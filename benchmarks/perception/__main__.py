@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.perception.quality import MissingDataError, Quality, as_data, rendered
 
 #: Modules of this folder with `measure(data: Path) -> list[Quality]`, in the order of the table.
-MEASURES = ("grouping", "anomalies", "distinct", "heard", "intents", "throughput", "flood", "incident")
+MEASURES = ("grouping", "anomalies", "drawn", "distinct", "heard", "intents", "throughput", "flood", "incident")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Stages of the pipeline, in their order; pure.
 
 templates/ replaces the log lines of one template by one perception
-anomaly/   reports numbers that are rare at this time of the day, once
+anomaly/   reports numbers that are far from the usual ones, once an episode
 dedup      counts repeated perceptions instead of passing them on
 classify   sets the kind
 intent     sets intent, confidence and subject

@@ -1,4 +1,4 @@
-"""Stage 2: compares a number with the same time of the last days, and reports a rare one, once per episode.
+"""Stage 2: compares a number with the same time of the last days, and reports an unusual one, once per episode.
 
 Every perception with a number in `attributes["value"]` is a point of a series. The series has the name in
 `attributes["series"]`, else the subject or kind. A perception with `attributes["reading"]` is only a measurement: the
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from math import isfinite, log10
+from math import isfinite
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from perception.stages.anomaly.detector import Judged
+from perception.stages.anomaly.detector import TIMES, Judged
 from perception.stages.anomaly.series import NumberSeries
 from perception.stages.dedup import MESSAGE, Decision, StageResult, with_attributes
 from spar.data.bounded import SharedDict
@@ -27,12 +27,13 @@ SHOWN = 120  # bound of the characters of a series' name
 
 
 class AnomalySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings `[perception.anomaly]`: a value is reported that comes once in `rarity` points, where points are five
-    minutes or more apart; in a series with more points, once in proportionally more. `series`: number of series that
-    are stored, each with three days."""
+    """Settings `[perception.anomaly]`: a value is unusual that is at least `times` the usual spread away from the usual
+    values of its time of the day. `series`: number of series that are stored, each with seven days. `rarity` has no
+    effect any more."""
 
     enabled: bool = True
-    rarity: Annotated[float, Meta(ge=2, le=10_000)] = 300.0
+    times: Annotated[float, Meta(gt=0, le=1_000)] = TIMES
+    rarity: Annotated[float, Meta(ge=2, le=10_000)] | None = None
     series: Annotated[int, Meta(ge=1, le=100_000)] = 500
 
 
@@ -43,6 +44,7 @@ class SeriesWindow:
     def __init__(self, settings: AnomalySettings) -> None:
         self.known: SharedDict[str, NumberSeries] = SharedDict(settings.series)
         self.changed: dict[str, NumberSeries | None] = {}
+        self.unread = 0
 
     def shed(self) -> int:
         """Forget the older half to free memory, and return their number."""
@@ -61,18 +63,19 @@ class SeriesWindow:
         self.changed.update((series.key, series) for series in self.known.values() if series.last > series.saved_at)
 
     def restore(self, rows: Mapping[str, Any]) -> None:
-        """Load the stored rows; a row that cannot be read is left out."""
+        """Load the stored rows; a series whose row cannot be read begins anew, and is counted in `unread`."""
         for key, row in rows.items():
             try:
                 series = NumberSeries.read(key, row)
             except (TypeError, ValueError, LookupError):
+                self.unread += 1
+                self.changed[key] = None
                 continue
             self.known.put(series.source, key, series)
 
 
 def judge(window: SeriesWindow, settings: AnomalySettings, perceptions: Sequence[Perception]) -> StageResult:
     """Remove readings unless an anomaly opens or closes with them."""
-    threshold = log10(settings.rarity)
     remaining: list[Perception] = []
     decisions: list[Decision] = []
     notes = {"measured": 0, "opened": 0, "closed": 0, "forgotten": 0}
@@ -91,7 +94,7 @@ def judge(window: SeriesWindow, settings: AnomalySettings, perceptions: Sequence
             continue
         name = _name(perception)
         key = _key(perception, name)
-        series = window.known.get(perception.source, key) or window.known.pop("", key)
+        series = window.known.get(perception.source, key)
         if series is None:
             series = NumberSeries(key)
         series.source = perception.source
@@ -99,7 +102,7 @@ def judge(window: SeriesWindow, settings: AnomalySettings, perceptions: Sequence
             window.changed[gone.key] = None
             notes["forgotten"] += 1
         at = perception.at.timestamp()
-        judged, turn = series.add(at, value, threshold)
+        judged, turn = series.add(at, value, settings.times)
         if turn or at - series.saved_at >= SAVED_EVERY or not series.saved_at:
             window.changed[key] = series
             series.saved_at = at
@@ -113,13 +116,18 @@ def judge(window: SeriesWindow, settings: AnomalySettings, perceptions: Sequence
     return StageResult(remaining, decisions, notes["opened"] + notes["closed"], [], notes)
 
 
-def sentence(name: str, value: float, judged: Judged, turn: str) -> str:
+def sentence(name: str, judged: Judged, turn: str) -> str:
     """Return a sentence for people that compares a number with the usual."""
     days = "the day before" if judged.days == 1 else f"the last {judged.days} days"
-    usual = f"at this hour of {days} {judged.low:.4g} to {judged.high:.4g}" if judged.days else "not known at this hour"
+    usual = f"usual at this time of {days}: {judged.low:.4g} to {judged.high:.4g}"
+    usual = usual if judged.days else "nothing is known of this time of the day"
     if turn == "closed":
-        return f"{name} is back to the usual: {value:.4g}; {usual}"
-    return f"{name} {value:.4g}; {usual}; rarity 1 in {round(10**judged.rarity):,}"
+        return f"{name} is back to the usual: {judged.value:.4g}; {usual}"
+    if judged.stuck:
+        hours = f"{judged.stuck / 3600:.3g} hours"
+        return f"{name} has been {judged.value:.4g} for {hours}, much longer than it usually stays the same"
+    edge = judged.low if judged.value < judged.low else judged.high
+    return f"{name} is {judged.value:.4g}, {judged.times:.3g} times the usual spread away from {edge:.4g}; {usual}"
 
 
 def _with_anomaly(
@@ -132,8 +140,11 @@ def _with_anomaly(
         "low": judged.low,
         "high": judged.high,
         "days": judged.days,
-        "rarity": round(10**judged.rarity),
+        "spread": judged.spread,
+        "times": round(judged.times, 1),
     }
+    if judged.stuck:
+        anomaly["stuck"] = judged.stuck
     if turn == "closed":
         anomaly["seconds"] = max(perception.at.timestamp() - series.opened_at, 0.0)
     perception_now = with_attributes(perception, anomaly=anomaly, **({"novelty": "value"} if turn == "opened" else {}))
@@ -144,7 +155,7 @@ def _with_anomaly(
     return replace(
         perception_now,
         kind=f"anomaly.{turn}",
-        content=sentence(name, value, judged, turn),
+        content=sentence(name, judged, turn),
         subject=perception.subject or name,
         attributes=attributes,
     )

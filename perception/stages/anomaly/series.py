@@ -4,112 +4,101 @@ from __future__ import annotations
 
 from array import array
 from base64 import b64decode, b64encode
-from math import log10
 from typing import Any, Literal
 from zlib import compress, decompress
 
-from perception.stages.anomaly.detector import SCORES, Detector, Judged
+from msgspec.structs import astuple
 
-REST = 100  # points after an anomaly in which only a rarer one is reported
-RARER = 1.05  # factor by which it must be rarer
-RAREST = 3.85  # powers of ten: about the largest of the last distances, so the threshold cannot be higher
-CALM = 10  # usual points that end an episode
+from perception.stages.anomaly.days import DaySummary
+from perception.stages.anomaly.detector import TIMES, Detector, Judged
+
+CALM = 10  # slots with usual values that end an episode
+FORM = 2  # the form of a row
+OF_A_DAY = len(DaySummary.__struct_fields__)
 
 Turn = Literal["opened", "closed", ""]
 
 
 class NumberSeries:
-    """One series: an episode opens with the first value that is rare enough, and closes after `CALM` usual ones.
+    """One series: an episode opens with the first unusual value, and closes after `CALM` slots of usual ones.
 
     `saved_at` is the time when its row was last due for writing, in seconds since 1970, by the times of its points.
-    `source` is the source of the points, "" in rows without one.
+    `source` is the source of the points.
     """
 
-    __slots__ = (
-        "_at",
-        "_calm",
-        "_detector",
-        "_points",
-        "is_open",
-        "key",
-        "last",
-        "last_rarity",
-        "opened_at",
-        "saved_at",
-        "source",
-    )  # fmt: skip
+    __slots__ = ("_calm", "_detector", "_slot", "is_open", "key", "last", "opened_at", "saved_at", "source")
 
     def __init__(self, key: str = "", source: str = "") -> None:
         self.key, self.source = key, source
         self._detector = Detector()
-        self._points, self._at, self.last_rarity, self._calm = 0, -REST - 1, 0.0, 0
+        self._calm = self._slot = 0
         self.is_open = False
         self.opened_at = self.saved_at = self.last = 0.0
 
-    def add(self, at: float, value: float, threshold: float) -> tuple[Judged, Turn]:
-        """Judge a finite value; return its comparison with the usual, and whether it opened or closed an episode."""
-        judged = self._detector(at, value)
-        self._points += 1
+    def add(self, at: float, value: float, times: float = TIMES) -> tuple[Judged, Turn]:
+        """Judge a finite value; return its comparison with the usual, and whether it opened or closed an episode.
+        Args: times: the usual spreads from which a value is unusual."""
+        judged = self._detector(at, value, times)
         self.last = at
-        if self._points - self._at > REST:
-            self.last_rarity = 0.0
-        # The threshold is about time: for points that come more often, it grows in proportion.
-        is_rare = judged.rarity >= min(threshold + log10(self._detector.crowd), RAREST)
         turn: Turn = ""
-        if judged.rarity > RARER * self.last_rarity:
-            self.last_rarity, self._at = judged.rarity, self._points
-            if is_rare and not self.is_open:
+        if judged.is_unusual:
+            self._calm = 0
+            if not self.is_open:
                 self.is_open, self.opened_at, turn = True, at, "opened"
-        self._calm = 0 if is_rare else self._calm + 1
-        if self.is_open and self._calm >= CALM:
-            self.is_open, turn = False, "closed"
+        elif self.is_open and self._detector.slot != self._slot:
+            self._calm += 1
+            if self._calm >= CALM:
+                self.is_open, turn = False, "closed"
+        self._slot = self._detector.slot
         return judged, turn
 
     def row(self) -> list[Any]:
         """Return the state as a JSON-able row."""
-        detector, rarity = self._detector, self._detector.rarity
-        ring = rarity.ring[rarity.place :] + rarity.ring[: rarity.place]
-        return [
-            [self._points, self._at, self.last_rarity, self._calm, self.is_open, self.opened_at, self.last],
-            [detector.width, detector.crowd, detector.former, detector.early],
-            [_packed(detector.slots), _packed(detector.values), _packed(ring)],
-            self.source.encode("utf-8", "replace").decode(),
-        ]
+        detector = self._detector
+        learnt: list[Any] = []
+        if detector.a_day:
+            days = detector.days
+            point = [detector.slot, detector.fresh, detector.last, detector.value, detector.mean, detector.unchanged]
+            summaries = [number for day in (*days.before, days.today) for number in astuple(day)]
+            packed = [_packed(numbers) for numbers in (summaries, days.deviations, detector.latest())]
+            learnt = [detector.a_day, detector.crowd, point, days.number, *packed]
+        episode = [self.is_open, self.opened_at, self._calm, self.last]
+        return [FORM, self.source.encode("utf-8", "replace").decode(), episode, detector.early, learnt]
 
     @staticmethod
     def read(key: str, row: Any) -> NumberSeries:
-        """Return the series of a row. Raises: TypeError, ValueError for an invalid row."""
-        series = NumberSeries(key, str(row[3]) if len(row) > 3 else "")
+        """Return the series of a row. Raises: TypeError, ValueError for a row of another form."""
+        form, source, (is_open, opened_at, calm, last), early, learnt = row
+        if form != FORM:
+            raise ValueError(f"a row of form {form!r}, expected {FORM}")
+        series = NumberSeries(key, str(source))
+        series.is_open, series.opened_at, series._calm = bool(is_open), float(opened_at), int(calm)
+        series.last = series.saved_at = float(last)
         detector = series._detector
-        points, at, last_rarity, calm, is_open, opened_at, last = row[0]
-        series._points, series._at, series.last_rarity, series._calm = (
-            int(points),
-            int(at),
-            float(last_rarity),
-            int(calm),
-        )
-        series.is_open, series.opened_at, series.last = bool(is_open), float(opened_at), float(last)
-        series.saved_at = series.last
-        width, crowd, former, early = row[1]
-        detector.crowd, detector.former = max(float(crowd), 1.0), None if former is None else float(former)
         detector.early = [(float(at), float(value)) for at, value in early]
-        if width:
-            detector.resume(float(width))
-            slots, values = _unpacked("q", row[2][0]), _unpacked("d", row[2][1])
-            if len(slots) != len(detector.slots) or len(values) != len(slots):
-                raise ValueError(f"{len(slots)} slots and {len(values)} values, expected {len(detector.slots)}")
-            detector.slots, detector.values = slots, values
-        detector.rarity.ring = _unpacked("f", row[2][2])[-SCORES:]
-        detector.rarity.ordered = array("f", sorted(detector.rarity.ring))
+        if learnt:
+            a_day, crowd, (slot, fresh, *point), number, *packed = learnt
+            summaries, deviations, latest = map(_unpacked, packed)
+            detector.begin(int(a_day), float(crowd))
+            detector.slot, detector.fresh = int(slot), int(fresh)
+            detector.last, detector.value, detector.mean, detector.unchanged = map(float, point)
+            detector.remember(latest)
+            days = [_summary(*summaries[i : i + OF_A_DAY]) for i in range(0, len(summaries), OF_A_DAY)]
+            detector.days.resume(int(number), days, deviations)
+            series._slot = detector.slot
         return series
 
 
-def _packed(numbers: array[Any]) -> str:
-    return b64encode(compress(numbers.tobytes(), 1)).decode()
+def _summary(spread: float, largest: float, stayed: float, low: float, high: float, is_whole: float) -> DaySummary:
+    return DaySummary(spread, largest, stayed, low, high, bool(is_whole))
 
 
-def _unpacked(kind: Literal["q", "d", "f"], text: str) -> array[Any]:
-    numbers = array(kind)
+def _packed(numbers: Any) -> str:
+    return b64encode(compress(array("d", numbers).tobytes(), 1)).decode()
+
+
+def _unpacked(text: str) -> array[float]:
+    numbers = array("d")
     try:
         numbers.frombytes(decompress(b64decode(text)))
     except Exception as error:  # of zlib and base64

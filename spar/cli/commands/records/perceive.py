@@ -29,7 +29,7 @@ _LINES = "log"
 TEXT = 60
 #: Attributes that stages add and that are shown.
 _FINDINGS = (
-    "template", "template_id", "anomaly", "rarity", "slots", "intent_why", "kind_why", "incident", "count"
+    "template", "template_id", "anomaly", "slots", "intent_why", "kind_why", "incident", "count"
 )  # fmt: skip
 _HEADS = f"{'line':>7}  {'became':<16} {'kind':<15} {'intent':<14} {'prio':>5}  text and why"
 

@@ -1,8 +1,10 @@
-"""A number that is rare at this time of the day is told, once, in words."""
+"""A number that is unusual at this time of the day is told, once, in words."""
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 import pytest
 
 from perception import Pipeline
-from perception.stages.anomaly.detector import SCORES, Detector
+from perception.stages.anomaly.detector import Detector
 from perception.stages.anomaly.judge import AnomalySettings, SeriesWindow, judge
+from perception.stages.anomaly.series import NumberSeries
 from spar.types import Perception, replace
 from tests.effort import Effort
 
@@ -50,8 +53,10 @@ def test_a_value_that_was_never_seen_at_this_hour_is_told_in_words_and_its_end_t
     assert told == []
     (first,) = opened
     assert first.kind == "anomaly.opened"
-    assert first.content.startswith("load 9.1; at this hour of the last 3 days 0.")
-    assert "; rarity 1 in 1," in first.content
+    away = r"load is 9\.1, \d+(\.\d)? times the usual spread away from \S+"
+    said = away + r"; usual at this time of the last \d days: \S+ to \S+"
+    assert re.fullmatch(said, first.content)
+    assert first.attributes["anomaly"]["times"] > 10
     assert (first.intent, first.attributes["novelty"]) == ("report_problem", "value")
     (last,) = closed
     assert (last.kind, last.intent) == ("anomaly.closed", "report_recovered")
@@ -76,7 +81,7 @@ def test_one_threshold_fits_series_of_any_unit(scale: float) -> None:
     assert [one.kind for one in pipeline.process([reading(40 * scale, 5 * DAY)])] == ["anomaly.opened"]
 
 
-def test_a_perception_that_is_more_than_a_reading_goes_on_and_says_that_it_is_rare() -> None:
+def test_a_perception_that_is_more_than_a_reading_goes_on_and_says_that_it_is_unusual() -> None:
     window, settings = SeriesWindow(AnomalySettings()), AnomalySettings()
     plain = [reading(usual(i), i, attributes={"reading": False}) for i in range(5 * DAY)]
     assert judge(window, settings, plain).perceptions == plain
@@ -171,28 +176,101 @@ def test_sessions_sources_and_trust_keep_series_of_their_own() -> None:
     assert len(pipeline._series.known) == 4
 
 
-def test_points_every_few_seconds_are_rare_in_time_and_not_in_number() -> None:
-    pipeline, noise = Pipeline(ALONE), random.Random(3)
-    told = [
-        one
-        for i in range(30_000)
-        for one in pipeline.process([reading(noise.gauss(5, 1), at=NOON + timedelta(seconds=10 * i))])
-    ]
+def told_of(values: list[float], step: float = STEP) -> list[tuple[int, str]]:
+    """Return the places of the values at which an episode opens or closes."""
+    series = NumberSeries()
+    turns = [series.add(1.7e9 + step * i, value)[1] for i, value in enumerate(values)]
+    return [(place, turn) for place, turn in enumerate(turns) if turn]
 
-    assert len([one for one in told if one.kind == "anomaly.opened"]) <= 6  # in three and a half days
-    opened = pipeline.process([reading(5_000.0, at=NOON + timedelta(seconds=300_000))])
-    assert [one.kind for one in opened] == ["anomaly.opened"]
+
+def noise(count: int, seed: int = 3) -> list[float]:
+    dice = random.Random(seed)
+    return [dice.gauss(5, 1) for _ in range(count)]
+
+
+def test_points_every_few_seconds_are_averaged_and_noise_tells_nothing() -> None:
+    values = noise(30_000)
+
+    assert told_of([*values, 5_000.0], 10) == [(30_000, "opened")]
+
+
+def test_a_series_without_a_season_needs_no_week_and_nothing_is_told_of_a_short_memory() -> None:
+    values = noise(2 * DAY)
+
+    assert told_of([*values, 40.0]) == [(2 * DAY, "opened")]
+    assert told_of([*values[: DAY - 1], 40.0]) == []
+
+
+def test_a_new_height_of_the_first_week_is_only_told_beyond_all_that_was_seen() -> None:
+    busy = [value + (20 if i % DAY < 140 else 0) for i, value in enumerate(noise(3 * DAY))]
+
+    assert told_of([*busy, *noise(2 * DAY, 4)]) == []  # the first weekend
+    assert [turn for _, turn in told_of([*busy, *noise(DAY, 4), 90.0])] == ["opened"]
+
+
+def test_a_value_that_stays_the_same_is_told_where_it_usually_changes() -> None:
+    (opened, closed) = told_of([*noise(8 * DAY), *[5.0] * 72, *noise(40, 4)])
+
+    assert (opened[1], closed[1]) == ("opened", "closed")
+    assert 8 * DAY + 12 <= opened[0] < 8 * DAY + 72 <= closed[0]
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, 20.3, -1e300])
+def test_a_constant_series_tells_nothing_of_its_constancy(value: float) -> None:
+    assert told_of([value] * (10 * DAY)) == []
+
+
+def test_counts_that_are_mostly_zero_tell_of_many_and_not_of_a_few() -> None:
+    dice = random.Random(2)
+    counts = [float(dice.random() < 0.05) for _ in range(14 * DAY)]
+
+    assert told_of([*counts, 2.0, *counts[:20], 40.0]) == [(14 * DAY + 21, "opened")]
+
+
+@pytest.mark.parametrize("step", [1_800.0, 3_600.0, 21_600.0, 86_400.0])
+def test_slow_series_tell_what_is_far_from_the_usual(step: float) -> None:
+    values = noise(max(int(20 * 86_400 / step), 80))
+
+    assert told_of([*values, 60.0], step) == [(len(values), "opened")]
+
+
+def test_each_episode_that_opens_closes_once_also_across_restarts() -> None:
+    values = noise(21 * DAY)
+    for begin in range(8 * DAY, 20 * DAY, 300):
+        values[begin : begin + 5] = [50.0] * 5
+    series, turns = NumberSeries("k"), list[str]()
+    for i, value in enumerate(values):
+        if i % 97 == 0:
+            series = NumberSeries.read("k", json.loads(json.dumps(series.row())))
+        turns.append(series.add(1.7e9 + STEP * i, value)[1])
+    turns = [turn for turn in turns if turn]
+
+    assert len(turns) >= 10
+    assert turns == ["opened", "closed"] * (len(turns) // 2)
+    assert [turn for _, turn in told_of(values)] == turns
+
+
+def test_rows_of_an_earlier_release_begin_anew_and_are_counted() -> None:
+    pipeline = Pipeline(ALONE)
+    pipeline.restore({"series/a": [[1, 0, 0.0, 0, False, 0.0, 0.0], [0.0, 1.0, None, []], ["", "", ""], "host"]})
+
+    assert pipeline.unread_series == 1
+    assert pipeline.process([reading(1.0)]) == []
+    assert pipeline.unsaved()["series/a"] is None
 
 
 def test_the_state_of_a_series_and_the_work_for_a_point_are_bounded() -> None:
     detector, steps = Detector(), list[int]()
-    for begin in range(0, 3 * SCORES, SCORES):
-        for i in range(begin, begin + SCORES):
-            detector(STEP * i, float(i % 91))
-        with Effort() as counted:
-            detector(STEP * (begin + SCORES), 1.0)
-        steps.append(counted.steps)
+    values = noise(70 * DAY)
+    for i, value in enumerate(values):
+        if i % (14 * DAY) == 13 * DAY + 100:
+            with Effort() as counted:
+                detector(STEP * i, value)
+            steps.append(counted.steps)
+        else:
+            detector(STEP * i, value)
 
-    assert len(detector.rarity.ordered) == len(detector.rarity.ring) == SCORES
-    assert len(detector.slots) == 3 * DAY + 2
-    assert max(later - sooner for sooner, later in pairwise(steps)) < 20
+    assert len(detector.slots) == len(detector.values) == 7 * DAY
+    assert len(detector.days.before) == 28
+    assert len(detector.days.deviations) <= 2 * DAY
+    assert max(later - sooner for sooner, later in pairwise(steps[1:])) < 20
