@@ -147,10 +147,13 @@ class Detector:
                 self._keep(between, self.mean + (mean - self.mean) * share)
         self._keep(slot, mean)
         today = self.days.today
-        today.largest = max(today.largest, distance)
-        today.stayed = max(today.stayed, at - self.unchanged)
-        today.is_whole = today.is_whole and value.is_integer()
-        if not judged.is_unusual:
+        if distance > today.largest:
+            today.largest = distance
+        if at - self.unchanged > today.stayed:
+            today.stayed = at - self.unchanged
+        if today.is_whole and not value.is_integer():
+            today.is_whole = False
+        if not judged.is_unusual and not today.low <= mean <= today.high:
             today.low, today.high = min(today.low, mean), max(today.high, mean)
         self.last, self.value, self.mean, self.slot = at, value, mean, slot
         return judged
@@ -192,15 +195,18 @@ class Detector:
         past = sorted([value for number, value in zip(slots, values, strict=True) if first <= number <= last])
         if not past:
             return None
-        first = slot - WEEK * a_day - reach
-        last = first + 2 * reach
-        week = [value for number, value in zip(slots, values, strict=True) if first <= number <= last]
+        week = slot - WEEK * a_day
+        week_ago = [
+            self.values[place]
+            for near in range(week - reach, week + reach + 1)
+            if self.slots[place := self._place(near)] == near
+        ]
         count = len(past)
         outer = count // WEEK
         return Usual(
             past[count // 2],
             (past[outer], past[-1 - outer]),
-            (min(week), max(week)) if week else None,
+            (min(week_ago), max(week_ago)) if week_ago else None,
             -(-count // (2 * reach + 1)),
         )
 
