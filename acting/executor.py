@@ -234,6 +234,8 @@ class Executor:
         messages = tuple(context) if replay is None else (*context, *replay.messages)
         board = Board(messages, state)
         scope = Scope(key, trust=trust_of(action) if action is calls else "trusted")
+        if resume is not None and self._runtime.approvals is not None:
+            self._runtime.approvals.taint.recall(key, (resume,), self.tools.get)
         return await self._run_batch(action, _items(calls), board, confirm, scope, replay, EarlierCalls(messages))
 
     async def act(self, action: Action, context: Context | None = None) -> ActionResult:

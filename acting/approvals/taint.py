@@ -3,7 +3,8 @@
 A call that is untrusted itself, or whose tool says that it `brings_untrusted`, taints what it writes; a call that reads
 what is tainted is untrusted, and taints in turn. This holds for all cycles of a run, also of those that an earlier
 process made (`recall`). It errs on the safe side: a path stays tainted whatever is written there later, in any
-instance. It does not see a `Message` that a tool returns with another kind than its call names.
+instance. Whatever stays outside of a run (a file, a row, a page) carries no mark: the tools that read it bring
+untrusted text.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from spar.types import ActionResult, Call, Trust
 
 MOST: Final = 20_000  # runs, more than there can be at once; the least recently used one is dropped first
 _RESULT: Final[Path] = ("result",)
+#: Kinds of the messages about a call that repeat its text: the words of its error, the parameters that people changed.
+_ABOUT: Final[tuple[Path, ...]] = (("correction",), ("error",))
 _EVERYTHING: Final[Path] = ()  # the beginning of every path
 
 
@@ -50,10 +53,15 @@ class Taint:
         for batch in earlier:
             trust = trust_of(batch.action) if batch.action is not None else "untrusted"
             scope = Scope("", run_id=run_id)
+            kinds: dict[str, list[str]] = {}
+            for message in batch.messages:
+                if message.get("type") == "data" and "_call" in message:
+                    kinds.setdefault(str(message["_call"].get("_id")), []).append(str(message.get("kind")))
             for call in [result.call for result in batch.results if result.attempts]:
                 try:
                     entry = find(call.tool)
                     self.judge(call, entry, "untrusted" if entry is None else trust_in(call, trust), scope)
+                    self.wrote(call, entry, trust, scope, kinds.get(call.id, ()))
                 except Exception:  # a call in the form of another version
                     self._taint(run_id, [_EVERYTHING])
 
@@ -64,6 +72,16 @@ class Taint:
         if trust == "untrusted" or (entry is not None and entry.terms.brings_untrusted):
             self._taint(_key(scope), _written(call))
         return trust
+
+    def wrote(self, call: Call, entry: BoundTool | None, trust: Trust, scope: Scope, kinds: Iterable[str]) -> None:
+        """Taint the kinds of messages that an untrusted call, or one that brings such text, has written by itself."""
+        if entry is None or entry.terms.brings_untrusted or trust_in(call, trust) == "untrusted":
+            self._taint(_key(scope), [(kind,) for kind in kinds])
+
+    def came_late(self, scope: Scope, kinds: Iterable[str]) -> None:
+        """Taint the messages of detached calls: nobody knows any more what these calls had read."""
+        if scope.run_id is not None:  # else no later cycle reads them
+            self._taint(scope.run_id, [(kind,) for kind in kinds])
 
     def _taint(self, key: str, paths: Iterable[Path]) -> None:
         tainted = self.runs.get(key)
@@ -100,5 +118,5 @@ def _key(scope: Scope) -> str:
 
 def _written(call: Call) -> list[Path]:
     if call.output_path is None:
-        return [_RESULT]
-    return [path for paths in parse_write(call.output_path).alternatives for path in paths]
+        return [_RESULT, *_ABOUT]
+    return [*_ABOUT, *(path for paths in parse_write(call.output_path).alternatives for path in paths)]

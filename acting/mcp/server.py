@@ -62,6 +62,7 @@ class McpServer:
         allow: the only tools to offer, by the server's names; all tools when empty.
         effects, approval: per tool, `*` for all others; by default `once` and `auto`.
         safe: tools whose parameters may hold text from outside without a person's approval (`*`: all).
+        trusted: tools whose results are not text from outside (`*`: all).
         timeout: seconds for a call; start_timeout: for connecting, of which opening waits for `wait` at most;
             refresh: between two listings of an idle server.
         sandbox: the least level at which the program may run, as for `shell`; "auto" takes the best that is available,
@@ -85,6 +86,7 @@ class McpServer:
         effects: Mapping[str, Effect] | None = None,
         approval: Mapping[str, Approval] | None = None,
         safe: Sequence[str] = (),
+        trusted: Sequence[str] = (),
         timeout: Annotated[float, Gt(0)] = 60.0,
         start_timeout: Annotated[float, Gt(0)] = 30.0,
         wait: Annotated[float, Ge(0)] = 5.0,
@@ -102,7 +104,9 @@ class McpServer:
             )
         grants = SandboxGrants(sandbox, tuple(readable), network)
         self._home, self._place = home, ServerLocation(home, tuple(command), url, headers or {}, tuple(env), grants)
-        self._policy = ToolPolicy(frozenset(allow), effects or {}, approval or {}, frozenset(safe), timeout)
+        self._policy = ToolPolicy(
+            frozenset(allow), effects or {}, approval or {}, frozenset(safe), frozenset(trusted), timeout
+        )
         self._start_timeout, self._wait, self._refresh = start_timeout, wait, refresh
         self._parallel, self._max_output = parallel, max_output
         self.name = "mcp"

@@ -39,6 +39,7 @@ class ToolPolicy(Struct, frozen=True):
     effects: Mapping[str, Effect] = field(default_factory=dict)
     approval: Mapping[str, Approval] = field(default_factory=dict)
     safe: frozenset[str] = frozenset()
+    trusted: frozenset[str] = frozenset()
     timeout: float = 60.0
 
     def allows(self, remote: str) -> bool:
@@ -46,7 +47,7 @@ class ToolPolicy(Struct, frozen=True):
 
     def named(self) -> set[str]:
         """Return every tool that the configuration names."""
-        return {*self.allow, *self.effects, *self.approval, *self.safe} - {"*"}
+        return {*self.allow, *self.effects, *self.approval, *self.safe, *self.trusted} - {"*"}
 
 
 class RemoteTool:
@@ -59,8 +60,8 @@ class RemoteTool:
         self.key = (name, pin(definition), off)
         self.effect: Effect = "read" if off else _lookup(policy.effects, remote, "once")
         self.approval: Approval = "auto" if off else _lookup(policy.approval, remote, "auto")
-        self.brings_untrusted = True
-        self.safe_with_untrusted = remote in policy.safe or "*" in policy.safe
+        self.brings_untrusted = policy.trusted.isdisjoint((remote, "*"))
+        self.safe_with_untrusted = not policy.safe.isdisjoint((remote, "*"))
         self.timeout = policy.timeout
         self.schema = _disabled_schema(name, off) if off else _usable_schema(name, definition)
 

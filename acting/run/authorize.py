@@ -49,9 +49,9 @@ def _is_allowed(runtime: Runtime, approvals: ApprovalService, step: Step, scope:
     """Return whether the policy lets a call run without asking anybody."""
     if approvals.parked.known and approvals.parked.of(step.call) is not None:
         return False
-    taint, entry, trust = approvals.taint, step.entry, scope.trust
-    if trust == "untrusted" or taint.runs or entry.terms.brings_untrusted or "_trust" in step.call.meta:
-        trust = taint.judge(step.call, entry, trust_in(step.call, trust), scope)
+    entry, trust = step.entry, scope.trust
+    if trust == "untrusted" or approvals.taint.runs or entry.terms.brings_untrusted or "_trust" in step.call.meta:
+        trust = judge_trust(runtime, step, trust, scope)
     if entry.is_let and not approvals.policy.rules and (trust == "trusted" or entry.terms.safe_with_untrusted):
         return True  # the same decision for all parameters, so the policy need not look at them
     return _ruling(runtime, step, trust, scope).decision == "auto"
@@ -161,6 +161,7 @@ async def _ask_program(
     if wrong := step.swap(runtime.catalog, board, new, is_done):
         return CallResult(step.call, "failed", fault=wrong)
     step.note_correction(proposed, verdict.decision, "confirm", verdict.reason)
+    trust = judge_trust(runtime, step, trust, scope)
     ruling = _ruling(runtime, step, trust, scope)
     return _deny(step, ruling.why) if ruling.decision == "deny" else None
 
@@ -221,7 +222,7 @@ def _apply_answer(runtime: Runtime, step: Step, trust: Trust, scope: Scope, row:
         wrong = _adopt(runtime, step, row) if row.original is not None else None
         if wrong is not None:
             return CallResult(step.call, "failed", fault=wrong)
-        ruling = _ruling(runtime, step, trust, scope)
+        ruling = _ruling(runtime, step, judge_trust(runtime, step, trust, scope), scope)
         return _deny(step, ruling.why) if ruling.decision == "deny" else None
     step.approval_id = ""
     if row.status in ("pending", "expired"):
@@ -273,10 +274,16 @@ def _ruling(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Ruling:
 def judge_trust(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Trust:
     """Return the trust in a call by the trust in its plan and in the values that it reads.
 
-    The taint records the paths that an untrusted call writes, for the calls that read them.
+    The taint records the paths that an untrusted call writes, for the calls that read them. A call that is untrusted
+    only by what it reads is marked: models and memory, which get its result, do not know the taint.
     """
     trust = trust_in(step.call, trust)
-    return trust if runtime.approvals is None else runtime.approvals.taint.judge(step.call, step.entry, trust, scope)
+    if runtime.approvals is None:
+        return trust
+    judged = runtime.approvals.taint.judge(step.call, step.entry, trust, scope)
+    if judged != trust:
+        step.call = replace(step.call, meta={**step.call.meta, "_trust": judged})
+    return judged
 
 
 def _in_doubt(step: Step, why: str) -> CallResult:

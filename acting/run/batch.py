@@ -59,7 +59,7 @@ class Batch:
         self.steps: list[Step] = []
         self._runtime, self._board, self.scope = runtime, board, scope
         self._graph = Graph(board.has, runtime.fallback, earlier)
-        self._collector = ResultCollector(runtime, board, self._graph, scope.session, replay.messages if replay else ())
+        self._collector = ResultCollector(runtime, board, self._graph, scope, replay.messages if replay else ())
         self._replay = replay
         self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope)
         self._parking: Parking[Step] = Parking()

@@ -50,9 +50,9 @@ class ResultCollector:
     *Late* messages are those of detached calls that ended after their batch.
     """
 
-    def __init__(self, runtime: Runtime, board: Board, graph: Graph, session: str,
+    def __init__(self, runtime: Runtime, board: Board, graph: Graph, scope: Scope,
                  earlier: Sequence[dict[str, Any]] = ()) -> None:  # fmt: skip
-        self._session = session
+        self._scope = scope
         self._runtime, self._board, self._graph = runtime, board, graph
         self._earlier = earlier  # messages of the same calls in an interrupted batch
         self._notes: list[Note] = []
@@ -132,6 +132,8 @@ class ResultCollector:
                 return replace(result, status="failed", output=None, fault=fault("bad_output", stray, call.tool)), None
             self._runtime.tell(ContractViolation, part=call.tool, message=stray)
         self._note(step, None, "", message)
+        if (approvals := self._runtime.approvals) is not None:
+            approvals.taint.wrote(call, step.entry, self._scope.trust, self._scope, (message.kind,))
         self._board.patch(message.kind, message.data, message.instance)
         self._graph.written((message.kind,), message.data, message.instance)
         return replace(result, output=message.data), chosen
@@ -156,8 +158,11 @@ class ResultCollector:
         results = tuple([step.result for step in steps if step.result is not None])
         corrections = [correction for step in steps if step.corrections for correction in step.final_corrections()]
         # An interrupted batch takes no late messages: perhaps nobody reads its result.
-        is_late = not interrupted and self._session in self._runtime.late.sessions
-        late_errors, late = self._runtime.late.take(self._session) if is_late else ([], [])
+        session, approvals = self._scope.session, self._runtime.approvals
+        is_late = not interrupted and session in self._runtime.late.sessions
+        late_errors, late = self._runtime.late.take(session) if is_late else ([], [])
+        if is_late and approvals is not None:
+            approvals.taint.came_late(self._scope, {"error", *[str(message.get("kind")) for message in late]})
         not_ok = [result for result in results if result.status != "ok"]
         errors = (*late_errors, *[self._error(result) for result in not_ok if _is_shown_error(result)])
         other_messages = [*[message_of("correction", correction) for correction in corrections],

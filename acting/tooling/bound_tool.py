@@ -222,14 +222,18 @@ async def _return_output(output: Any) -> Any:
     return output
 
 
-def entry_of(tool: Any) -> BoundTool:
-    """Read a function or an object as a tool. Raises: ConfigError naming what is missing or wrong."""
+def entry_of(tool: Any, *, is_foreign: bool = False) -> BoundTool:
+    """Read a function or an object as a tool.
+
+    Args: is_foreign: somebody else than the program offers it, so it brings untrusted text unless it says otherwise.
+    Raises: ConfigError naming what is missing or wrong.
+    """
     if not callable(tool) or isinstance(tool, type):
         raise ConfigError(f"a tool is a function or an object that can be called, found {shorten(tool)}")
     if is_generator(tool):
         name = getattr(tool, "__name__", type(tool).__name__)
         raise ConfigError(f"tool {name!r} is a generator, which returns no value: collect what it yields and return it")
-    terms = _terms(tool)
+    terms = _decided(_terms(tool), brings_untrusted=is_foreign)
     name = terms.name
     if not name:
         raise ConfigError(f"a tool needs a name: {shorten(tool)} has none")
@@ -242,14 +246,24 @@ def entry_of(tool: Any) -> BoundTool:
 
 
 def entry_of_schema(rules: ToolSchema, activities: Mapping[str, Activity]) -> BoundTool:
-    """Read a schema as a tool and find its activity. Raises: ConfigError for an activity that is not registered."""
+    """Read a schema as a tool and find its activity.
+
+    A schema says nothing of what its handler reads, so its results are untrusted text unless it says otherwise. Those
+    of a latent tool are words of the planner. Raises: ConfigError for an activity that is not registered.
+    """
     check_terms(rules.terms)
     if rules.activity and rules.activity not in activities:
         known = ", ".join(sorted(activities)) or "none"
         raise ConfigError(f"tool {rules.name!r}: no activity named {rules.activity!r}; known: {known}")
     name = rules.name if rules.activity is None else rules.activity
     handler = activities.get(name) if name else None
+    rules = replace(rules, terms=_decided(rules.terms, brings_untrusted=handler is not None))
     return LatentTool(rules) if handler is None else SchemaTool(rules, name, handler)
+
+
+def _decided(terms: ToolTerms, *, brings_untrusted: bool) -> ToolTerms:
+    """Return the terms with this value of `brings_untrusted` if they do not state one."""
+    return terms if terms.brings_untrusted is not None else replace(terms, brings_untrusted=brings_untrusted)
 
 
 def _terms(tool: Any) -> ToolTerms:
@@ -281,7 +295,7 @@ def check_terms(terms: ToolTerms) -> None:
         ("order", terms.order in get_args(Order), "parallel or plan"),
         ("on_error", terms.on_error in get_args(OnError), "error or branch"),
         ("safe_with_untrusted", isinstance(terms.safe_with_untrusted, bool), "true or false"),
-        ("brings_untrusted", isinstance(terms.brings_untrusted, bool), "true or false"),
+        ("brings_untrusted", terms.brings_untrusted in (None, True, False), "true or false"),
         ("concurrency", type(terms.concurrency) is int and terms.concurrency >= 0, "0 (any number) or more"),
     )
     for key, is_fine, expected in rules:

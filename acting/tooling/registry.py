@@ -53,7 +53,7 @@ class Catalog(Mapping[str, BoundTool]):
                     continue
                 old = self.entries.get(name)
                 try:
-                    entries[name] = old if old is not None and old.target is tool else entry_of(tool)
+                    entries[name] = old if old is not None and old.target is tool else entry_of(tool, is_foreign=True)
                 except ConfigError as error:
                     self.refused[name] = str(error)
         self.entries = entries

@@ -46,6 +46,7 @@ class HttpTool:
 
     name = "http"
     effect: Effect = "once"
+    safe_with_untrusted = False  # a URL alone can carry data away
     brings_untrusted = True
     concurrency = 8
     schema = object_schema(

@@ -40,6 +40,7 @@ class NoteTool:
     timeout = 15.0
     concurrency = 1
     safe_with_untrusted = True  # any text becomes only one more quoted entry
+    brings_untrusted = False  # it returns where and when it wrote, and no text of the file
     schema = object_schema(
         name,
         "Write down a note for people to read. Notes are kept in one file, each with its date.",

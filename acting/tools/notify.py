@@ -41,6 +41,7 @@ class NotifyTool:
     effect: Effect = "once"
     timeout = _EACH + 5.0
     safe_with_untrusted = True  # it goes only where the configuration says, and not too often
+    brings_untrusted = True  # the reasons of a failure may quote the answer of a server
     schema = object_schema(
         name,
         "Tell people something that they should know.",
@@ -64,6 +65,8 @@ class NotifyTool:
         for index, item in enumerate(via):
             name, notifier = _create_notifier(item, index)
             self._notifiers[name if name not in self._notifiers else f"{name}#{index}"] = notifier
+        if all(isinstance(notifier, (DesktopNotifier, LogNotifier)) for notifier in self._notifiers.values()):
+            self.brings_untrusted = False  # they ask no server
         self._per_minute = per_minute
         self._rate = Intensity(per_minute, _MINUTE)
         self._use(SystemClock())

@@ -27,6 +27,8 @@ class SayTool:
     name = "say"
     effect: Effect = "once"
     timeout = 30.0
+    safe_with_untrusted = False
+    brings_untrusted = False  # it returns whether it was delivered, in words of its own
     schema = object_schema(
         name,
         "Tell people something now, while the work goes on. Not for the answer itself: that is told at the end.",

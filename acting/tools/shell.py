@@ -68,6 +68,8 @@ class ShellTool:
     name = "shell"
     effect: Effect = "once"
     concurrency = 4
+    safe_with_untrusted = False
+    brings_untrusted = True  # nobody knows what a program has read: a file that a stranger wrote, a page
 
     def __init__(
         self,

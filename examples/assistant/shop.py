@@ -10,7 +10,7 @@ BOOK = Path(__file__).with_name("orders.jsonl")
 STOCK = {"lamp": 1, "chair": 12}
 
 
-@tool(effect="read")
+@tool(effect="read", brings_untrusted=False)  # a number of the shop's own
 async def stock(article: str) -> int:
     """Tell how many of an article there are."""
     if article not in STOCK:

@@ -90,6 +90,7 @@ CONSULTATION: Final[dict[str, Any]] = {
     "properties": {
         "_tool": {"const": CONSULT},
         "_effect": {"const": "read"},
+        "_bringsUntrusted": {"const": False},  # an advisor reads what the request holds, and has no tools
         "advisor": {"type": "string"},
         "question": {"type": "string"},
     },

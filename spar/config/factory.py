@@ -151,6 +151,8 @@ class Parts:
                 raise explain(ConfigError(sentence, path=("tools", index, next(iter(part.terms)))), self.loaded)
             if part.name or part.terms:
                 tool = with_terms(tool, {**part.terms, **({"name": part.name} if part.name else {})})
+            if not is_source(tool) and _brings_untrusted(tool) is None:
+                tool = with_terms(tool, {"brings_untrusted": True})
             if (name := name_of(tool)) in tools:
                 sentence = f"{name!r} is the name of another tool already; give this one a `name` of its own"
                 raise explain(ConfigError(sentence, path=("tools", index, "name" if part.name else "use")), self.loaded)
@@ -265,6 +267,12 @@ def name_of(tool: Any) -> str:
 def is_source(part: Any) -> bool:
     """Return whether a part offers tools and is not one itself."""
     return offers(part, ToolSource)
+
+
+def _brings_untrusted(tool: Any) -> bool | None:
+    """Return whether a tool says that its results are untrusted text; None if it says nothing."""
+    stated: bool | None = getattr(tool, "brings_untrusted", None)
+    return terms_of(tool).brings_untrusted if stated is None else stated
 
 
 def with_terms(tool: Any, terms: Mapping[str, Any]) -> Any:

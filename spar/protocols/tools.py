@@ -44,7 +44,9 @@ class ToolTerms(Struct, frozen=True):
     in `resources` never overlap and start in the order of the plan; `order="plan"` runs the calls of this tool one
     after another in that order. `on_error="branch"` writes an exception to the last alternative of the call's output
     path. `safe_with_untrusted` says that text from outside may fill its parameters without approval by a person;
-    `brings_untrusted` says that its result is such text: calls that read it are untrusted.
+    `brings_untrusted` says whether its result is such text: calls that read it are untrusted. A tool that does not say
+    so (None) brings such text if it comes from the configuration, from a source or as a schema; a function or object
+    that a program gives to its own executor only passes on the trust in its parameters.
     """
 
     name: str = ""
@@ -59,7 +61,7 @@ class ToolTerms(Struct, frozen=True):
     order: Order = "parallel"
     on_error: OnError = "error"
     safe_with_untrusted: bool = False
-    brings_untrusted: bool = False
+    brings_untrusted: bool | None = None
 
 
 @overload
@@ -79,7 +81,7 @@ def tool(
     order: Order = "parallel",
     on_error: OnError = "error",
     safe_with_untrusted: bool = False,
-    brings_untrusted: bool = False,
+    brings_untrusted: bool | None = None,
 ) -> Callable[[F], F]: ...
 def tool(function: F | None = None, /, **terms: Any) -> Any:
     """Mark a typed function as a tool; it stays callable as before.

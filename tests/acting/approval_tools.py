@@ -11,6 +11,7 @@ from acting import Executor
 from acting.approvals.queue import ApprovalQueue
 from memory import Memory
 from spar.bus.bus import Events
+from spar.clock import Clock
 from spar.protocols import Host, Store
 from spar.protocols.tools import tool
 from spar.records.approvals import Approval, Decision
@@ -43,7 +44,7 @@ class World:
         return [act, plain, safe]
 
 
-def executor(world: World, clock: VirtualClock, *, store: Store | None = None, tools: Any = None,
+def executor(world: World, clock: Clock, *, store: Store | None = None, tools: Any = None,
              resumed: list[str] | None = None, events: Any = None, **approval: Any) -> Executor:  # fmt: skip
     """One that asks at its desk, attached to an agent without being one's."""
     asks = {"hold": 30.0, **approval}

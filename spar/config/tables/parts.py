@@ -166,6 +166,9 @@ class ToolPart(Part, frozen=True, kw_only=True):
     """Whether people are asked before a call; rules under `approval` may decide otherwise."""
     safe_with_untrusted: bool | None = None
     """Whether text from outside may fill its parameters without a question to people."""
+    brings_untrusted: bool | None = None
+    """Whether its result is text from outside: calls that read it are untrusted. True where neither this nor the tool
+    says otherwise."""
 
     @property
     def terms(self) -> dict[str, Any]:
