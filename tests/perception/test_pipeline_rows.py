@@ -89,3 +89,31 @@ async def test_a_failed_reading_at_the_start_is_tried_again_at_the_next_opening(
 
     assert store.asked == 2
     assert [change.key.partition("/")[0] for change in store.written] == ["template"]
+
+
+async def test_what_of_a_former_release_has_no_effect_is_noted(clock: VirtualClock) -> None:
+    noted: list[tuple[str, str, bool]] = []
+
+    def note(about: str, why: str, is_note: bool = False) -> None:
+        noted.append((about, why, is_note))
+
+    class Rows:
+        async def rows(self, owner: str) -> dict[str, Any]:
+            return {"series/a": [[1, 0, 0.0, 0, False, 0.0, 0.0], [300.0, 1.0, None, []], ["", "", ""], "host"]}
+
+        async def change(self, changes: Sequence[RowChange]) -> None: ...
+
+    store: Any = Rows()
+    events: Any = None
+    pipeline = Pipeline({"anomaly": {"rarity": 300}})
+    rows = PipelineRows(pipeline, Host("a", clock, events, None, lambda: None, store, tell_problem=note))
+    await rows.load()
+    await rows.load()
+    pipeline.settle()
+
+    assert [(about, is_note) for about, _, is_note in noted] == [
+        ("the setting perception.anomaly.rarity", True),
+        ("anomalies of numbers", True),
+    ]
+    assert "the rows of 1 series cannot be read" in noted[1][1]
+    assert [(change.key, change.is_dropped) for change in rows.changes()] == [("series/a", True)]
