@@ -23,6 +23,7 @@
     durable, flushed, held_up, startup             what is measured of the journal
     calls, chain, growth, makespan, streamed       what is measured of the executor
     model_call, model_plan, model_run, prompts     what is measured of planning by a model
+    kept                                           what is measured of a message when much was learnt or met before
     traced                                         what traces add to a cycle
     chatted                                        what is measured of a conversation at a terminal
 """

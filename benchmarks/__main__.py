@@ -25,7 +25,7 @@ from benchmarks.table import Line
 MEASURES: dict[str, tuple[int, ...]] = {
     "cycle": (1, 2), "many": (7,), "footprint": (8,), "publish": (14, 15), "accounting": (16,),
     "durable": (3,), "flushed": (4, 5), "held_up": (6,), "startup": (),
-    "calls": (9,), "chain": (10,), "growth": (), "makespan": (11, 12), "streamed": (13,), "loads": (),
+    "calls": (9,), "chain": (10,), "growth": (), "makespan": (11, 12), "streamed": (13,), "loads": (), "kept": (),
     "model_call": (), "model_plan": (), "model_run": (), "firsts": (), "sessions": (), "prompts": (), "chatted": (),
     "traced": (40,),
 }  # fmt: skip
