@@ -92,6 +92,10 @@ class ConfigError(SparError):
         self.path = path
 
 
+class BadDataError(SparError, ValueError):
+    """Error of data that a person gave and that cannot be read; the message names the place."""
+
+
 class ContractError(SparError, TypeError):
     """Error of a part that returned a value which its port does not allow; the message names the part."""
 

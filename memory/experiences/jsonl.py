@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from memory.experiences.rows import IMPORTED, ExperienceRow, of_line, row
-from spar.errors import SparError
+from spar.errors import BadDataError, SparError
 from spar.types import replace
 
 #: Fields that an untrusted line must not set.
@@ -45,7 +45,7 @@ def read_lines(source: str | os.PathLike[str] | IO[Any], *, trust: bool = False)
     """Return the rows of a file; empty lines are skipped.
 
     Args: trust: accept the trust, the number of examples and the credits that the lines claim.
-    Raises: SparError naming the bad lines and what is wrong with each; OSError.
+    Raises: BadDataError naming the bad lines and what is wrong with each; OSError.
     """
     if isinstance(source, (str, os.PathLike)):
         with Path(source).open("rb") as file:
@@ -66,7 +66,7 @@ def _rows(lines: Iterable[str | bytes], name: str, trust: bool) -> list[Experien
     rows = list(_readable(lines, bad, trust))
     if bad:
         more = f"; and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
-        raise SparError(f"nothing was imported from {name}: {'; '.join(bad[:_MAX_NAMED])}{more}; {_EXPECTED}")
+        raise BadDataError(f"nothing was imported from {name}: {'; '.join(bad[:_MAX_NAMED])}{more}; {_EXPECTED}")
     return rows
 
 

@@ -339,3 +339,23 @@ async def test_a_step_that_a_stop_cuts_off_has_its_entry(tmp_path: Path) -> None
     async with Memory(url) as memory:
         entries = await memory.audit.entries(10, action="agent.step_act")
     assert (effects, [entry.actor for entry in entries]) == (["did"], ["alice"])
+
+
+async def test_data_and_numbers_that_cannot_be_read_are_the_mistake_of_the_caller(door: Door) -> None:
+    for body in ({"lines": "{}"}, {"lines": "no JSON"}, {"lines": "[]"}):
+        answer = await door.ask("POST", "/v1/memory/experiences:import", body)
+        assert (answer.status_code, "nothing was imported" in answer.text) == (422, True), answer.text
+    for number in (10**30, -(10**30), 2**63):
+        assert (await door.ask("GET", f"/v1/audit?before={number}")).status_code == 422
+    assert await door.entries() == []
+
+
+@pytest.mark.parametrize("key", ["a/prompt", "prompt", "a:prompt", ":prompt", "a%2Fb", "a/b:reset", "ä.ö/…", "a/./b"])
+async def test_a_session_is_shown_whatever_its_key_ends_with(door: Door, key: str) -> None:
+    await door.agent.submit("hello", session=key)
+    path = f"/v1/sessions/{quote(key, safe='')}"
+
+    assert (await door.ask("GET", path)).json()["key"] == key
+    assert (await door.ask("PATCH", path, {"title": "t"})).json()["key"] == key
+    assert (await door.ask("GET", f"{path}:prompt")).status_code == 409  # a planner without a model has none
+    assert (await door.ask("POST", f"{path}:reset")).json()["key"] == key

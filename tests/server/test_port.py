@@ -191,7 +191,8 @@ async def test_other_hosts_and_pages_of_other_origins_are_refused_also_with_a_to
 @pytest.mark.parametrize(
     ("listens_to", "names", "known", "unknown"),
     [
-        ("127.0.0.1", (), ("localhost", "127.0.0.1:9", "[::1]"), ("spar.example.org", "192.0.2.1", "")),
+        ("127.0.0.1", (), ("localhost", "127.0.0.1:9", "[::1]"),
+         ("spar.example.org", "192.0.2.1", "", "127.999.1.1", "127.0.0.256:1")),
         ("127.0.0.1", ("Spar.Example.org",), ("spar.example.org", "SPAR.example.org:443", "localhost"),
          ("example.org", "192.0.2.1")),
         ("0.0.0.0", (), ("192.0.2.1:8420", "[2001:db8::1]:8420", "localhost"),

@@ -50,7 +50,10 @@ class HostNames:
 
 def is_local(host: str) -> bool:
     """Return whether a `Host` header is a loopback name or address."""
-    return _LOCAL.fullmatch(host) is not None
+    if _LOCAL.fullmatch(host) is None:
+        return False
+    name = _PORT.sub("", host)
+    return name.casefold() == "localhost" or _is_address(name)
 
 
 def is_local_peer(address: str) -> bool:

@@ -66,7 +66,7 @@ def accepted_values(field: FieldInfo) -> str:
     if plain in (int, float):
         least = next((meta.ge for meta in metas if meta.ge is not None), None)
         most = next((meta.le for meta in metas if meta.le is not None), None)
-        noun = "a whole number" if plain is int else "a number"
+        noun = "a whole number of at most 64 bits" if plain is int else "a number"
         return (
             noun
             if least is None and most is None
@@ -101,7 +101,10 @@ def _value(name: str, text: str, field: FieldInfo) -> Any:
         if plain is datetime:
             at = datetime.fromisoformat(text)
             return at if at.tzinfo is not None else at.astimezone()
-        return convert(text, _bounded(field.type), strict=False)
+        value = convert(text, _bounded(field.type), strict=False)
+        if plain is int and not -(2**63) <= value < 2**63:
+            raise ValueError
+        return value
     except (msgspec.ValidationError, ValueError):
         wrong = f"{name} has {len(text)} characters" if len(text) > 1_000 else f"{name} = {text[:_SHOWN]!r}"
         raise ValueError(f"{wrong}: must be {accepted_values(field)}") from None

@@ -19,7 +19,8 @@ from typing import Any, Final, Literal
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope as Scope_
 
 from spar.decoding import decode
 from spar.server.api.query import NoQuery, read_query
@@ -31,8 +32,7 @@ PATH_PARAMETERS: Final = {
     "target": "The name or id of the object, a colon, and the verb.",
     "run_id": "The id of a run.",
     "cycle_id": "The id of a cycle.",
-    "session": "The key of a session; a slash in it may stand as `%2F`.",
-    "key": "The key of a session; a slash in it may stand as `%2F`.",
+    "key": "The key of a session; a slash in it may stand as `%2F`, a colon as `%3A`.",
     "sensor": "The name of a sensor.",
     "id": "The id, or a unique beginning of it; a slash in it may stand as `%2F`.",
     "verb": "One of the verbs that the request names.",
@@ -72,6 +72,18 @@ class ApiRoute(Route):
             return await (_while_connected(request, answering) if is_read else answering)
 
         super().__init__(path, endpoint, methods=[method])
+
+    def matches(self, scope: Scope_) -> tuple[Match, Scope_]:
+        """Return whether a request is for this route.
+
+        A verb after the id of something that is read has its colon as it is; an id that ends in the same text has it
+        as `%3A`.
+        """
+        verb, raw = self.path.rpartition(":")[2], scope.get("raw_path") or b""
+        is_verb = self.method == "GET" and self.path.endswith(f"}}:{verb}") and bool(raw)
+        if is_verb and not raw.partition(b"?")[0].endswith(f":{verb}".encode()):
+            return Match.NONE, {}
+        return super().matches(scope)
 
     @property
     def plain_path(self) -> str:

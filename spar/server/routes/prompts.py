@@ -37,8 +37,8 @@ def prompt_routes(service: Service) -> list[ApiRoute]:
         """Return the next request of a session to a model by part, size and origin."""
         service.demand_open()
         agent = service.agent("")
-        work = prompt_of(agent, request.path_params["session"], query.message, with_text=query.full)
+        work = prompt_of(agent, request.path_params["key"], query.message, with_text=query.full)
         prompt = await on_loop(agent, work, PATIENCE)
         return Response(mask_json(encode(prompt).decode()), media_type="application/json")
 
-    return [ApiRoute("GET", "/v1/sessions/{session:path}/prompt", show, "read")]
+    return [ApiRoute("GET", "/v1/sessions/{key:path}:prompt", show, "read")]

@@ -33,7 +33,7 @@ def prompt(options: Options, session: str, message: str, full: bool) -> None:
       spar --json prompt alice
     """
     with service(options) as client:
-        answer = client.get(f"/v1/sessions/{quote(session, safe='')}/prompt", message=message or None,
+        answer = client.get(f"/v1/sessions/{quote(session, safe='')}:prompt", message=message or None,
                            full="1" if full else None)  # fmt: skip
     show(options, answer, *_blocks(answer))
 

@@ -207,7 +207,18 @@ def import_(options: Options, file: str, trust: bool) -> None:
         return sum(client.post("/v1/memory/experiences:import", {"lines": part, "trust": trust})["imported"]
                    for part in _parts(lines))  # fmt: skip
 
-    number = _change(options, ask, lambda store: store.import_(io.StringIO("".join(lines)), trust=trust))
+    async def work(store: Any) -> int:
+        try:
+            return int(await store.import_(io.StringIO("".join(lines)), trust=trust))
+        except ValueError as error:
+            fail(str(error), exits.DAMAGED)
+
+    try:
+        number = _change(options, ask, work)
+    except click.ClickException as error:
+        if error.exit_code == exits.USAGE:  # the service refused the lines
+            fail(error.message, exits.DAMAGED)
+        raise
     total = sum(not line.isspace() for line in lines)
     here = f"; {total - number} of {total} were here already, and stay as they are" if number < total else ""
     how = "as the file says" if trust else "untrusted"
