@@ -233,9 +233,10 @@ class Agent(AgentParts, Steps):
         """Accept a message as a run of its session; return at once its receipt, with the id of the run.
 
         Args: session: its key; None: the one that the perception names, "main" for a text; mode: what happens to it
-        while the session has a run: `followup steer collect interrupt`; None: the setting `runs.queue_mode`; output: the JSON schema of a model's answer; options: its `model instructions
-        thinking timeout verbose`, where they differ from those of its session; origin: the interface, channel and
-        sender that it came through, recorded with a session that it begins.
+        while the session has a run: `followup steer collect interrupt`; None: the setting `runs.queue_mode`; output:
+        the JSON schema of a model's answer; options: its `model instructions thinking timeout verbose`, where they
+        differ from those of its session; origin: the interface, channel and sender that it came through, recorded with
+        a session that it begins.
         The same `idempotency_key` returns the same receipt again. A paused agent accepts messages and processes them
         later.
         Raises: ValueError for an empty message, LifecycleError when stopped, InboxFullError when too much work waits,
