@@ -32,6 +32,11 @@ class BoundedBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if {b"content-length", b"transfer-encoding"} <= dict(scope["headers"]).keys():  # RFC 9112, 6.3: an attack
+            answer = problem(400, "a request has a Content-Length or a Transfer-Encoding, not both")
+            answer.headers["connection"] = "close"
+            await answer(scope, receive, send)
+            return
         size, has_answered = 0, False
 
         async def counted() -> Message:

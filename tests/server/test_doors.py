@@ -200,6 +200,15 @@ def test_a_request_that_does_not_say_its_host_is_refused(doors: Doors) -> None:
     assert rest_of(doors.tcp(b"GET /livez HTTP/1.0\r\nHost: evil.example\r\n\r\n")).startswith(b"HTTP/1.1 421")
 
 
+def test_a_body_with_two_lengths_is_refused_and_its_connection_ends(doors: Doors) -> None:
+    head = b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for connection in (
+        doors.unix(head + b"0\r\n\r\n" + HALF),
+        doors.tcp(head.replace(b"/v1/runs", b"/hooks/x") + b"0\r\n\r\n"),
+    ):
+        assert rest_of(connection).startswith(b"HTTP/1.1 400")
+
+
 async def test_no_header_makes_a_peer_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # as images of other servers have it
     heard: list[Any] = []

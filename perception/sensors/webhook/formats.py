@@ -44,7 +44,8 @@ def is_json(kind: str) -> bool:
 def admits(format_: Format, content_type: str) -> bool:
     """Return whether bodies of this content type are read."""
     kind = content_type.partition(";")[0].strip().lower()
-    return is_json(kind) or (format_ == "generic" and (kind.startswith("text/") or kind == "application/octet-stream"))
+    is_text = kind == "application/octet-stream" or (kind.startswith("text/") and kind != "text/html")
+    return is_json(kind) or (format_ == "generic" and is_text)
 
 
 def reader_of(format_: Format, fields: Fields, kind: str) -> Reader:

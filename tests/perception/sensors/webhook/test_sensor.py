@@ -371,7 +371,9 @@ async def test_odd_members_of_alerts_and_deliveries_do_no_harm(clock: VirtualClo
     assert hook.perceptions[0].kind == "github.ping"
 
 
-@pytest.mark.parametrize(("kind", "format_"), [("text/html", "github"), ("", "generic"), ("image/png", "generic")])
+@pytest.mark.parametrize(
+    ("kind", "format_"), [("text/html", "github"), ("", "generic"), ("text/html; charset=utf-8", "generic")]
+)
 async def test_other_content_types_are_refused(clock: VirtualClock, kind: str, format_: Any) -> None:
     hook = await posted(clock, format=format_)
 
