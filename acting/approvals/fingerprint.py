@@ -8,6 +8,7 @@ block on a disk. Parameters from people are data: nothing in them is read as a r
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -39,6 +40,7 @@ class BoundCall(Struct, frozen=True):
     call: Call
     entry: BoundTool
     effect: Effect
+    session: str = "main"
 
 
 class Fingerprint(Struct, frozen=True):
@@ -63,18 +65,18 @@ class Fingerprinter:
         """Count the blocking work of tools as work on this clock."""
         self._threads = Threads("binding", clock)
 
-    def of(self, call: Call, entry: BoundTool, params: Mapping[str, Any]) -> BoundCall:
+    def of(self, call: Call, entry: BoundTool, params: Mapping[str, Any], session: str) -> BoundCall:
         """Return a call with `params` as the values of its parameters."""
-        return BoundCall(replace(call, params=copied(params)), entry, entry.effect_of(params))
+        return BoundCall(replace(call, params=copied(params)), entry, entry.effect_of(params), session)
 
-    def edited(self, call: Call, params: Mapping[str, Any]) -> BoundCall:
+    def edited(self, call: Call, params: Mapping[str, Any], session: str) -> BoundCall:
         """Return the same call with these parameters instead of all of its own. Raises: ValueError."""
         try:
-            return self._checked(replace(call, params=copied(params)))
+            return self._checked(replace(call, params=copied(params)), session)
         except TypeError as error:
             raise ValueError(str(error)) from error
 
-    def replaced(self, call: Call, wire: Mapping[str, Any]) -> BoundCall:
+    def replaced(self, call: Call, wire: Mapping[str, Any], session: str) -> BoundCall:
         """Return another call under the id of `call`, with its output path by default. Raises: ValueError."""
         new = Call.from_wire(wire)
         if new.after:
@@ -83,11 +85,11 @@ class Fingerprinter:
         if path is None:
             path, method = call.output_path, call.output_method
         new = replace(new, id=call.id, after=call.after, output_path=path, output_method=method)
-        return self._checked(new)
+        return self._checked(new, session)
 
-    def again(self, call: Call) -> BoundCall:
+    def again(self, call: Call, session: str) -> BoundCall:
         """Bind a call that was decided on again, against the tools as they are now. Raises: ValueError."""
-        return self._checked(call)
+        return self._checked(call, session)
 
     async def fingerprint(self, bound_call: BoundCall) -> Fingerprint:
         """Return the fingerprint of the call as it would run now. Raises: UnboundError when that cannot be said."""
@@ -97,7 +99,7 @@ class Fingerprinter:
             binds = getattr(entry.target, "binds", None)
             if callable(binds):
                 async with asyncio.timeout(WITHIN):
-                    bound = await self._ask(binds, copied(call.params))
+                    bound = await self._ask(binds, copied(call.params), bound_call.session)
             if not isinstance(bound, Mapping):
                 raise TypeError(f"it must be an object, found {type(bound).__name__}")
             own: dict[str, Any] = {"tool": bound, "by": _code_name(entry)}
@@ -116,7 +118,7 @@ class Fingerprinter:
             return ""
         try:
             async with asyncio.timeout(WITHIN):
-                reason = await self._ask(grantable, copied(bound_call.call.params))
+                reason = await self._ask(grantable, copied(bound_call.call.params), bound_call.session)
         except Exception as error:
             return f"{bound_call.entry.name!r} could not say whether it may: {str(error) or type(error).__name__}"
         return (
@@ -125,13 +127,15 @@ class Fingerprinter:
             else f"{bound_call.entry.name!r} answered {shorten(reason)}, which is no reason"
         )
 
-    async def _ask(self, function: Any, params: dict[str, Any]) -> Any:
+    async def _ask(self, function: Any, params: dict[str, Any], session: str) -> Any:
+        if "session" in inspect.signature(function).parameters:
+            function = functools.partial(function, session=session)
         answer = function(params) if is_async(function) else await self._threads.run(function, params)
         return await answer if inspect.isawaitable(answer) else answer
 
-    def _checked(self, call: Call) -> BoundCall:
+    def _checked(self, call: Call, session: str) -> BoundCall:
         call, entry = self._check(call)
-        return BoundCall(call, entry, entry.effect_of(call.params))
+        return BoundCall(call, entry, entry.effect_of(call.params), session)
 
 
 #: Modules that have moved: the former name, which existing grants are bound to, by the name of today.

@@ -153,9 +153,9 @@ class ApprovalQueue:
         changes: dict[str, Any] = {"decided_by": by, "reason": reason}
         if params is not None or call is not None:
             new = (
-                self.fingerprinter.edited(row.call, params)
+                self.fingerprinter.edited(row.call, params, row.session)
                 if params is not None
-                else self.fingerprinter.replaced(row.call, call or {})
+                else self.fingerprinter.replaced(row.call, call or {}, row.session)
             )
             changes |= {"original": row.call, "call": new.call, "effect": new.effect, "digest": await self._digest(new)}
         grant = None

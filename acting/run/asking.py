@@ -70,5 +70,5 @@ class Asking(Struct, eq=False):
         refusal = stopping.held_back(step)
         if refusal is None and step.approval_id and step.entry.detaches(step.call):
             step.allowed = step.approval_id
-            refusal = await redeem(runtime, step) or stopping.held_back(step)
+            refusal = await redeem(runtime, step, self._scope.session) or stopping.held_back(step)
         return refusal

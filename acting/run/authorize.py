@@ -113,11 +113,11 @@ async def authorize(
     return await _ask_program(runtime, board, step, confirm, trust, scope, is_done, why), False
 
 
-async def redeem(runtime: Runtime, step: Step) -> CallResult | None:
+async def redeem(runtime: Runtime, step: Step, session: str) -> CallResult | None:
     """Use the approval of a call right before it starts; return the call's result if the approval cannot be used."""
     assert runtime.approvals is not None
     approval_id, step.approval_id, queue = step.approval_id, "", runtime.approvals.queue
-    use = await queue.use(approval_id, queue.fingerprinter.of(step.call, step.entry, step.params))
+    use = await queue.use(approval_id, queue.fingerprinter.of(step.call, step.entry, step.params, session))
     if not use.kind:
         step.binds = use.binds
         return None
@@ -175,7 +175,7 @@ async def _ask_people(runtime: Runtime, step: Step, trust: Trust, scope: Scope, 
     """
     assert runtime.approvals is not None
     queue = runtime.approvals.queue
-    bound_call = queue.fingerprinter.of(step.call, step.entry, step.params)
+    bound_call = queue.fingerprinter.of(step.call, step.entry, step.params, scope.session)
     try:
         if not is_spent and (grant_and_binds := await queue.granted(bound_call, scope.session)):
             grant, step.binds = grant_and_binds
@@ -239,7 +239,7 @@ def _adopt(runtime: Runtime, step: Step, row: Approval) -> Fault | None:
     assert row.original is not None
     call = row.call
     try:
-        bound_call = runtime.approvals.queue.fingerprinter.again(call)
+        bound_call = runtime.approvals.queue.fingerprinter.again(call, row.session)
         check_finite(call.tool, call.params)
         arguments = bound_call.entry.parameters.validate(call.params)
     except ValueError as error:

@@ -136,7 +136,7 @@ class WorkerPool:
         """
         step.allowed = step.approval_id
         self._hand_over()
-        refusal = await redeem(self._runtime, step) or self._held_back(step)
+        refusal = await redeem(self._runtime, step, self._scope.session) or self._held_back(step)
         self._free += 1
         if refusal is not None:
             self._ended(step, refusal)

@@ -21,7 +21,7 @@ from acting.process.program import Program, environment, find_program, hide_memo
 from acting.sandbox.command_fingerprint import file_digest, operands, why_not_standing
 from acting.sandbox.spec import SandboxSpec
 from acting.tooling.text import object_schema, text_of
-from acting.tooling.tool_context import SESSION, ToolContext
+from acting.tooling.tool_context import ToolContext
 from acting.tools.skill_programs import SkillPrograms, without
 from spar.clock import Clock, SystemClock
 from spar.errors import PermanentError, SparError
@@ -119,10 +119,9 @@ class ShellTool:
             "argv",
         )
 
-    @property
-    def _workspace(self) -> str:
-        """Return the working folder of programs of the current session."""
-        return os.path.join(self._root, *self._home.parts_of(SESSION.get()))  # noqa: PTH118
+    def _folder(self, session: str) -> str:
+        """Return the working folder of programs of a session."""
+        return os.path.join(self._root, *self._home.parts_of(session))  # noqa: PTH118
 
     def attach(self, host: Host) -> None:
         """Count running programs as work on the agent's clock."""
@@ -164,15 +163,17 @@ class ShellTool:
         if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= self._limit:
             raise ValueError(f"'timeout' must be above 0 and at most {self._limit:g} seconds, found {timeout!r}")
         input_bytes = None if stdin is None else _input(stdin)
-        env = self._environment()
-        path = self._find(words[0], env)
+        session = "main" if context is None else context.session
+        folder = self._folder(session)
+        env = self._environment(session)
+        path = self._find(words[0], env, folder)
         secrets = await Threads("skills", self._clock).run(self._variables, path) if self._skills.folder else {}
-        os.makedirs(self._workspace, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
-        spec = self._spec(await self._offered())
+        os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
+        spec = self._spec(await self._offered(), folder)
         program = Program(
             path,
             words,
-            self._workspace,
+            folder,
             {**env, **secrets},
             processes=_PROCESSES,
             cpu=int(limit * (os.cpu_count() or 1)) + 1,
@@ -184,7 +185,7 @@ class ShellTool:
             finished = await run(program, stdin=input_bytes, timeout=limit, max_output=self._max_output)
         return self._result(words[0], limit, finished, spec.level if spec else 0, secrets)
 
-    def binds(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def binds(self, params: Mapping[str, Any], session: str = "main") -> dict[str, Any]:
         """Return the facts beside the parameters that decide what a call does; an approval is bound to them. Blocks.
 
         `program` (resolved), its `sha256`, `cwd`, the names of the `variables` handed over and their `path`, `operands`
@@ -192,36 +193,37 @@ class ShellTool:
 
         Raises: ValueError, PermanentError or OSError for a call that could not run.
         """
-        words, env = _words(params.get("argv")), self._environment()
-        path = os.path.realpath(self._find(words[0], env))
+        words, env = _words(params.get("argv")), self._environment(session)
+        folder = self._folder(session)
+        path = os.path.realpath(self._find(words[0], env, folder))
         env |= self._variables(path)
-        spec = self._spec(offered(self._bwrap(), self._home.state))
+        spec = self._spec(offered(self._bwrap(), self._home.state), folder)
         return {
             "program": path,
             "sha256": file_digest(path),
-            "cwd": self._workspace,
+            "cwd": folder,
             "variables": sorted(env),
             "path": env["PATH"],
-            "operands": operands(words[1:], self._workspace),
+            "operands": operands(words[1:], folder),
             "sandbox": {"level": spec.level if spec else 0, "network": self._network, "readable": list(self._readable)},
         }
 
-    def grantable(self, params: Mapping[str, Any]) -> str:
+    def grantable(self, params: Mapping[str, Any], session: str = "main") -> str:
         """Return why a call must not get a standing permission; "" when it may. Blocks.
 
         A program that runs other programs, or commands in its arguments, would turn one permission into a permission
         for everything: only the programs in `approval.grantable` may have one.
         """
         words = _words(params.get("argv"))
-        path = os.path.realpath(self._find(words[0], self._environment()))
+        path = os.path.realpath(self._find(words[0], self._environment(session), self._folder(session)))
         return why_not_standing(path, words, self._root, self._grantable)
 
     def allow_grants(self, programs: Sequence[str]) -> None:
         """Set the programs whose calls may get a standing permission."""
         self._grantable = programs
 
-    def _environment(self) -> dict[str, str]:
-        return environment(self._env, workspace=self._workspace)
+    def _environment(self, session: str = "main") -> dict[str, str]:
+        return environment(self._env, workspace=self._folder(session))
 
     def _variables(self, path: str) -> dict[str, str]:
         """Return the extra environment variables of a skill's program. Raises: PermanentError."""
@@ -238,28 +240,28 @@ class ShellTool:
                 self._capability = await Threads("sandbox", self._clock).run(offered, self._bwrap(), self._home.state)
         return self._capability
 
-    def _spec(self, capability: SandboxCapability) -> SandboxSpec | None:
+    def _spec(self, capability: SandboxCapability, folder: str) -> SandboxSpec | None:
         if self._sandbox == 0:
             return None
         least = 0 if self._sandbox == "auto" else self._sandbox
-        return capability.spec(self._workspace, least=least, readable=self._readable, network=self._network)
+        return capability.spec(folder, least=least, readable=self._readable, network=self._network)
 
-    def _find(self, name: str, env: dict[str, str]) -> str:
+    def _find(self, name: str, env: dict[str, str], folder: str) -> str:
         if own := self._skills.program(name):
             return own
-        path = self._file(name, env)
+        path = self._file(name, env, folder)
         if "*" not in self._programs and name not in self._programs:
             # `/bin/ls` is allowed like `ls` if `ls` on PATH is the same file.
-            meant = {self._file(entry, env) for entry in self._programs} if name.startswith("/") else {}
+            meant = {self._file(entry, env, folder) for entry in self._programs} if name.startswith("/") else {}
             if path is None or path not in meant:
                 raise PermanentError(f"program {name!r} is not allowed; allowed: {self._known()}")
         if path is None:
             raise PermanentError(f"program {name!r} is not there or cannot be executed; PATH is {env['PATH']!r}")
         return path
 
-    def _file(self, name: str, env: dict[str, str]) -> str | None:
+    def _file(self, name: str, env: dict[str, str], folder: str) -> str | None:
         """Return a program's file: a bare name is searched on PATH, a path with folders begins in the workspace."""
-        path = os.path.normpath(os.path.join(self._workspace, name)) if "/" in name else name  # noqa: PTH118
+        path = os.path.normpath(os.path.join(folder, name)) if "/" in name else name  # noqa: PTH118
         return find_program(path, env)
 
     def _known(self) -> str:

@@ -182,7 +182,7 @@ async def test_a_use_that_was_cut_off_is_in_doubt_after_a_restart_and_not_repeat
         await answer(made, asked)
         desk = desk_of(made)
         row = await desk.get(asked.id)
-        binding = desk.fingerprinter.of(row.call, made.tools["act"], row.call.params)
+        binding = desk.fingerprinter.of(row.call, made.tools["act"], row.call.params, row.session)
         assert (await desk.use(asked.id, binding)).kind == ""  # and here the process dies
     async with remembering(tmp_path, clock) as memory, executor(world, clock, store=memory) as made:
         result = await go_on(made, clock)

@@ -188,3 +188,32 @@ async def test_a_link_in_the_place_of_sessions_leads_to_no_folder_of_others(
         with pytest.raises(ConflictError, match="symbolic link"):
             await agent.session_control.forget("alice")
     assert theirs.exists()
+
+
+@pytest.mark.parametrize("decision", ["approve", "edit", "replace"])
+async def test_a_decision_that_another_session_gives_holds_in_the_folder_of_the_call(
+    tmp_path: Path, decision: Any
+) -> None:
+    rules = [{"tool": "shell", "decision": "ask"}]
+    shell = ShellTool(home=home_at(tmp_path), programs=["pwd", "date"], sandbox=0)
+    executor = Executor([shell], settings={"approval": {"rules": rules, "grantable": ["pwd"]}})
+    async with executor:
+        call = Call("shell", {"argv": ["pwd" if decision == "approve" else "date"]})
+        context = Context("main", "c1", session="alice")
+        first = await executor.act(Action((call,), trust="trusted"), context)
+        assert first.results[0].reason == "parked"
+        queue = executor.approvals
+        assert queue is not None
+        (row,) = await queue.list()
+        more: dict[str, Any] = {
+            "approve": {"grant_for": 60.0},
+            "edit": {"params": {"argv": ["pwd"]}},
+            "replace": {"call": {"_tool": "shell", "argv": ["pwd"]}},
+        }[decision]
+        await queue.decide(row.id, row.digest, decision, by="ada", **more)
+        resumed = executor.resumable("alice")
+        assert resumed is not None
+        second = await executor.act(resumed, Context("main", "c2", session="alice"))
+        assert second.results[0].status == "ok", second.results[0].fault
+        found = second.results[0].output["stdout"].strip()
+    assert found == str(tmp_path / "workspace" / Path(*own_parts("alice")))
