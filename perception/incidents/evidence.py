@@ -101,13 +101,13 @@ def ended_thing(incident: Incident, sighting: Sighting) -> str:
 
 def is_changed(incident: Incident, sighting: Sighting) -> bool:
     """Return whether the newest state at the place of a perception was another one, so that this state is news."""
-    at, said = incident.said.get(sighting.place, (sighting.at, sighting.said))
-    return said != sighting.said and sighting.at >= at
+    at, newest = incident.states.get(sighting.place, (sighting.at, sighting.state_digest))
+    return newest != sighting.state_digest and sighting.at >= at
 
 
 def _add_state(incident: Incident, sighting: Sighting) -> None:
-    if sighting.said and sighting.at >= incident.said.get(sighting.place, (sighting.at,))[0]:
-        incident.said[sighting.place] = sighting.at, sighting.said
+    if sighting.state_digest and sighting.at >= incident.states.get(sighting.place, (sighting.at,))[0]:
+        incident.states[sighting.place] = sighting.at, sighting.state_digest
 
 
 def _is_full(incident: Incident, trust: Trust) -> bool:

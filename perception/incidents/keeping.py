@@ -162,12 +162,9 @@ class Incidents:
         """Return the known incidents, the oldest first. It may be called from any thread."""
         register = self._register
         # The open ones before and after the closed ones: an incident may be closed or opened again meanwhile.
-        each = [
-            incident for known in (register.open, register.closed, register.open) for incident in list(known.values())
-        ]
-        return sorted(
-            {incident.id: incident for incident in each}.values(), key=lambda one: (one.is_open, number_of(one))
-        )
+        known = (list(incidents.values()) for incidents in (register.open, register.closed, register.open))
+        by_id = {incident.id: incident for incidents in known for incident in incidents}
+        return sorted(by_id.values(), key=lambda incident: (incident.is_open, number_of(incident)))
 
     def ask_closing(self, incident_id: str, by: str) -> Incident:
         """Have an incident closed with the next cycle; the wish is stored at once.

@@ -214,7 +214,7 @@ def _keys(incident: Incident) -> Iterator[Key]:
     for kind, names in incident.entities.items():
         for name in names:
             yield incident.session, kind, name
-    for place in incident.said:
+    for place in incident.states:
         yield incident.session, "place", place
     if incident.subject:
         yield incident.session, "subject", _subject(incident.subject)

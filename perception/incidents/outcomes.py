@@ -12,7 +12,7 @@ from spar.types import Perception, replace
 
 
 class Outcome(Struct, frozen=True):
-    """What one perception did to `incident`: it caused a notice, or is passed on by itself, or is only counted."""
+    """Effect of one perception on `incident`: it caused a notice, or is passed on by itself, or is only counted."""
 
     perception: Perception
     incident: Incident | None = None

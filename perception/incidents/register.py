@@ -98,7 +98,7 @@ class IncidentRegister:
                 into = "" if head.incident is None else head.incident.id
                 decisions.append(Decision(perception.id, perception.source, STAGE, head.why, perception.at, into))
         remaining = [result for place in range(len(perceptions)) for result in results[place]]
-        touched = sum(any(result is not each for result in results[place]) for place, each in enumerate(perceptions))
+        touched = sum(any(result is not perceptions[place] for result in results[place]) for place in results)
         late, self._late = self._late, []
         if not self.is_heard:
             self.news, self._touched = [], {}

@@ -37,7 +37,7 @@ _BY_KIND: Final[dict[str, Severity]] = {
 
 class Sighting(Struct, frozen=True):
     """Perception that was read as the newest state of a thing. `thing` is a digest of the thing's identity, `place` one
-    of what its states follow one another at, `said` one of the state; "" for a log line, which reports no state.
+    of what its states follow one another at, `state_digest` one of the state; "" for a log line, which reports no state.
     `is_begin`: it is a begin that is reported only once.
 
     `at` is the time that the perception states. `heard_at` is the time that counts for its incident: for a state the
@@ -48,7 +48,7 @@ class Sighting(Struct, frozen=True):
     perception: Perception
     thing: str
     place: str
-    said: str
+    state_digest: str
     is_begin: bool
     text: str
     severity: Severity
@@ -105,7 +105,7 @@ def sighting_of(perception: Perception, now: datetime | None = None) -> Sighting
         perception,
         thing,
         place,
-        _said(perception, thing, report, text),
+        _state_digest(perception, thing, report, text),
         report.is_begin,
         safe_line(text[: 4 * TEXT], TEXT),
         _severity(perception, labels, report.data),
@@ -117,7 +117,7 @@ def sighting_of(perception: Perception, now: datetime | None = None) -> Sighting
     )
 
 
-def _said(perception: Perception, thing: str, report: Report, text: str) -> str:
+def _state_digest(perception: Perception, thing: str, report: Report, text: str) -> str:
     """Return a digest of the state: what the sensor calls it, else the content, but for a number that is measured."""
     if perception.kind.startswith("log."):
         return ""

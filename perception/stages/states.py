@@ -48,7 +48,7 @@ DATA_LIMIT = 65_536  # characters of a text that is read as data
 
 
 class Report(Struct, frozen=True):
-    """What a perception says about a thing.
+    """Statement of a perception about a thing.
 
     `stem` is its kind without the word of a begin or an end; `is_begin`: it is a begin that is reported only once;
     `data` is the content as data, empty for other content.

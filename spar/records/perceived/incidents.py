@@ -79,8 +79,8 @@ class Incident(Struct):
     """One problem.
 
     `entities` are what it is about, by kind, in the order of their first perceptions. `things` are what belongs to it,
-    by a digest; `said` is the newest state at each of their places, with its time. `examples` are stored evidence: the
-    first, the last and the most important perceptions. `left_out` counts, by name, the things, examples and steps
+    by a digest; `states` are the newest state at each of their places, with its time. `examples` are stored evidence:
+    the first, the last and the most important perceptions. `left_out` counts, by name, the things, examples and steps
     beyond their bounds. `told` is the count at which people were last notified of its growth. `cycles` are those that
     dealt with it. `asked_by` is the person who wants it closed. `ordinal` is how often it was opened.
 
@@ -105,7 +105,7 @@ class Incident(Struct):
     closed_at: datetime | None = None
     entities: dict[str, list[str]] = field(default_factory=dict)
     things: dict[str, Thing] = field(default_factory=dict)
-    said: dict[str, tuple[datetime, str]] = field(default_factory=dict)
+    states: dict[str, tuple[datetime, str]] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
     steps: list[IncidentStep] = field(default_factory=list)
     cycles: list[str] = field(default_factory=list)
@@ -142,7 +142,7 @@ def summary_of(incident: Incident) -> dict[str, Any]:
     """Return an incident in short, JSON-able: without states, examples, steps and cycles, and with the number of its
     things."""
     row: dict[str, Any] = msgspec.to_builtins(incident)
-    for name in ("said", "examples", "steps", "cycles"):
+    for name in ("states", "examples", "steps", "cycles"):
         del row[name]
     row["things"] = len(incident.things) + incident.left_out.get("things", 0)
     return row
