@@ -11,7 +11,7 @@ apply and record (`_record`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
@@ -91,9 +91,6 @@ class Batch:
 
     async def read(self, calls: Any) -> None:
         """Take every item of a list or stream. An error of the stream becomes the fault of the batch."""
-        if self._replay is not None and not self._replay.is_on_board:
-            self._read_replayed(calls, self._replay)
-            return
         try:
             if hasattr(calls, "__aiter__"):
                 self._is_live = True
@@ -112,6 +109,8 @@ class Batch:
                 raise
             self.stopping.fault = fault_of(error, "plan")
             self.stopping.stop("the plan broke off before this call had started")
+        if self._replay is not None and not self._replay.is_on_board:
+            self._end_replayed(self._replay)
 
     def arrive(self, item: Any) -> None:
         """Take one call: decode and prepare it, add it to the graph, and start the calls that are ready."""
@@ -144,13 +143,11 @@ class Batch:
         if replay is None or replay.is_on_board:
             self._drain()
 
-    def _read_replayed(self, calls: Iterable[Any], replay: Replay) -> None:
-        """Take the calls of an interrupted batch. Those with a known result end with it before any other call starts.
+    def _end_replayed(self, replay: Replay) -> None:
+        """End the calls of an interrupted batch that have a known result, before any other call starts.
 
         The journal holds these calls and results already, so they are not written again.
         """
-        for item in calls:
-            self.arrive(item)
         writer, self._writer, self._replay = self._writer, None, None
         for step, result in replay.endings(self._runtime, self._collector, self.scope):
             self._record(step, result)

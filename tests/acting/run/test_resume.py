@@ -121,3 +121,21 @@ async def test_the_idempotency_key_is_that_of_the_first_try() -> None:
 async def test_only_the_result_of_a_cut_run_can_be_resumed() -> None:
     with pytest.raises(TypeError, match="resume must be the ActionResult"):
         await Executor().run([], resume={})  # type: ignore[arg-type]
+
+
+async def test_a_stream_is_resumed_by_results_that_have_no_messages() -> None:
+    done: list[int] = []
+
+    @tool
+    async def work(n: int) -> int:
+        done.append(n)
+        return n
+
+    async def stream() -> Any:
+        for number in (1, 2):
+            yield Call("work", {"n": number}, id=f"c{number}")
+
+    first = await Executor([work]).run([Call("work", {"n": 1}, id="c1")])
+    again = await Executor([work]).run(stream(), resume=ActionResult(results=first.results))
+
+    assert ([each.status for each in again.results], done, again.fault) == (["ok", "ok"], [1, 2], None)
