@@ -189,8 +189,8 @@ def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[Block]
         for text in _blocks(kind, kinds[kind], every, limit_of(kind)):
             yield Block(kind, kind in changing, text)
     yield from (Block("", True, _free(text, limit_of("text"))) for text in reading.now if text)
-    for kind in _LAST:
-        for text in _blocks(kind, kinds.get(kind, ()), every, limit_of(kind)):
+    for kind in (kind for kind in _LAST if kind in kinds):
+        for text in _blocks(kind, kinds[kind], every, limit_of(kind)):
             yield Block(kind, True, text)
 
 
