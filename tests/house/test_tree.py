@@ -18,7 +18,7 @@ import spar
 ROOT = Path(spar.__file__).parents[1]
 PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
 MOST_MODULES = 12
-MOST_LINES = 350
+MOST_LINES = 500
 #: Files of a folder that are no modules of their own: its tour, and what `python -m` runs.
 UNCOUNTED = ("__init__.py", "__main__.py")
 #: The files that may name the class `Agent`: its folder, and the public face that passes it on.
@@ -126,7 +126,7 @@ def test_what_a_tour_leaves_out_is_found() -> None:
     assert untoured(files) == ["a/in_it/three", "a/out", "a/two"]
 
 
-def test_no_module_has_more_than_350_lines() -> None:
+def test_no_module_has_more_than_500_lines() -> None:
     assert long(sources()) == [], "cut it where its second subject begins"
 
 
