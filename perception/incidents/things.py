@@ -37,7 +37,7 @@ _BY_KIND: Final[dict[str, Severity]] = {
 
 class Sighting(Struct, frozen=True):
     """Perception that was read as the newest state of a thing. `thing` is a digest of the thing's identity, `place` one
-    of what its states follow one another at, `state_digest` one of the state; "" for a log line, which reports no state.
+    of what its states follow one another at, `state_digest` one of the state; "" for a log line.
     `is_begin`: it is a begin that is reported only once.
 
     `at` is the time that the perception states. `heard_at` is the time that counts for its incident: for a state the
