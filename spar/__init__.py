@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from spar.agent.agent import Agent as Agent
     from spar.clock import Clock as Clock
     from spar.clock import SystemClock as SystemClock
+    from spar.errors import BadDataError as BadDataError
     from spar.errors import ConfigError as ConfigError
     from spar.errors import ConflictError as ConflictError
     from spar.errors import ContractError as ContractError
@@ -179,7 +180,7 @@ _HOMES = {
     "spar.clock": "Clock SystemClock",
     "spar.loop.core": "State",
     "spar.errors": (
-        "ConfigError ConflictError ContractError FencedError InDoubtError InboxFullError "
+        "BadDataError ConfigError ConflictError ContractError FencedError InDoubtError InboxFullError "
         "LifecycleError NoRoomError NotReadyError PermanentError PhaseTimeoutError SparError "
         "TooLargeError TransientError"
     ),

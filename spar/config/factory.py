@@ -22,7 +22,7 @@ from spar.errors import ConfigError, ContractError
 from spar.ports.channel import ChannelSpec
 from spar.ports.embedder import Embedder
 from spar.ports.notifier import NotifierSpec, QuietHours
-from spar.ports.optional import Named, Plugin, ToolSource, offers
+from spar.ports.optional import BringsUntrusted, Named, Plugin, ToolSource, offers
 from spar.ports.programs import Programs
 from spar.ports.webhook import Webhook
 from spar.protocols import Borrower, Home, JudgesCalls, Lender, Notifier, SensorSpec, Warns, WritesCalls
@@ -271,7 +271,7 @@ def is_source(part: Any) -> bool:
 
 def _brings_untrusted(tool: Any) -> bool | None:
     """Return whether a tool says that its results are untrusted text; None if it says nothing."""
-    stated: bool | None = getattr(tool, "brings_untrusted", None)
+    stated = tool.brings_untrusted if offers(tool, BringsUntrusted) else None
     return terms_of(tool).brings_untrusted if stated is None else stated
 
 

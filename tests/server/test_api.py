@@ -150,7 +150,7 @@ async def test_every_documented_parameter_is_read_by_its_handler(service: Servic
         ("/v1/runs?open=maybe", "open = 'maybe': must be 1 or 0"),
         ("/v1/runs/x/wait?timeout=nan", "timeout = 'nan': must be 0 to 3600"),
         ("/v1/audit?since=soon", "since = 'soon': must be a time such as 2026-11-22T18:00:00+00:00"),
-        ("/v1/audit?before=x", "before = 'x': must be a whole number"),
+        ("/v1/audit?before=x", "before = 'x': must be a whole number of at most 64 bits"),
         ("/v1/approvals?status=odd", "status = 'odd': must be one of pending, approved, denied, expired, used, void, "
          "all"),
     ],

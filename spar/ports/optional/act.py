@@ -134,7 +134,7 @@ class HasTerms(Protocol):
 
 @runtime_checkable
 class BringsUntrusted(Protocol):
-    """Terms that state by `brings_untrusted` whether the result of a call comes from outside."""
+    """Tool or terms that state by `brings_untrusted` whether a result comes from outside; None: not stated."""
 
     @property
-    def brings_untrusted(self) -> bool: ...
+    def brings_untrusted(self) -> bool | None: ...
