@@ -18,8 +18,7 @@ from perception.stages.fuse import FuseSettings
 from perception.stages.intent import IntentRule, IntentSettings
 from perception.stages.priority import PriorityRule, PrioritySettings, PriorityWeights
 from perception.stages.templates.collapse import TemplateSettings
-from spar.checks import misfit
-from spar.decoding import convert
+from spar.decoding import convert, misfit
 from spar.errors import ConfigError
 
 

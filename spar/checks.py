@@ -9,18 +9,17 @@ values, any of them or None; a number with bounds is `Annotated[float, Between(0
 from __future__ import annotations
 
 import json
-import re
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from math import inf, isnan
 from sys import float_info
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Struct, ValidationError
+from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 #: Types of plain JSON values.
@@ -70,40 +69,21 @@ FINITE = Between(-float_info.max, float_info.max)
 
 
 class Checked(Struct, frozen=True):
-    """Base of a value that checks its fields when it is made.
+    """Base of a value that checks its fields, and the values in it, when it is made, and converts its sequences to
+    tuples.
 
-    Raises: TypeError, ValueError for an invalid field.
+    Raises: TypeError, ValueError for the first wrong field.
     """
 
     def __post_init__(self) -> None:
-        fit(self)
-
-
-class Misfit(Struct, frozen=True):
-    """Value that msgspec refuses: the steps that lead to it, the reason, and the unknown or missing key.
-
-    A step is a key or an index; `...` stands for a key of a table whose values are all of one type.
-    """
-
-    steps: tuple[Any, ...]
-    message: str
-    unknown: str | None = None
-    missing: str | None = None
-
-
-_MISFIT = re.compile(r"(?P<message>.*?)(?: - at `(?P<place>[^`]*)`)?", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
-
-
-def misfit(error: ValidationError) -> Misfit:
-    """Return the parts of msgspec's message, such as ``Expected `int` >= 1 - at `$.dedup.window` ``."""
-    parts = _MISFIT.fullmatch(str(error))
-    message, place = (parts["message"], parts["place"] or "") if parts else (str(error), "")
-    steps = tuple(name or (int(index) if index else ...) for name, index in _STEP.findall(place))
-    unknown, missing = _UNKNOWN.fullmatch(message), _MISSING.fullmatch(message)
-    return Misfit(steps, message, unknown and unknown[1], missing and missing[1])
+        if _QUICK[type(self)](self):
+            return
+        if (problem := _problem(self)) is not None:
+            kind, error, clause = problem
+            raise error(f"{kind}.{clause}")
+        for field in _fields(type(self)):
+            if field.is_list and type(content := getattr(self, field.name)) not in (tuple, type(None)):
+                force_setattr(self, field.name, tuple(content))
 
 
 def shorten(value: Any, limit: int = 80) -> str:
@@ -115,30 +95,18 @@ def shorten(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
-def fit(value: Struct) -> None:
-    """Check the fields of a value, and of the values in it, and convert its sequences to tuples.
-
-    Raises: TypeError, ValueError for the first wrong field.
-    """
-    if is_plain(value):
-        return
-    if (problem := _problem(value)) is not None:
-        kind, error, clause = problem
-        raise error(f"{kind}.{clause}")
-    for field in _fields(type(value)):
-        if field.is_list and type(content := getattr(value, field.name)) not in (tuple, type(None)):
-            force_setattr(value, field.name, tuple(content))
-
-
 def is_plain(value: Struct) -> bool:
     """Return whether each field of a value, and of the values in it, has its most usual valid form."""
-    return _plain(type(value))(value)
+    return _QUICK[type(value)](value)
 
 
-def problem_of(value: Struct) -> str:
+def problem_of(value: Struct, checked: object = None) -> str:
     """Return the first wrong field of a value, or of a value in it: `CallResult: duration must be …, found …`; "" when
-    all are valid."""
-    problem = None if is_plain(value) else _problem(value)
+    all are valid.
+
+    Args: checked: a value in a field of this one whose own fields were checked before.
+    """
+    problem = None if _QUICK[type(value)](value, checked) else _problem(value)
     return "" if problem is None else f"{problem[0]}: {problem[2]}"
 
 
@@ -298,12 +266,38 @@ _WORDS: dict[Any, str] = {
 }
 
 
-@cache
-def _plain(kind: type[Struct]) -> Callable[[Any], bool]:
-    """Return the quick check of a value: one expression over its fields, as fast as one that is written by hand."""
-    names: dict[str, Any] = {"TEXT": _TEXT, "UTC": UTC, "is_time": _is_time}
-    tests = [_test(f"v.{field.name}", field, names) for field in _fields(kind)]
-    check: Callable[[Any], bool] = eval(f"lambda v: {' and '.join(filter(None, tests)) or True}", names)
+class _QuickChecks(dict[type[Struct], Callable[..., bool]]):
+    """Quick checks of values by their types, each compiled when it is first used.
+
+    A check is one expression over the fields, as fast as one that is written by hand.
+    """
+
+    def __missing__(self, kind: type[Struct]) -> Callable[..., bool]:
+        self[kind] = _quick_check(kind)
+        return self[kind]
+
+
+#: A dict, since this is looked up for each value, and `functools.cache` takes as long as the check of a small one.
+_QUICK: Final = _QuickChecks()
+_LAST_YEAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+def _quick_check(kind: type[Struct]) -> Callable[..., bool]:
+    names: dict[str, Any] = {"kind": kind, "UTC": UTC, "is_time": _is_time, "empty": (), "most": FINITE.high,
+                             "last_year": _LAST_YEAR}  # fmt: skip
+    fields = _fields(kind)
+    finite = [field for field in fields if field.bounds is FINITE and not field.is_optional]
+    tests = ["type(v) is kind", *(_test(f"v.{field.name}", field, names) for field in fields if field not in finite)]
+    if finite:
+        places = [f"v.{field.name}" for field in finite]
+        tests.append(f"{' is '.join(f'type({place})' for place in places)} is float")
+        tests.append(f"-most <= {' + '.join(places)} <= most")  # a sum is finite only if each part is
+    return _compiled(tests, names)
+
+
+def _compiled(tests: Iterable[str], names: dict[str, Any]) -> Callable[..., bool]:
+    """Return a function of a value, and of a value in it that needs no check, that returns whether all tests hold."""
+    check: Callable[..., bool] = eval(f"lambda v, checked=None: {' and '.join(filter(None, tests))}", names)
     return check
 
 
@@ -318,6 +312,8 @@ def _test(place: str, rule: _Rule, names: dict[str, Any]) -> str:
 
     kind = tuple if rule.is_list else rule.kinds[0]
     tests = [f"type({place}) is {named(kind)}"]
+    if _is_unchecked(kind):
+        tests.append(f"({place} is checked or {named(_QUICK[kind])}({place}))")
     if rule.choices:
         tests.append(f"{place} in {named(frozenset(rule.choices))}")
     if rule.longest is not None:
@@ -326,25 +322,29 @@ def _test(place: str, rule: _Rule, names: dict[str, Any]) -> str:
         low, high = (-INTEGERS, INTEGERS - 1) if rule.bounds is None else (rule.bounds.low, rule.bounds.high)
         tests.append(f"{named(low)} <= {place} <= {named(high)}")
     if kind is datetime:
-        tests.append(f"(({place}.tzinfo is UTC and {place}.year < 9999) or is_time({place}))")
+        tests.append(f"(({place}.tzinfo is UTC and {place} < last_year) or is_time({place}))")
+    if kind is dict:
+        tests.append(f"(not {place} or {named(frozenset({str}))}.issuperset(map(type, {place})))")
     if rule.item is not None:
-        tests.append(_items_test(place, rule.item, names, is_object=kind is dict))
-    if issubclass(kind, Struct) and not issubclass(kind, Checked):
-        tests.append(f"{named(_plain(kind))}({place})")
+        values = f"{place}.values()" if kind is dict else place
+        tests.append(_items_test(values, rule.item, names, named))
     test = " and ".join(filter(None, tests))
-    return f"({place} is None or ({test}))" if rule.is_optional else test
+    if rule.is_list:  # most lists are empty, and there is only one empty tuple
+        test = f"({place} is empty or ({test}))"
+    return f"({place} is None or {test})" if rule.is_optional else test
 
 
-def _items_test(place: str, item: _Rule, names: dict[str, Any], *, is_object: bool) -> str:
-    """Return the expression for the keys of an object, and for the values of an object or a list."""
-    test = _test("x", item, names)
-    values = f"{place}.values()" if is_object else place
-    tests = [f"TEXT.issuperset(map(type, {place}))"] if is_object else []
-    if item.kinds == (str,) and not is_object and item.longest is None and not item.choices:
-        tests.append(f"TEXT.issuperset(map(type, {place}))")
-    elif test:
-        tests.append(f"all([{test} for x in {values}])")
-    return f"(not {place} or ({' and '.join(tests)}))"
+def _is_unchecked(kind: type) -> bool:
+    return issubclass(kind, Struct) and not issubclass(kind, Checked)
 
 
-_TEXT = frozenset({str})
+def _items_test(items: str, rule: _Rule, names: dict[str, Any], named: Callable[[Any], str]) -> str:
+    """Return the expression for the items of a list, or for the values of an object."""
+    if not rule.kinds:
+        return ""
+    kind = rule.kinds[0]
+    if _is_unchecked(kind):
+        return f"all(map({named(_QUICK[kind])}, {items}))"
+    if rule == _Rule(rule.expected, (kind,)) and kind not in (int, datetime):  # nothing but the type is to be checked
+        return f"{named(frozenset(rule.kinds))}.issuperset(map(type, {items}))"
+    return f"all(map({named(_compiled([_test('v', rule, names)], names))}, {items}))"

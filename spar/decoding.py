@@ -1,4 +1,4 @@
-"""Values of a type from plain values and from JSON, and the schemas of types, in any thread.
+"""Values of a type from plain values and from JSON, why they are refused, and the schemas of types, in any thread.
 
 msgspec resolves the annotations of a class when it first decodes into it or describes it, and shows the class to other
 threads before all of its fields are resolved: a second thread then reads a null pointer, and the process dies of
@@ -8,11 +8,13 @@ reason no other module uses these functions and classes of msgspec (`tests/house
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct, ValidationError
 
 T = TypeVar("T")
 
@@ -57,3 +59,30 @@ def _resolve(kind: Any) -> None:
         if kind not in _RESOLVED:
             msgspec.msgpack.Decoder(kind)  # the cheapest way to let msgspec read all annotations of a type
             _RESOLVED.add(kind)
+
+
+class Misfit(Struct, frozen=True):
+    """Value that msgspec refuses: the steps that lead to it, the reason, and the unknown or missing key.
+
+    A step is a key or an index; `...` stands for a key of a table whose values are all of one type.
+    """
+
+    steps: tuple[Any, ...]
+    message: str
+    unknown: str | None = None
+    missing: str | None = None
+
+
+_MISFIT = re.compile(r"(?P<message>.*?)(?: - at `(?P<place>[^`]*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+
+
+def misfit(error: ValidationError) -> Misfit:
+    """Return the parts of msgspec's message, such as ``Expected `int` >= 1 - at `$.dedup.window` ``."""
+    parts = _MISFIT.fullmatch(str(error))
+    message, place = (parts["message"], parts["place"] or "") if parts else (str(error), "")
+    steps = tuple(name or (int(index) if index else ...) for name, index in _STEP.findall(place))
+    unknown, missing = _UNKNOWN.fullmatch(message), _MISSING.fullmatch(message)
+    return Misfit(steps, message, unknown and unknown[1], missing and missing[1])

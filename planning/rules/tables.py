@@ -9,8 +9,7 @@ from typing import Annotated, Any, get_args
 from msgspec import Meta, Struct, ValidationError, field
 
 from planning.rules.conditions import Conditions, EvidenceConditions, IncidentConditions, Path, Share
-from spar.checks import Misfit, misfit
-from spar.decoding import convert, json_schema
+from spar.decoding import Misfit, convert, json_schema, misfit
 from spar.errors import ConfigError
 from spar.types import Trust
 

@@ -211,16 +211,17 @@ def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
         return Reflection(result=result)
     if not isinstance(product, Reflection):
         raise ContractError(f"reflect of {name} must return a Reflection, found {_describe(product)}")
-    _check_fields(product, f"reflect of {name}")
+    _check_fields(product, f"reflect of {name}", result)
     return product if product.result is not None else replace(product, result=result)
 
 
-def _check_fields(value: Struct, owner: str) -> None:
+def _check_fields(value: Struct, owner: str, checked: Struct | None = None) -> None:
     """Refuse a value with an invalid field, or with a value in it that has one, so that the error names the module.
 
+    Args: checked: a value in it that was checked when the phase before returned it.
     Raises: ContractError.
     """
-    if problem := problem_of(value):
+    if problem := problem_of(value, checked):
         raise ContractError(f"{owner} must keep to the fields of {problem}")
 
 

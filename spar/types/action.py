@@ -86,7 +86,7 @@ class Action(checks.Checked, Value, frozen=True):
     def __post_init__(self) -> None:
         if type(self.calls) is list:  # the usual way to write it
             force_setattr(self, "calls", tuple(self.calls))
-        checks.fit(self)
+        checks.Checked.__post_init__(self)
 
 
 class ActionResult(Value, frozen=True):

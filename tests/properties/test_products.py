@@ -148,6 +148,18 @@ def test_an_unfit_field_is_refused_by_name_where_it_was_returned(phase: Phase, d
     assert len(refusal) < 600
 
 
+def test_a_result_is_looked_into_where_it_was_returned_and_by_no_later_check() -> None:
+    result = ActionResult(state={"a": 1})
+    reflection, of_another = Reflection(result), Reflection(ActionResult(state={1: 2}))
+    result.state[2] = 3  # what whoever looks into it would refuse
+
+    assert PRODUCT_OF["reflect"](reflection, "the part", result) is reflection
+    with pytest.raises(ContractError, match=r"state must be .* found the key 1"):
+        PRODUCT_OF["reflect"](of_another, "the part", result)
+    with pytest.raises(ContractError, match=r"state must be .* found the key 2"):
+        PRODUCT_OF["reflect"](reflection, "the part", ActionResult())
+
+
 # -- in an agent with a memory --------------------------------------------------------------------------------
 
 
