@@ -57,6 +57,7 @@ class MemoryChannel:
         self._waiting: dict[str, Incoming] = {}
         self._news = asyncio.Event()
         self.sent: list[SentMessage] = []
+        self._by_id: dict[str, SentMessage] = {}
         self.acknowledged: list[str] = []
         self.accepted: list[Accepted] = []
         self.typed: list[str] = []
@@ -98,11 +99,11 @@ class MemoryChannel:
         error = self._fails.pop(0) if self._fails else None
         if error is not None:
             raise error
-        known = next((sent for sent in self.sent if sent.message.id == message.id), None)
-        if known is not None:
+        if (known := self._by_id.get(message.id)) is not None:
             return known.reference
-        self.sent.append(SentMessage(f"m{len(self.sent)}", message.address, message.text, message))
-        return self.sent[-1].reference
+        sent = self._by_id[message.id] = SentMessage(f"m{len(self.sent)}", message.address, message.text, message)
+        self.sent.append(sent)
+        return sent.reference
 
     async def edit(self, reference: str, message: Outgoing) -> None:
         """Replace the text of a sent message. Raises: PermanentError for an unknown reference."""
