@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from spar.channels.answers import Answers
-from spar.channels.deliveries import Deliveries, Delivery
+from spar.channels.deliveries import Deliveries, Delivery, KeepsRows
 from spar.channels.messages import check_message, session_of, short_digest
 from spar.channels.owed import Owed, OwedAnswers
 from spar.channels.supervisor import ChannelSupervisor
@@ -36,6 +36,8 @@ from spar.types import Perception
 
 #: Owner of the rows.
 OWNER: Final = "channels"
+#: Sessions whose address is kept: as many as a memory keeps sessions. Its retention deletes sessions without a word.
+MOST_TALKS: Final = 100_000
 
 
 class KnowsSenders(Protocol):
@@ -60,6 +62,22 @@ class Submit(Protocol):
                  origin: Origin | None = None) -> Awaitable[Receipt]: ...  # fmt: skip
 
 
+class Talks(dict[str, tuple[str, str]]):
+    """Channel and address of the conversation of each session, the last used last; at most `most`."""
+
+    def note(self, session: str, talk: tuple[str, str], rows: KeepsRows | None, most: int = MOST_TALKS) -> None:
+        """Note the address of a message; one session too many drops the one that is unused for longest."""
+        is_known = self.pop(session, None) == talk
+        self[session] = talk
+        if rows is not None and not is_known:
+            rows.keep(f"talk/{session}", list(talk))
+        while len(self) > most:
+            oldest = next(iter(self))
+            del self[oldest]
+            if rows is not None:
+                rows.drop(f"talk/{oldest}")
+
+
 class Channels:
     """Channels of one agent. Without any, nothing is received and nothing is stored."""
 
@@ -72,7 +90,7 @@ class Channels:
         self._senders, self._submit, self._home = senders, submit, home
         self._specs: tuple[ChannelSpec, ...] = ()
         self._owed = OwedAnswers(None)
-        self._talks: dict[str, tuple[str, str]] = {}  # channel and address of the last message, by session
+        self._talks = Talks()
         self.answers: Answers | None = None
         self.supervisors: dict[str, ChannelSupervisor] = {}
 
@@ -93,7 +111,7 @@ class Channels:
         stored: Mapping[str, Any] = {} if rows is None else await rows.list()
         self._owed = OwedAnswers(rows)
         self._owed.restore((value for key, value in stored.items() if key.startswith("run/")), self._core.clock.now())
-        self._talks = {key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")}
+        self._talks = Talks({key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")})
         self.supervisors = {spec.name: self._supervisor_of(spec, rows) for spec in self._specs}
         self._restore(value for key, value in stored.items() if key.startswith("out/"))
         self.answers = Answers(self._core, self._runs, self._owed, self._talks, self.supervisors)
@@ -177,7 +195,7 @@ class Channels:
             return Accepted("known", receipt.run_id)
         owed = Owed(receipt.run_id, spec.name, message.address, self._core.clock.now(), session, message.reply)
         self._owed.keep(owed)
-        self._note_address(session, spec.name, message.address)
+        self._talks.note(session, (spec.name, message.address), self._state.rows_of(OWNER))
         if self.answers is not None:
             await self.answers.settle(owed)  # after a crash the run may have ended before its answer was owed
         if (journal := self._state.journal) is not None:
@@ -190,13 +208,6 @@ class Channels:
         supervisor.deliver(
             Delivery(id or clock.new_id(), name, message.address, text, clock.now(), "note", message.reply)
         )
-
-    def _note_address(self, session: str, channel: str, address: str) -> None:
-        """Note the address of a session's conversation."""
-        if self._talks.get(session) != (channel, address):
-            self._talks[session] = (channel, address)
-            if (rows := self._state.rows_of(OWNER)) is not None:
-                rows.keep(f"talk/{session}", [channel, address])
 
     async def forget(self, session: str) -> None:
         """Forget the address and the answers of a session. Messages that wait to be sent are sent, and forgotten after

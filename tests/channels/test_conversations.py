@@ -12,7 +12,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
-from spar.channels.conversations import OWNER
+from spar.channels.conversations import OWNER, Talks
 from spar.channels.deliveries import MOST_WAITING, Delivery
 from spar.channels.owed import digest_of
 from spar.errors import ConfigError, PermanentError, TransientError
@@ -115,6 +115,20 @@ async def test_of_a_session_that_is_forgotten_no_address_is_kept(clock: VirtualC
         kept = str(await rows.list())
         assert "alice" not in kept
         assert "bob" in kept
+
+
+def test_the_addresses_of_sessions_that_nobody_forgets_are_bounded() -> None:
+    class Rows(dict[str, object]):
+        keep, drop = dict.__setitem__, dict.__delitem__
+
+    talks, rows = Talks(), Rows()
+    for session in ("a", "b", "c", "a", "d", "e"):
+        talks.note(session, ("chat", session), rows, most=3)
+
+    assert list(talks) == ["a", "d", "e"], "the one that is unused for longest goes first"
+    assert rows == {f"talk/{session}": ["chat", session] for session in ("a", "d", "e")}
+    talks.note("a", ("other", "a"), rows, most=3)
+    assert (talks["a"], rows["talk/a"]) == (("other", "a"), ["other", "a"])
 
 
 async def test_an_unknown_sender_is_not_heard_but_told_how_to_be(clock: VirtualClock) -> None:
