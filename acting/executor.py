@@ -140,6 +140,11 @@ class Executor:
         if self._runtime.approvals is not None:
             await self._runtime.approvals.parked.abandon(run_id)
 
+    async def close_questions(self) -> None:
+        """Make the questions of an earlier process void whose calls go on in no cycle any more."""
+        if self._runtime.approvals is not None:
+            await self._runtime.approvals.parked.close_orphans()
+
     async def end_conversation(self, session: str) -> None:
         """Drop the parked calls of all runs of a session, whether the runs have ended or not."""
         if self._runtime.approvals is not None:

@@ -80,23 +80,40 @@ class Parked:
         self.resume, self._journal, self._is_in_hand = host.resume, host.journal, host.is_in_hand
 
     async def open(self) -> None:
-        """Read the records.
-
-        Questions whose calls are in no record and no open cycle become void. Raises: TransientError.
-        """
+        """Read the records, and close the questions whose calls are over. Raises: TransientError."""
         await self._queue.open()
         await self._rows.open(self._queue.store)
         self._actions, self._ready, self.known = {}, set(), {}
-        awaited = {id for row in self._rows.values.values() for id in row.waits.values()}
-        for approval in self._queue.unsettled:
-            is_gone_on_with = self._journal is not None and self._journal.is_open(approval.cycle_id)
-            # A cycle in hand still asks, by the executor that this one follows.
-            if approval.id not in awaited and not is_gone_on_with and not self._is_in_hand(approval.cycle_id):
-                await self._queue.void(approval.id, "the cycle that asked broke off")
+        await self.close_orphans()
         for row in self._rows.values.values():
             if self._has_answer(row):
                 self._action([row])  # a cycle that was cut off with these calls in hand goes on with them by itself
                 self._go_on(row.session)
+
+    async def close_orphans(self) -> None:
+        """Make the questions of an earlier process void whose calls are in no record and in no cycle that goes on."""
+        awaited = self._awaited()
+        for approval in self._queue.unsettled:
+            # A cycle in hand still asks, by the executor that this one follows.
+            if not (
+                approval.id in awaited
+                or self._queue.was_asked_here(approval.id)
+                or (self._journal is not None and self._journal.is_open(approval.cycle_id))
+                or self._is_in_hand(approval.cycle_id)
+            ):
+                await self._queue.withdraw(approval.id, "the cycle that asked broke off")
+
+    async def close_questions(self, scope: Scope, steps: Sequence[ParkedStep]) -> None:
+        """Make the questions void that calls of a batch, perhaps in an earlier process, have asked and left open."""
+        over = [
+            step.call.id
+            for step in steps
+            if step.result is not None and (step.result.status not in _GOES_ON or step.result.reason == "steered")
+        ]
+        own, awaited = {(scope.cycle_id, id) for id in over}, self._awaited()
+        for approval in self._queue.unsettled:
+            if (approval.cycle_id, approval.call.id) in own and approval.id not in awaited:
+                await self._queue.withdraw(approval.id, "its call has ended")
 
     async def take_over(self) -> None:
         """Read the changes by the executor before this one. Raises: TransientError."""
@@ -190,13 +207,6 @@ class Parked:
             return resumed.approval
         return "" if step.is_guest else step.approval_id
 
-    async def refuse(self, approval: str, why: str) -> None:
-        """Make an approval void. Ignores a failing store: the approval becomes void at the next start."""
-        try:
-            await self._queue.void(approval, why)
-        except Exception:
-            pass
-
     def runs(self) -> Collection[str]:
         """Return the ids of the runs with parked calls or open questions."""
         rows = {row.run_id for row in self._rows.values.values()}
@@ -219,6 +229,10 @@ class Parked:
             await self.abandon(run_id)
 
     # -- inside
+
+    def _awaited(self) -> set[str]:
+        """Return the ids of the approvals that recorded calls wait for."""
+        return {id for row in self._rows.values.values() for id in row.waits.values()}
 
     async def _forget(self, row: ParkedCalls) -> None:
         await self._rows.drop(row.id)

@@ -24,7 +24,7 @@ class Expiry(Struct, eq=False):
         """Start the timer of an id for so many seconds, in place of an earlier one."""
         self.disarm(id)
         clock = self.clock()
-        self._timers[id] = clock.call_at(clock.monotonic() + max(0.0, seconds), partial(self._begin, id))
+        self._timers[id] = clock.call_at(clock.monotonic() + max(0.0, seconds), partial(self.begin, id))
 
     def disarm(self, id: str) -> None:
         if (timer := self._timers.pop(id, None)) is not None:
@@ -40,8 +40,9 @@ class Expiry(Struct, eq=False):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, id: str) -> None:
-        self._timers.pop(id, None)
+    def begin(self, id: str) -> None:
+        """Start the task of an id now, in place of its timer."""
+        self.disarm(id)
         task = asyncio.get_running_loop().create_task(self.due(id), name="expiry of an approval")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -11,6 +11,7 @@ import asyncio
 import builtins
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -42,7 +43,7 @@ from spar.records.approvals import (
 )
 from spar.types import Trust, replace
 
-_RETRY = 10.0  # seconds until an expiry that the store did not take is written again
+_RETRY = 10.0  # seconds until an end of a question that the store did not take is written again
 
 
 class Use(Struct, frozen=True):
@@ -74,6 +75,10 @@ class ApprovalQueue:
         self._waiters = Waiters(lambda: self.clock)
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self._is_open = False
+        self._writing: set[asyncio.Task[None]] = set()  # of new rows
+        #: Questions whose calls are over, with the reason, as long as the store has not taken their end.
+        self._over: dict[str, str] = {}
+        self._asked: set[str] = set()  # by calls of this process, since the opening
         #: Called with each approval that got an answer or expired.
         self.on_answer: Callable[[Approval], object] = lambda approval: None
 
@@ -111,7 +116,13 @@ class ApprovalQueue:
     async def close(self) -> None:
         """Cancel the timers; the rows are read again at the next `open`."""
         self._is_open = False
+        writing = builtins.list(self._writing)
+        for task in writing:
+            task.cancel()
+        await asyncio.gather(*writing, return_exceptions=True)
         await self._expiry.close()
+        self._over.clear()
+        self._asked.clear()
 
     # -- for people: list and decide
 
@@ -122,7 +133,11 @@ class ApprovalQueue:
 
     def rows(self, status: str | None = "pending") -> builtins.list[Approval]:
         """Return the approvals in memory; none before `open`."""
-        rows = [row for row in self._rows.values.values() if status is None or row.status == status]
+        rows = [
+            row
+            for row in self._rows.values.values()
+            if status is None or (row.status == status and not (status == "pending" and row.id in self._over))
+        ]
         return sorted(rows, key=lambda row: row.asked_at)[::-1]
 
     async def get(self, id: str) -> Approval:
@@ -149,7 +164,7 @@ class ApprovalQueue:
         """
         check_shape(decision, params, call, grant_for)
         row = await self.get(id)
-        demand_pending(row, digest, self.clock.now())
+        self._demand_pending(row, digest)
         changes: dict[str, Any] = {"decided_by": by, "reason": reason}
         if params is not None or call is not None:
             new = (
@@ -165,7 +180,7 @@ class ApprovalQueue:
             changes["grant"] = grant.id
 
         def answered(approval: Approval) -> Approval:
-            demand_pending(approval, digest, self.clock.now())
+            self._demand_pending(approval, digest)
             now = self.clock.now()
             until = approval.expires_at if decision == "deny" else now + timedelta(seconds=self._expires)
             return moved(approval, OUTCOMES[decision], decided_at=now, expires_at=until, **changes)
@@ -210,7 +225,8 @@ class ApprovalQueue:
     async def _ask(self, bound_call: BoundCall, digest: str, why: str, trust: Trust, session: str, cycle_id: str,
                    run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
         async with self._asking:
-            rows, now = self._rows.values.values(), self.clock.now()
+            now = self.clock.now()
+            rows = [row for row in self._rows.values.values() if row.id not in self._over]
             if (existing := asked_already(rows, bound_call, digest, session, cycle_id, now)) is not None:
                 return existing
             demand_room(rows, session, run_id, self._most)
@@ -219,10 +235,35 @@ class ApprovalQueue:
             for old in surplus(rows):
                 await self._rows.drop(old.id)
             crashpoint("approval.before_commit")
-            await self._rows.add(row)  # the last wait: after a cancellation no question is left without a caller
+            await self._add(row)
+            self._asked &= {known.id for known in rows}
+            self._asked.add(row.id)
             crashpoint("approval.requested")
             self._arm(row)
             return row, True
+
+    async def _add(self, row: Approval) -> None:
+        """Store a question. If its caller does not wait for that, or the store does not answer, withdraw it."""
+        writing = asyncio.get_running_loop().create_task(self._rows.add(row), name="question to people")
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        try:
+            await asyncio.shield(writing)
+        except ValueError:  # the store has not taken it
+            raise
+        except BaseException:
+            self._over[row.id] = "its call ended while people were asked about it"
+            writing.add_done_callback(partial(self._end_unasked, row.id))
+            raise
+
+    def _end_unasked(self, id: str, writing: asyncio.Task[None]) -> None:
+        """End a question whose caller has gone, once its writing has ended, perhaps with an error."""
+        if writing.cancelled():
+            return
+        if isinstance(writing.exception(), ValueError):  # the store has not taken it
+            self._over.pop(id, None)
+        else:
+            self._expiry.begin(id)
 
     async def answer(self, id: str, hold: float) -> Approval:
         """Return the row when it has an answer or has expired, at the latest after `hold` seconds."""
@@ -289,14 +330,24 @@ class ApprovalQueue:
         self._waiters.wake(id)
         self._tell_of(ApprovalResolved, row, decision="void", reason=reason)
 
+    async def withdraw(self, id: str, reason: str) -> None:
+        """Make an approval void because its call is over. If the store does not take that now, it is tried again."""
+        self._over.setdefault(id, reason)
+        await self._end_withdrawn(id)
+
     def known(self, id: str) -> Approval | None:
         """Return the row in memory, or None."""
         return self._rows.values.get(id)
 
+    def was_asked_here(self, id: str) -> bool:
+        """Return whether a call of this process has asked, since the queue was opened."""
+        return id in self._asked
+
     @property
     def unsettled(self) -> builtins.list[Approval]:
         """Return the rows whose calls may still run."""
-        return [row for row in self._rows.values.values() if row.status in ("pending", "approved")]
+        rows = self._rows.values.values()
+        return [row for row in rows if row.status in ("pending", "approved") and row.id not in self._over]
 
     # -- inside
 
@@ -308,11 +359,32 @@ class ApprovalQueue:
 
     def _arm(self, row: Approval) -> None:
         """Start the timer of a row. A wall clock that was set back since then does not lengthen its time."""
-        if row.status in ("pending", "approved"):
+        if row.status in ("pending", "approved") and row.id not in self._over:
             left = (row.expires_at - self.clock.now()).total_seconds()
             self._expiry.arm(row.id, min(left, self._expires))
 
+    def _demand_pending(self, row: Approval, digest: str) -> None:
+        """Check that a row takes a decision. Raises: DecidedError; DigestMismatchError."""
+        if (reason := self._over.get(row.id)) is not None:
+            raise DecidedError(f"approval {row.id!r} takes no decision any more: {reason}")
+        demand_pending(row, digest, self.clock.now())
+
+    async def _end_withdrawn(self, id: str) -> None:
+        try:
+            if self.known(id) is None:  # the store may have taken it without saying so
+                await self._rows.drop(id)
+            else:
+                await self.void(id, self._over[id])
+        except Exception:
+            self._waiters.wake(id)
+            self._expiry.arm(id, _RETRY)
+            return
+        self._over.pop(id, None)
+
     async def _expire(self, id: str) -> None:
+        if id in self._over:
+            await self._end_withdrawn(id)
+            return
         if (known_row := self.known(id)) is None:
             return
         before = known_row.status

@@ -86,16 +86,19 @@ class ApprovalService:
 
     async def leave_behind(
         self, scope: Scope, parking: Parking[Any], board: Board, ended_well: Callable[[str], bool],
-        steps: Sequence[ParkedStep], tell: Callable[[], object],
+        steps: Sequence[ParkedStep], tell: Callable[[], object], *, has_asked: bool,
     ) -> None:  # fmt: skip
-        """Store the calls that a batch leaves at its end, and drop the records of those that have ended.
+        """Store the calls that a batch leaves at its end, and drop the records and questions of those that have ended.
 
         `tell` writes the parked calls to the journal, together with storing them. Calls that cannot be stored are
-        denied, and their approvals become void.
+        denied, and their approvals become void. `has_asked` says that the batch, or its cycle in an earlier process,
+        may have asked people.
         """
         try:
             if parking.steps or self.parked.known:
                 await self._keep(scope, parking, board, ended_well, steps, tell)
+            if has_asked:
+                await self.parked.close_questions(scope, steps)
         finally:
             self.taint.close(scope)
 
@@ -110,7 +113,7 @@ class ApprovalService:
                 why = f"it could not be kept until its answer: {error}"
                 step.result = CallResult(step.call, "denied", "denied", fault=fault("denied", why, step.call.tool))
                 if step.approval_id and not step.is_guest:
-                    await self.parked.refuse(step.approval_id, why)
+                    await self.queue.withdraw(step.approval_id, why)
             tell()
         try:
             await self.parked.settle(steps)

@@ -60,7 +60,7 @@ class Batch:
         self._runtime, self._board, self.scope = runtime, board, scope
         self._graph = Graph(board.has, runtime.fallback, earlier)
         self._collector = ResultCollector(runtime, board, self._graph, scope, replay.messages if replay else ())
-        self._replay = replay
+        self._replay, self._is_replayed = replay, replay is not None
         self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope)
         self._parking: Parking[Step] = Parking()
         self._order: StartOrder[Step] = StartOrder()
@@ -309,9 +309,11 @@ class Batch:
     async def _leave_behind(self) -> None:
         """Park the calls that wait for people: a later cycle goes on with them."""
         if self._runtime.approvals is not None:
+            has_asked = self._is_replayed or any(step.allowed or step.approval_id for step in self.steps)
             await self._runtime.approvals.leave_behind(
-                self.scope, self._parking, self._board, self._graph.ended_well, self.steps, self._write_parked
-            )
+                self.scope, self._parking, self._board, self._graph.ended_well, self.steps, self._write_parked,
+                has_asked=has_asked,
+            )  # fmt: skip
 
     def _write_parked(self) -> None:
         if self._writer is not None:

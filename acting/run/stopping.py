@@ -85,7 +85,7 @@ class Stopping(Struct, eq=False):
     async def _withdraw(self, approval_id: str) -> None:
         assert self._runtime.approvals is not None
         try:
-            await self._runtime.approvals.parked.refuse(approval_id, self.why)
+            await self._runtime.approvals.queue.withdraw(approval_id, self.why)
         finally:
             self._workers.busy -= 1
             self._drain()

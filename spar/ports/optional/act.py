@@ -36,6 +36,14 @@ class HoldsCalls(Abandonable, Protocol):
 
 
 @runtime_checkable
+class ClosesQuestions(Protocol):
+    """Actor that keeps questions to people beyond the end of its process."""
+
+    async def close_questions(self) -> None:
+        """Close the questions of cycles that do not go on: called at the start, once it is known which do."""
+
+
+@runtime_checkable
 class EndsConversations(Protocol):
     """Actor that holds calls back also beyond the end of their run."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from spar.ports.optional import HoldsCalls, offers
+from spar.ports.optional import ClosesQuestions, HoldsCalls, offers
 from spar.runs.run import FORGOTTEN, End, Run
 from spar.session.parts import SessionParts
 from spar.session.session import Session
@@ -32,12 +32,13 @@ class RunStops:
         await session.phases.abandon(run.id)
 
     async def forget_ended(self) -> None:
-        """Have the actor drop the waiting calls of runs that people ended before this process began.
+        """Have the actor close questions and drop waiting calls whose cycle or run ended before this process began.
 
-        An earlier process may have died between the end of a run and that step. Raises: errors of reading the ends of
-        runs.
+        An earlier process may have died between that end and this step. Raises: errors of reading the ends of runs.
         """
         actor = self._parts.setup.modules["act"].part
+        if offers(actor, ClosesQuestions):
+            await actor.close_questions()
         if not offers(actor, HoldsCalls):
             return
         for run_id in actor.waiting_runs():

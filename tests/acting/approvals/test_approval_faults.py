@@ -15,12 +15,14 @@ from spar.bus.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalResolved
 from spar.hooks import Decision, HookContext, Hooks
+from spar.ports.optional import ClosesQuestions
 from spar.protocols import Context, Host, RunContext
 from spar.protocols.tools import tool
-from spar.records.approvals import DecidedError
+from spar.records.approvals import Approval, DecidedError
 from spar.testing import VirtualClock
-from spar.types import Action, ActionResult, Call
+from spar.types import Action, ActionResult, Call, CallResult
 from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, statuses, until
+from tests.acting.run.test_journal import Told
 
 
 def cycle(clock: VirtualClock, session: str = "main") -> Context:
@@ -241,6 +243,156 @@ async def test_an_approval_that_nobody_uses_expires_and_what_waits_for_it_ends(c
     assert found is not None
     assert statuses(await made.act(found, cycle(clock))) == ["denied expired"]
     assert made.resumable("main") is None
+
+
+# -- a question ends with its call
+
+
+class Held(Mortal):
+    """A store that takes a row when it is let, also one for which nobody waits any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_take, self.held = asyncio.Event(), list[str]()
+        self.says = True  # whether it says that it has taken a row
+
+    async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
+        return await asyncio.shield(asyncio.ensure_future(self._take(kind, id, value, expect)))
+
+    async def _take(self, kind: str, id: str, value: Any, expect: int | None) -> int:
+        self.held.append(id)
+        says = self.says
+        await self.may_take.wait()
+        version = await super().keep(kind, id, value, expect=expect)
+        if not says:
+            raise TransientError("the store did not answer")
+        return version
+
+
+async def left_over(made: Executor, store: Mortal) -> list[str]:
+    """How the questions have ended once nothing is open, in the store and in memory."""
+    await asyncio.sleep(0.001)  # all that does not wait for a clock
+    rows = [row.value["status"] for row in await store.records("approval")]
+    assert not {"pending", "approved"}.intersection(rows)
+    assert (await desk_of(made).list(), made.waiting_runs()) == ([], set())
+    assert [row.status for row in await desk_of(made).list(None)] == rows
+    return rows
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["the store says so", "it does not"])
+@pytest.mark.parametrize("taken", ["before", "after"])
+@pytest.mark.parametrize("way", ["steered", "cancelled"])
+async def test_a_question_ends_with_its_call_also_while_it_is_being_written(
+    clock: VirtualClock, way: str, taken: str, says: bool
+) -> None:
+    world, store, events, told = World(), Held(), Events("main", clock=clock), list[str]()
+    events.subscribe(ApprovalResolved, lambda event: told.append(event.decision))
+    store.says = says
+    made = executor(world, clock, store=store, events=events)  # type: ignore[arg-type]
+    context = Context("main", "c1", "main", run=RunContext("r1", "goal"))
+    acting = asyncio.ensure_future(made.act(Action((Call("act", {"what": 1}, id="a"),)), context))
+    await until(lambda: store.held)
+
+    def end() -> None:
+        made.steer("r1") if way == "steered" else acting.cancel()
+
+    if taken == "before":
+        store.may_take.set()  # the row is taken in the same turn of the loop in which its call ends
+        end()
+    else:
+        end()
+        await asyncio.wait([acting])
+        assert await desk_of(made).list() == []
+        store.may_take.set()
+    await asyncio.wait([acting])
+    store.says = True
+
+    ended = await left_over(made, store)
+    assert (ended, told, world.done) == ((["void"], ["void"], []) if says else ([], [], []))
+    # The same call of a later cycle has a question of its own.
+    again = asyncio.ensure_future(made.act(Action((Call("act", {"what": 1}, id="b"),)), cycle(clock)))
+    (asked,) = await pending(made)
+    await answer(made, asked)
+    assert statuses(await again) == ["ok"]
+
+
+async def test_a_question_whose_end_the_store_did_not_take_takes_no_answer_and_ends_later(clock: VirtualClock) -> None:
+    world, store = World(), Mortal()
+    made = executor(world, clock, store=store)  # type: ignore[arg-type]
+    context = Context("main", "c1", "main", run=RunContext("r1", "goal"))
+    acting = asyncio.ensure_future(made.act(Action((Call("act", {"what": 1}),)), context))
+    (asked,) = await pending(made)
+    keep, store.keep = store.keep, Failing.keep.__get__(Lost())  # type: ignore[method-assign]
+    made.steer("r1")
+    assert statuses(await acting) == ["skipped steered"]
+
+    assert await desk_of(made).list() == []
+    with pytest.raises(DecidedError, match="not started because of a new message"):
+        await answer(made, asked)
+    store.keep = keep  # type: ignore[method-assign]
+    await clock.sleep(11.0)
+    assert await left_over(made, store) == ["void"]
+
+
+class Lost(Failing):
+    """A store that takes nothing."""
+
+    async def _change(self, work: Any) -> Any:
+        work.close()
+        raise TransientError("the disk is busy")
+
+
+class OpenCycles(Told):
+    """A journal of a process that died in a cycle."""
+
+    cycles: frozenset[str] = frozenset({"c1"})
+
+    def is_open(self, work: str) -> bool:
+        return work in self.cycles
+
+
+async def died_asking(world: World, clock: VirtualClock, call: Call) -> tuple[Mortal, Approval]:
+    """What a process leaves on disk that died while it asked about a call in cycle c1, and the question."""
+    store, left = Mortal(), Mortal()
+    made = executor(world, clock, store=store)  # type: ignore[arg-type]
+    acting = asyncio.ensure_future(made.act(Action((call,)), Context("main", "c1", "main")))
+    (asked,) = await pending(made)
+    left._rows = dict(store._rows)
+    acting.cancel()
+    await asyncio.wait([acting])
+    await desk_of(made).close()
+    return left, asked
+
+
+@pytest.mark.parametrize("ended", [("skipped", "steered"), ("denied", "denied"), ("failed", "")])
+async def test_a_question_that_a_crash_left_behind_its_call_is_closed_when_the_cycle_goes_on(
+    clock: VirtualClock, ended: tuple[Any, str]
+) -> None:
+    world, call = World(), Call("act", {"what": 1}, id="a")
+    store, asked = await died_asking(world, clock, call)
+    events, told = Events("main", clock=clock), list[str]()
+    events.subscribe(ApprovalResolved, lambda event: told.append(event.decision))
+    made = executor(world, clock, store=store, events=events)  # type: ignore[arg-type]
+    made.attach(Host("main", clock, events, None, lambda: None, store, journal=OpenCycles()))  # type: ignore[arg-type]
+    async with made:
+        assert [row.id for row in await desk_of(made).list()] == [asked.id]  # its cycle may still ask
+        known = (CallResult(call, ended[0], ended[1]),)
+        result = await made.act(Action((call,)), Context("main", "c1", "main", known=known))
+        assert statuses(result) == [" ".join(ended).strip()]
+        assert (await left_over(made, store), told, world.done) == (["void"], ["void"], [])
+
+
+async def test_a_question_of_a_cycle_that_does_not_go_on_after_a_crash_is_closed(clock: VirtualClock) -> None:
+    world, journal = World(), OpenCycles()
+    store, _ = await died_asking(world, clock, Call("act", {"what": 1}))
+    made = executor(world, clock, store=store)  # type: ignore[arg-type]
+    host = Host("main", clock, Events("main", clock=clock), None, lambda: None, store, journal=journal)  # type: ignore[arg-type]
+    made.attach(host)
+    async with made:
+        journal.cycles = frozenset()  # the recovery has closed it: it had been cut off too often
+        assert isinstance(made, ClosesQuestions)
+        await made.close_questions()
+        assert await left_over(made, store) == ["void"]
 
 
 # -- stores
