@@ -100,6 +100,21 @@ def doubts(connection: Connection, agent: str, missed: list[str], *, is_open: bo
     return list(_read(connection, missed, "doubt", Doubt, where, safe(agent)))
 
 
+def cut_calls(connection: Connection, agent: str, missed: list[str]) -> list[Doubt]:
+    """Return the calls of open cycles that have begun and may have had their effect; the oldest cycle first.
+
+    They are in doubt if no process works on these cycles.
+    """
+    return [
+        Doubt(f"{cycle.cycle_id}/{result.call.id}", result.call, cycle.cycle_id, cycle.session, cycle.run_id,
+              cycle.opened_at, result.fault.message if result.fault else "", cycle.action.id if cycle.action else "")
+        for cycle in unfinished(connection, agent, missed)
+        if not cycle.effect
+        for result in cycle.known
+        if result.is_in_doubt
+    ]  # fmt: skip
+
+
 def call(connection: Connection, doubt: Doubt) -> Call:
     """Return a call in doubt with the parameter values that it was started with.
 

@@ -61,13 +61,16 @@ class CycleStore(OpenMemory):
     async def left(self, agent: str) -> tuple[list[Doubt], list[DeadLetter]]:
         """Return what recovery of an agent has left to people, also when read-only; the oldest first.
 
-        These are the calls that are or were in doubt, and the dead letters: items that were put aside.
+        These are the calls that are or were in doubt, and the dead letters: items that were put aside. Calls of cycles
+        that have not ended are among them: a process that was cut off has left those, and the next start writes them.
         """
 
         missed: list[str] = []
 
         def look(connection: Connection) -> tuple[list[Doubt], list[DeadLetter]]:
             doubts = replay.doubts(connection, agent, missed, is_open=False)
+            known = {doubt.id for doubt in doubts}
+            doubts += [each for each in replay.cut_calls(connection, agent, missed) if each.id not in known]
             started = [replace(doubt, call=replay.call(connection, doubt)) for doubt in doubts]
             return started, replay.dead_letters(connection, agent, missed)
 

@@ -101,6 +101,8 @@ class Stepper:
                 f"step_{phase} was interrupted: {self._setup.modules[phase].name} cancelled itself"
             ) from error
         finally:
+            if phase == "act" and (cycle.is_cut or _leaves_doubt(cycle)):  # people hear of it now, not with the chain
+                self._record_chain(cycle)
             session.cycle, session.stop_reason = None, ""
         if cycle.error is not None and (phase != "act" or product is None):
             raise cycle.error
@@ -154,6 +156,11 @@ class Stepper:
                     if not outcome.done():
                         give_up()
             raise
+
+
+def _leaves_doubt(cycle: Cycle) -> bool:
+    """Return whether a call of the cycle may have had its effect."""
+    return cycle.result is not None and any(result.is_in_doubt for result in cycle.result.results)
 
 
 async def _stepped(session: Session, cycle: Cycle, phase: Phase, phase_input: Any) -> Any:

@@ -31,11 +31,12 @@ class ContinuesWork(Protocol):
 class InDoubtCalls:
     """The calls of one agent that are in doubt. `len` is their number."""
 
-    __slots__ = ("_core", "_known", "_recovery", "_work")
+    __slots__ = ("_answered", "_core", "_known", "_recovery", "_work")
 
     def __init__(self, core: Core, work: Work, recovery: ContinuesWork) -> None:
         self._core, self._work, self._recovery = core, work, recovery
         self._known: dict[str, Doubt] = {}
+        self._answered = set[str]()  # in this process, by people: a chain of steps may be closed again
 
     def __len__(self) -> int:
         return len(self._known)
@@ -55,7 +56,7 @@ class InDoubtCalls:
         why = result.fault.message if result.fault is not None else ""
         doubt = Doubt(f"{cycle_id}/{call.id}", call, cycle_id, session, run_id, core.clock.now(), why,
                       action.id if action is not None else "")  # fmt: skip
-        if doubt.id in self._known:
+        if doubt.id in self._known or doubt.id in self._answered:
             return
         self._known[doubt.id] = doubt
         demanded(self._work.journal).doubted(core.name, doubt)
@@ -90,6 +91,7 @@ class InDoubtCalls:
             again = Unfinished(core.clock.new_id(), doubt.session, (notice,), action=action)
         await journal.answer(core.name, doubt, again)
         self._known.pop(doubt.id, None)
+        self._answered.add(doubt.id)
         core.events.publish(
             DoubtResolved(
                 call=doubt.call, cycle_id=doubt.cycle_id, run_id=doubt.run_id, doubt=doubt.id, answer=answer, by=by

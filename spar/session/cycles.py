@@ -232,8 +232,11 @@ class SessionCycles(SessionWork):
         return is_put_back
 
     def _will_resume(self, cycle: Cycle) -> bool:
-        """Return whether a stop of the agent interrupted the cycle, so that it continues at the next start."""
-        return cycle.is_cut and self.stop_reason in ("", "stop") and self.runner.is_cancelled
+        """Return whether a stop of the agent interrupted the cycle, so that it continues at the next start.
+
+        A cycle of single steps does not continue.
+        """
+        return cycle.is_cut and not cycle.is_stepped and self.stop_reason in ("", "stop") and self.runner.is_cancelled
 
     # -- the end of a run
 

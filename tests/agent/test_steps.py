@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ from spar import (
     Reflection,
     SparError,
     TransientError,
+    tool,
 )  # fmt: skip
-from spar.events import Event
+from spar.events import CallInDoubt, Event
 from spar.testing import (
     Hang,
     RecordingStore,
@@ -612,3 +614,55 @@ async def test_steps_before_a_start_that_fails_are_on_the_tape(tmp_path: Path, s
         assert agent.stored_counts["lost"] == 0
     async with Memory(f"sqlite:///{tmp_path}/m.db", read_only=True) as kept:
         assert len(await kept.cycles()) == 1
+
+
+@pytest.mark.parametrize("by", ["stop", "caller", "deadline", "kill"])
+async def test_a_call_that_a_step_was_cut_off_in_is_listed_in_doubt_at_once(tmp_path: Path, by: str) -> None:
+    effects, has_begun = list[str](), asyncio.Event()
+
+    @tool(effect="once")
+    async def write() -> None:
+        """Write, then hang."""
+        effects.append("did")
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    async def listed(folder: Path) -> list[str]:
+        async with Memory(f"sqlite:///{folder}/m.db", read_only=True) as kept:
+            doubts, _ = await kept.left("main")
+            return [doubt.id.partition("/")[0] + "/" + doubt.call.tool for doubt in doubts]
+
+    memory = Memory(f"sqlite:///{tmp_path}/m.db")
+    limit = {"agent": {"phases": {"act": {"timeout": 5.0}}}} if by == "deadline" else {}
+    async with VirtualClock() as clock, Agent(tools=[write], memory=memory, clock=clock, settings=limit) as agent:
+        told: list[CallInDoubt] = []
+        agent.events.subscribe(CallInDoubt, told.append)
+        await agent.pause()
+        step = asyncio.create_task(agent.step_act(Action([Call("write")])))
+        await has_begun.wait()
+        journal = agent.recovery.journal
+        await journal.safe()
+        if by == "kill":
+            shutil.copytree(tmp_path, tmp_path / "left")
+            assert await journal.doubts("main") == []  # the call is on its way
+        if by == "deadline":
+            await step
+        elif by == "stop":
+            await agent.stop(1.0)
+        else:
+            step.cancel()
+        await asyncio.gather(step, return_exceptions=True)
+        if by != "stop":
+            await journal.safe()
+            [doubt] = await journal.doubts("main")
+            await agent.recovery.doubts.resolve(doubt.id, "done", by="ann")
+            await agent.step_reflect()  # which closes the chain again
+            await agent.resume()
+        await agent.stop()
+        assert len(told) == 1
+        assert len(agent.recovery.doubts) == (1 if by == "stop" else 0)
+
+    [id] = await listed(tmp_path)
+    assert (id.partition("/")[2], effects) == ("write", ["did"])
+    if by == "kill":
+        assert await listed(tmp_path / "left") == [id]

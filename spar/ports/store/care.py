@@ -99,5 +99,8 @@ class ReadsLeftWork(Protocol):
     """Store that returns the work that recovery left to people, also while it is open read-only."""
 
     async def left(self, agent: str) -> tuple[Sequence[Doubt], Sequence[DeadLetter]]:
-        """Return an agent's calls that are or were in doubt and its dead letters, the oldest first."""
+        """Return an agent's calls that are or were in doubt and its dead letters, the oldest first.
+
+        Calls that an open cycle has begun, and that may have had their effect, may be among them.
+        """
         ...
