@@ -22,9 +22,9 @@ PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
 
-test: static  ## set up and run the gate: format, lint, types, contracts, then four groups of tests side by side
-	@echo "four groups of tests run side by side; each shows itself when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=4 --output-sync=target test-services test-killed test-slow test-quick
+test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside four groups of tests
+	@echo "the static checks and four groups of tests run side by side; each shows itself when it has ended"
+	@$(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target static test-services test-killed test-slow test-quick
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
