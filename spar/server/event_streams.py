@@ -8,6 +8,7 @@ buffered here; the source has the buffer.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -17,7 +18,9 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from spar.agent.measured import Blockable
+from spar.errors import InboxFullError, TransientError
 from spar.server.encoding import encode
+from spar.server.peers import peer_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -32,6 +35,49 @@ class Source(Protocol):
     """Source of a stream: `some` waits for the next events and returns them, or none at the end."""
 
     async def some(self) -> Sequence[Any]: ...
+
+
+class ShareTakenError(InboxFullError):
+    """Error of a token that reads as many streams as one token may."""
+
+
+class StreamPlaces:
+    """Places for the clients of a route's streams; one token gets a share of them only, so that others find room.
+
+    Args: number: how many streams may be open at once; busy: what the clients do, as in "clients follow runs".
+    """
+
+    def __init__(self, number: int, busy: str) -> None:
+        self._number, self._busy = number, busy
+        self._open_by_peer = Counter[str]()
+
+    def take(self, request: Request) -> Callable[[], None]:
+        """Take a place; return a function that frees it.
+
+        Raises: ShareTakenError if the token of the request has its share; TransientError if no place is free.
+        """
+        by_peer, peer = self._open_by_peer, peer_of(request)
+        share = share_of(self._number)
+        if "token" in request.scope and by_peer[peer] >= share:
+            raise ShareTakenError(
+                f"{peer} has {by_peer[peer]} of the {self._number} streams open, which is as many as one token may "
+                "have; close one of them"
+            )
+        if by_peer.total() >= self._number:
+            raise TransientError(f"{by_peer.total()} clients {self._busy} already; try again later")
+        by_peer[peer] += 1
+
+        def free() -> None:
+            by_peer[peer] -= 1
+            if not by_peer[peer]:
+                del by_peer[peer]
+
+        return free
+
+
+def share_of(number: int) -> int:
+    """Return how many of so many streams one token may have: two fifths."""
+    return number * 2 // 5
 
 
 class EventsAnswer(StreamingResponse):

@@ -15,11 +15,15 @@ from spar import Action, Agent, Perception
 from spar.config.load import load
 from spar.server.access.access import TELL_EVERY, Access
 from spar.server.access.browsers import HostNames
+from spar.server.access.guesses import GUESSES_WITHIN, MOST_GUESSES, MOST_PEERS, Guesses
 from spar.server.access.safe_headers import SAFE
 from spar.server.access.token_door import TokenDoor
 from spar.server.api.route import PATH_PARAMETERS, ApiRoute
+from spar.server.event_streams import share_of
 from spar.server.port import port
 from spar.server.routes.control import control_routes
+from spar.server.routes.events import WATCHERS
+from spar.server.routes.runs import FOLLOWERS
 from spar.service.app import Service
 from spar.service.token_rows import SCOPES, Scope, TokenRow
 
@@ -118,9 +122,10 @@ async def test_without_a_good_token_nothing_is_told(agent: Port) -> None:
         [("cookie", f"token={good}")],
         [("x-api-key", good)],
     ]
-    for path in ("/v1/status", "/v1/nothing", "/v1", "/v1/", f"/v1/status?access_token={good}", "/v1/tokens"):
+    paths = ("/v1/status", "/v1/nothing", "/v1", "/v1/", f"/v1/status?access_token={good}", "/v1/tokens")
+    for number, path in enumerate(paths):
         for headers in heads:
-            answer = await agent.ask("GET", path, headers=headers)
+            answer = await agent.ask("GET", path, headers=headers, peer=(f"192.0.2.{number}", 5))
             assert answer.status_code == 401, (path, headers)
             assert answer.headers["www-authenticate"].startswith('Bearer realm="spar"')
             assert answer.headers["content-type"] == "application/problem+json"
@@ -302,6 +307,70 @@ async def test_refusals_are_counted_by_reason_and_nothing_grows_with_their_numbe
     assert agent.service.refused == {"unknown": 300, "missing": 1, "origin": 1, "host": 1, "scope": 1}
     page = (await agent.ask("GET", "/metrics")).text
     assert 'spar_http_refused_total{reason="unknown"} 300.0' in page
+
+
+async def test_guesses_of_a_peer_are_limited_and_lock_out_neither_a_valid_token_nor_another_peer(agent: Port) -> None:
+    now = Now()
+    peers = Guesses(now)
+    guess, peer, other = "spar_" + "x" * 43, ("192.0.2.7", 1), ("192.0.2.8", 1)
+
+    first = [await agent.ask("GET", "/v1/status", guess, peer=peer) for _ in range(MOST_GUESSES + 2)]
+    page = (await agent.ask("GET", "/metrics", guess, peer=peer)).status_code
+    valid = (await agent.ask("GET", "/v1/status", agent.tokens["read"], peer=peer)).status_code
+    missing = (await agent.ask("GET", "/v1/status", peer=peer)).status_code
+    beside = (await agent.ask("GET", "/v1/status", guess, peer=other)).status_code
+
+    assert [answer.status_code for answer in first] == [401] * MOST_GUESSES + [429] * 2
+    assert 0 < int(first[-1].headers["retry-after"]) <= GUESSES_WITHIN
+    assert "10 unknown tokens" in first[-1].json()["detail"]
+    assert (page, valid, missing, beside) == (429, 200, 401, 401)
+    assert agent.service.refused == {"unknown": MOST_GUESSES + 1, "guesses": 3, "missing": 1}
+
+    assert [peers.wait("a") for _ in range(MOST_GUESSES + 1)] == [0.0] * MOST_GUESSES + [GUESSES_WITHIN]
+    now.seconds = GUESSES_WITHIN - 1
+    assert peers.wait("a") == 1.0
+    now.seconds = GUESSES_WITHIN
+    assert peers.wait("a") == 0.0
+    for number in range(3 * MOST_PEERS):
+        assert peers.wait(f"peer {number}") == 0.0
+    assert len(peers) == MOST_PEERS
+
+
+@pytest.mark.parametrize(("path", "most"), [("/v1/events", WATCHERS), ("/v1/runs/{}/events", FOLLOWERS)])
+async def test_a_token_has_a_share_of_the_streams_and_the_others_find_room(agent: Port, path: str, most: int) -> None:
+    run_id = (await agent.agent.submit("wait")).run_id
+    second, open_streams = await agent.make("second", "read"), list[asyncio.Task[None]]()
+
+    async def opened(token: str) -> int:
+        """Open a stream that stays open; returns its status."""
+        started = asyncio.get_running_loop().create_future()
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                started.set_result(message["status"])
+
+        async def receive() -> Any:
+            return await asyncio.Event().wait()
+
+        headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {token}".encode())]
+        scope = {"type": "http", "method": "GET", "path": path.format(run_id), "headers": headers, "query_string": b"",
+                 "client": ("127.0.0.1", 5)}  # fmt: skip
+        open_streams.append(asyncio.ensure_future(agent.application(scope, receive, send)))
+        return int(await started)
+
+    share = share_of(most)
+    assert share < most / 2
+    assert [await opened(agent.tokens["read"]) for _ in range(share)] == [200] * share
+    refused = await agent.ask("GET", path.format(run_id), agent.tokens["read"])
+    assert (refused.status_code, f"has {share} of the {most} streams" in refused.json()["detail"]) == (429, True)
+    assert [await opened(second) for _ in range(share)] == [200] * share
+
+    open_streams[0].cancel()
+    await asyncio.wait([open_streams[0]])
+    assert await opened(agent.tokens["read"]) == 200
+    for stream in open_streams:
+        stream.cancel()
+    await asyncio.wait(open_streams)
 
 
 async def test_the_log_has_one_line_a_minute_about_refusals_with_their_number(agent: Port) -> None:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from spar.errors import NotReadyError, SparError
 from spar.observe.logs import get_logger
+from spar.server.access.guesses import GUESSES_WITHIN, MOST_GUESSES, Guesses
 from spar.server.answers import PATIENCE, on_loop
 from spar.server.problems import problem
 from spar.service.token_rows import Scope, TokenRow
@@ -35,32 +36,36 @@ _HINT: Final = "spar tokens create NAME --scopes read makes one"
 class AccessRefusedError(Exception):
     """Refusal of a request; `reason` is the label under which it is counted."""
 
-    def __init__(self, status: int, reason: str, detail: str, *, challenge: str = "", scope: str = "") -> None:
+    def __init__(self, status: int, reason: str, detail: str, *, challenge: str = "", scope: str = "",
+                 retry_after: float | None = None) -> None:  # fmt: skip
         super().__init__(detail)
         self.status, self.reason, self.detail, self.challenge, self.scope = status, reason, detail, challenge, scope
+        self.retry_after = retry_after
 
     def answer(self) -> Response:
         """Return the HTTP response of the refusal."""
-        answer = problem(self.status, self.detail, scope=self.scope)
+        answer = problem(self.status, self.detail, retry_after=self.retry_after, scope=self.scope)
         if self.challenge:
             answer.headers["www-authenticate"] = self.challenge
         return answer
 
 
 class Access:
-    """Access control of the port of one service. Args: monotonic: the clock for `TELL_EVERY`, in seconds."""
+    """Access control of the port of one service. Args: monotonic: the clock, in seconds."""
 
     def __init__(self, service: Service, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._service, self._monotonic = service, monotonic
+        self._guesses = Guesses(monotonic)
         self._logged_at: float | None = None
         self._unlogged: Counter[str] = Counter()
         #: Digests of tokens whose use is being stored: at most one write of a token at a time.
         self._noting: set[str] = set()
 
-    async def token(self, headers: Headers) -> TokenRow:
-        """Return the token of a request; its scopes are not checked.
+    async def token(self, headers: Headers, peer: str) -> TokenRow:
+        """Return the token of a request; its scopes are not checked. Args: peer: the address that the request is from.
 
-        Raises: AccessRefusedError for a missing or unknown token; NotReadyError while the tokens cannot be read.
+        Raises: AccessRefusedError for a missing or unknown token, and for another unknown one of a peer that sent too
+            many; NotReadyError while the tokens cannot be read.
         """
         values = headers.getlist("authorization")
         scheme, _, text = values[0].partition(" ") if len(values) == 1 else ("", "", "")
@@ -69,6 +74,10 @@ class Access:
         await self._ready()
         row = self._service.tokens.find(text.strip())
         if row is None:
+            if wait := self._guesses.wait(peer):
+                sentence = (f"{peer} has sent {MOST_GUESSES} unknown tokens within {GUESSES_WITHIN:g} s, and this is "
+                            "another one; a valid token is accepted at any time")  # fmt: skip
+                raise AccessRefusedError(429, "guesses", sentence, retry_after=wait)
             raise AccessRefusedError(401, "unknown", "this token is not known, was revoked or has expired",
                                      challenge=f'{_REALM}, error="invalid_token"')  # fmt: skip
         if self._service.tokens.is_use_due(row):

@@ -17,6 +17,7 @@ from spar.errors import NotReadyError
 from spar.server.access.access import Access, AccessRefusedError
 from spar.server.access.browsers import HostNames
 from spar.server.api.route import ApiRoute
+from spar.server.peers import peer_of
 from spar.server.problems import on_error, problem
 from spar.service.token_rows import TokenRow
 
@@ -65,7 +66,7 @@ class TokenDoor:
             raise AccessRefusedError(421, "host", f"host {host[:100]!r} is not served here; service.hosts names others")
         if self._hosts.is_foreign(headers):
             raise AccessRefusedError(403, "origin", "web pages of other origins may not ask here")
-        token = await self._access.token(headers)
+        token = await self._access.token(headers, peer_of(Request(scope)))
         for route in self._routes:
             if route.matches(scope)[0] is Match.FULL:
                 self._access.demand(token, route.scope)

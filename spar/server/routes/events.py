@@ -14,10 +14,9 @@ from msgspec import Meta, Struct, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from spar.errors import TransientError
 from spar.server.answers import PATIENCE, on_loop
 from spar.server.api.route import ApiRoute
-from spar.server.event_streams import After, EventsAnswer, after_of, framed, frames
+from spar.server.event_streams import After, EventsAnswer, StreamPlaces, after_of, framed, frames
 from spar.service.live.feed import FeedReader
 from spar.service.live.told import LiveEvent, kinds_of
 
@@ -41,19 +40,16 @@ class EventsQuery(Struct, frozen=True):
 
 def event_routes(service: Service) -> list[ApiRoute]:
     """Return the route of live events."""
-    watching = 0
+    places = StreamPlaces(WATCHERS, "watch the events")
 
     async def live(request: Request, query: EventsQuery) -> Response:
         """Stream the events of the agent as server-sent events, until the client disconnects. With `after` or
         `Last-Event-ID`, the stream begins with the buffered events after that number (0: all)."""
-        nonlocal watching
         agent = service.agent("")
         names = frozenset(filter(None, ",".join(query.type).split(",")))
         kinds = kinds_of(names) if names else frozenset()
         after, session = after_of(request, query.after), query.session
-        if watching >= WATCHERS:
-            raise TransientError(f"{watching} clients watch the events already; try again later")
-        watching += 1
+        free = places.take(request)
 
         loop, readers = agent.requests.loop or asyncio.get_running_loop(), list[FeedReader]()
 
@@ -66,8 +62,7 @@ def event_routes(service: Service) -> list[ApiRoute]:
                 reader.close()
 
         def left() -> None:
-            nonlocal watching
-            watching -= 1
+            free()
             with suppress(RuntimeError):  # the agent's loop has been closed
                 loop.call_soon_threadsafe(close)
 

@@ -40,7 +40,7 @@ def probes(service: Service, hosts: HostNames, access: Access) -> Starlette:
         terms = service.loaded.settings.service.metrics
         if terms == "token" or (terms == "local" and not is_local_peer(peer_of(request))):
             try:
-                access.demand(await access.token(request.headers), "read")
+                access.demand(await access.token(request.headers, peer_of(request)), "read")
             except AccessRefusedError as refusal:
                 return access.refuse(refusal)
             except NotReadyError as error:

@@ -19,7 +19,7 @@ from spar.errors import TransientError
 from spar.runs.run import Receipt, RunStatus
 from spar.server.answers import PATIENCE, on_loop, reply
 from spar.server.api.route import ApiRoute
-from spar.server.event_streams import After, EventsAnswer, after_of, framed, frames
+from spar.server.event_streams import After, EventsAnswer, StreamPlaces, after_of, framed, frames
 from spar.server.peers import origin_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class FeedbackBody(msgspec.Struct, forbid_unknown_fields=True):
 
 def run_routes(service: Service) -> list[ApiRoute]:
     """Return the routes of runs."""
-    following = 0
+    places = StreamPlaces(FOLLOWERS, "follow runs")
 
     async def submit(request: Request, body: RunBody) -> Response:
         """Accept a message and return its receipt.
@@ -139,19 +139,10 @@ def run_routes(service: Service) -> list[ApiRoute]:
 
     async def events(request: Request, query: RunEventsQuery) -> Response:
         """Stream the events of a run as server-sent events, after `after` or `Last-Event-ID`."""
-        nonlocal following
         agent, run_id = service.agent(""), _run_of(request)
         stream = agent.core.events.run(run_id, after=after_of(request, query.after) or 0)
         await about_run(agent, agent.wait(run_id, 0), PATIENCE)  # raises at once for an unknown run
-        if following >= FOLLOWERS:
-            raise TransientError(f"{following} clients follow runs already; try again later")
-        following += 1
-
-        def left() -> None:
-            nonlocal following
-            following -= 1
-
-        return EventsAnswer(frames(agent, stream, frame), left)
+        return EventsAnswer(frames(agent, stream, frame), places.take(request))
 
     return [
         ApiRoute("GET", "/v1/runs", list_runs, "read"),
