@@ -36,6 +36,7 @@ READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 #: By method and path: the name of the action, and the kinds of rows of the store with which the entry is written in one
 #: transaction ("": the first row of any kind; none: the middleware writes the entry when the request has succeeded).
 ACTIONS: Final[Mapping[tuple[str, str], tuple[str, tuple[str, ...]]]] = {
+    ("POST", "/v1/agents/{name}:step_{phase}"): ("agent", ()),
     ("POST", "/v1/agents/{target}"): ("agent", ("state.pause",)),
     ("POST", "/v1/sensors/{sensor}:restore"): ("sensor.restore", ()),
     ("POST", "/v1/runs/{run_id:path}:abort"): ("run.abort", ()),
@@ -131,6 +132,8 @@ class AuditMiddleware:
         if "target" in params:
             subject, _, verb = subject.rpartition(":")
             action = f"{action}.{verb}"
+        elif "phase" in params:
+            action = f"{action}.step_{params['phase']}"
         elif "verb" in params:
             action = f"{action}.{params['verb']}"
         peer = scope.get("client") or (UNKNOWN_PEER, 0)

@@ -16,7 +16,7 @@ from typing import Final, Literal, get_args
 from msgspec import Struct
 
 #: Scopes (rights) of a token. "admin" includes all others; no other scope includes another one.
-Scope = Literal["read", "operate", "approve", "admin"]
+Scope = Literal["read", "operate", "step", "approve", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 #: The beginning of each token, by which people and secret scanners recognize one.
 PREFIX: Final = "spar_"

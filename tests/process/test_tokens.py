@@ -29,7 +29,11 @@ ASKED = {
     "read": (("GET", "/v1/status?lanes=0", None, 200), ("GET", "/v1/approvals", None, 200)),
     "operate": (
         ("POST", "/v1/runs", {"message": "hello"}, 202),
+        ("POST", "/v1/agents/main:resume", None, 200),
+    ),
+    "step": (
         ("POST", "/v1/agents/main:step_sense", None, 409),  # it runs
+        ("POST", "/v1/agents/main:step_act", [], 409),
     ),
     "approve": (("POST", "/v1/approvals/none", {"digest": "x", "decision": "deny"}, 404),),
     "admin": (("GET", "/v1/tokens", None, 200), ("DELETE", "/v1/memory/experiences/none", None, 404)),
@@ -80,7 +84,7 @@ def test_each_right_can_do_what_it_may_and_nothing_else(spar: Spar, service: Ser
                 else:
                     assert (answer.status_code, answer.json()["scope"]) == (403, needed), (scope, path, answer.text)
     assert [ask(service, "", method, path, body).status_code
-            for asked in ASKED.values() for method, path, body, _ in asked] == [401] * 7  # fmt: skip
+            for asked in ASKED.values() for method, path, body, _ in asked] == [401] * 9  # fmt: skip
 
 
 def test_tokens_are_made_and_revoked_while_the_service_runs_and_while_it_does_not(
@@ -115,7 +119,7 @@ def test_tokens_are_made_and_revoked_while_the_service_runs_and_while_it_does_no
 
 def test_a_wrong_command_is_told_what_is_right(spar: Spar) -> None:
     for arguments, code, words in (
-        (("ci", "--scopes", "root"), 64, "'root': must be of read, operate, approve, admin"),
+        (("ci", "--scopes", "root"), 64, "'root': must be of read, operate, step, approve, admin"),
         (("ci", "--scopes", ","), 64, "--scopes is empty"),
         (("ci",), 64, "--scopes"),
         (("C I", "--scopes", "read"), 64, "small letters"),

@@ -160,9 +160,12 @@ async def revoke_token(door: Door) -> httpx.Response:
 
 
 WALK: Mapping[Key, tuple[tuple[str, Callable[[Door], Coroutine[Any, Any, httpx.Response]]], ...]] = {
-    ("POST", "/v1/agents/{target}"): (
+    ("POST", "/v1/agents/{name}:step_{phase}"): (
         ("agent.pause", lambda door: door.ask("POST", "/v1/agents/main:pause")),
         ("agent.step_sense", lambda door: door.ask("POST", "/v1/agents/main:step_sense")),
+    ),
+    ("POST", "/v1/agents/{target}"): (
+        ("agent.pause", lambda door: door.ask("POST", "/v1/agents/main:pause")),
         ("agent.resume", lambda door: door.ask("POST", "/v1/agents/main:resume")),
         ("agent.reload", lambda door: door.ask("POST", "/v1/agents/main:reload")),
         ("agent.stop", lambda door: door.ask("POST", "/v1/agents/main:stop")),

@@ -26,6 +26,7 @@ from spar.server.routes.events import WATCHERS
 from spar.server.routes.runs import FOLLOWERS
 from spar.service.app import Service
 from spar.service.token_rows import SCOPES, Scope, TokenRow
+from spar.types import PHASES
 
 ROUTES = control_routes(cast(Service, None))
 STRANGER = ("192.0.2.7", 4711)
@@ -103,7 +104,19 @@ async def test_rights_add_up(agent: Port) -> None:
     answers = {route.scope: await agent.ask(route.method, target(route), token, json={}) for route in ROUTES}
 
     statuses = {scope: answer.status_code for scope, answer in answers.items()}
-    assert statuses == {"read": 422, "approve": 422, "operate": 403, "admin": 403}
+    assert statuses == {"read": 422, "approve": 422, "operate": 403, "step": 403, "admin": 403}
+
+
+@pytest.mark.parametrize("verb", [*(f"step_{phase}" for phase in PHASES), "step_all"])
+@pytest.mark.parametrize("colon", [":", "%3A", "%3a"])
+async def test_only_who_may_step_may_step(agent: Port, verb: str, colon: str) -> None:
+    for scope in SCOPES:
+        answer = await agent.ask("POST", f"/v1/agents/main{colon}{verb}", agent.tokens[scope], json=[])
+
+        if scope in ("step", "admin"):
+            assert answer.status_code in (404, 409, 422), (scope, answer.text)  # it came in
+        else:
+            assert (answer.status_code, answer.json()["scope"]) == (403, "step"), (scope, answer.text)
 
 
 async def test_without_a_good_token_nothing_is_told(agent: Port) -> None:

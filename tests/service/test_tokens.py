@@ -128,7 +128,7 @@ async def test_a_name_that_is_taken_and_what_is_out_of_bounds_is_refused(tokens:
     for days in (0, -1, 10_000):
         with pytest.raises(ValueError, match="days = "):
             await tokens.create("other", ["read"], days=days)
-    with pytest.raises(ValueError, match="scopes are missing; known: read, operate, approve, admin"):
+    with pytest.raises(ValueError, match="scopes are missing; known: read, operate, step, approve, admin"):
         await tokens.create("other", [])
     with pytest.raises(LookupError, match="no token 'nobody'; known: ci"):
         await tokens.revoke("nobody")

@@ -20,6 +20,7 @@ from spar.server.api.query import is_list, meaning, schema_of
 from spar.server.api.route import PATH_PARAMETERS, ApiRoute
 from spar.server.problems import STATUS_OF, ProblemBody
 from spar.service.token_rows import SCOPES
+from spar.types import PHASES
 
 #: Refusals of any route, besides those of `STATUS_OF`.
 _REFUSALS: Final = {
@@ -111,6 +112,8 @@ def _path_parameter(name: str, route: ApiRoute) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     if name == "verb":
         schema["enum"] = list(route.verbs)
+    elif name == "phase":
+        schema["enum"] = list(PHASES)
     elif name == "target":
         schema["pattern"] = f":({'|'.join(route.verbs)})$"
     return {"name": name, "in": "path", "required": True, "description": PATH_PARAMETERS[name], "schema": schema}

@@ -37,6 +37,7 @@ PATH_PARAMETERS: Final = {
     "id": "The id, or a unique beginning of it; a slash in it may stand as `%2F`.",
     "verb": "One of the verbs that the request names.",
     "name": "The name.",
+    "phase": "A phase of the cycle.",
 }
 
 

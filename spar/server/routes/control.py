@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spar.agent.lifecycle import LEGAL
-from spar.agent.served import Served
 from spar.data.scrub import mask_json
 from spar.events import ConfigReloaded
 from spar.ports.optional import RestoresSensors, offers
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 #: Seconds that a step, a pause or a stop may take before the request is answered with a timeout.
 LONG_PATIENCE = 900.0
 #: The verbs of an agent.
-AGENT_VERBS = ("pause", "resume", "reload", "stop", *(f"step_{phase}" for phase in PHASES))
+AGENT_VERBS = ("pause", "resume", "reload", "stop")
 
 
 class StatusQuery(Struct, frozen=True):
@@ -97,12 +96,10 @@ def control_routes(service: Service) -> Sequence[ApiRoute]:
         status = service.status(has_lanes=query.lanes)
         return Response(mask_json(encode(status).decode()), media_type="application/json")
 
-    async def act_on(request: Request, body: bytes) -> Response:
-        """Carry out a verb: `NAME:pause`, `:resume`, `:reload`, `:stop`, or `:step_PHASE` with its input as body."""
+    async def act_on(request: Request) -> Response:
+        """Carry out a verb: `NAME:pause`, `:resume`, `:reload`, `:stop`."""
         name, _, verb = request.path_params["target"].rpartition(":")
         agent = service.agent(name)
-        if verb.startswith("step_"):
-            return await step(agent, verb.removeprefix("step_"), body)
         verbs: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
             "pause": agent.pause,
             "resume": agent.resume,
@@ -121,11 +118,12 @@ def control_routes(service: Service) -> Sequence[ApiRoute]:
         )
         return reply({"agent": agent.name, "before": before, "after": agent.core.state, **changes})
 
-    async def step(agent: Served, phase: str, body: bytes) -> Response:
+    async def step(request: Request, body: bytes) -> Response:
+        """Run one phase with the body as its input. A step of act calls any tool with any parameters."""
+        agent, phase = service.agent(request.path_params["name"]), request.path_params["phase"]
         if phase not in PHASES:
             raise LookupError(f"no phase {phase!r}; known: {', '.join(PHASES)}")
         method = getattr(agent, f"step_{phase}")
-        """Run one phase, with the body as its input."""
         arguments: list[Any] = []
         if body and phase == "sense":
             raise ValueError("sense takes nothing: it looks for itself")
@@ -176,6 +174,7 @@ def control_routes(service: Service) -> Sequence[ApiRoute]:
     routes: Sequence[ApiRoute] = [
         ApiRoute("GET", "/v1/openapi.json", openapi, "read"),
         ApiRoute("GET", "/v1/status", status, "read"),
+        ApiRoute("POST", "/v1/agents/{name}:step_{phase}", step, "step"),  # before the route that has any verb
         ApiRoute("POST", "/v1/agents/{target}", act_on, "operate", verbs=AGENT_VERBS),
         *event_routes(service),
         *run_routes(service),

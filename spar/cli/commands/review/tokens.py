@@ -25,7 +25,7 @@ def tokens() -> None:
 
 @tokens.command()
 @click.argument("name")
-@click.option("--scopes", required=True, help="Scopes, separated by commas: read, operate, approve, admin (all).")
+@click.option("--scopes", required=True, help="Scopes, separated by commas: read, operate, step, approve, admin (all).")
 @click.option(
     "--days", type=click.FloatRange(0, 3650, min_open=True), help="Validity in days (default: until it is revoked)."
 )
