@@ -10,14 +10,14 @@ from __future__ import annotations
 import platform
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
-from itertools import islice
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from perception.incidents import evidence
+from perception.incidents.deadlines import Deadlines
 from perception.incidents.entities import named
 from perception.incidents.matching import IncidentIndex, incident_of
 from perception.incidents.notices import closing_of
@@ -65,15 +65,14 @@ class IncidentRegister:
         #: Whether somebody calls `take`; else changes are dropped, so that they do not pile up.
         self.is_heard = True
         self.index = IncidentIndex()
-        self.open: dict[str, Incident] = {}
+        self.open: dict[str, Incident] = {}  # the quietest first
+        self._untrusted: dict[str, Incident] = {}  # the open ones of untrusted sources, in the same order
         self.closed: dict[str, Incident] = {}  # the oldest first
+        self._deadlines = Deadlines(settings)
         self._recent: deque[Incident] = deque()  # closed lately, so they may be reopened
         self.last = 0
         self.news: list[IncidentChange] = []
         self._touched: dict[str, Incident | None] = {}  # since the last `take`; None: dropped
-        #: Restored incidents in which only readings of an earlier process were firing, with the time since when it is
-        #: unknown whether these readings are still high.
-        self._unsure: dict[str, datetime] = {}
         self._late: list[Perception] = []  # notices that no perception of the batch caused
         self._opens_at = SEVERITIES.index(settings.opens_at)
         self._machine = named("host", settings.machine or platform.node())
@@ -139,19 +138,19 @@ class IncidentRegister:
             f"I-{self.last}", perception.session, sighting.text, sighting.severity, at, at,
             subject=perception.subject, trust=perception.trust,
         )  # fmt: skip
-        self.open[incident.id] = incident
+        self._put_last(incident)
         why = f"{sighting.severity} of {perception.source!r}, which belongs to no open incident"
         evidence.add(incident, sighting)
         evidence.add_step(incident, at, "opened", why, perception)
         self._note_change(IncidentChange("opened", incident, why))
-        self.index.hold(incident)
+        self._hold(incident)
         self._make_room(at)
         return Outcome(perception, incident, "incident.opened", why)
 
     def _reopen(self, incident: Incident, sighting: Sighting, why: str) -> Outcome:
         if not self._may_open(sighting):
             return Outcome(sighting.perception)
-        self.open[incident.id] = incident  # first here: somebody may list the incidents meanwhile
+        self._put_last(incident)  # first here: somebody may list the incidents meanwhile
         del self.closed[incident.id]
         incident.state, incident.closed_at, incident.asked_by = "open", None, ""
         incident.ordinal += 1
@@ -159,7 +158,7 @@ class IncidentRegister:
         evidence.add(incident, sighting)
         evidence.add_step(incident, sighting.heard_at, "reopened", text, sighting.perception)
         self._note_change(IncidentChange("opened", incident, text))
-        self.index.hold(incident)
+        self._hold(incident)
         self._make_room(sighting.heard_at)
         return Outcome(sighting.perception, incident, "incident.opened", text)
 
@@ -171,10 +170,10 @@ class IncidentRegister:
         is_worse = former is not None and SEVERITIES.index(former.severity) < sighting.rank
         evidence.add(incident, sighting)
         is_known = sighting.thing in incident.things
-        self.index.hold(incident)
+        self._hold(incident)
         is_raised = SEVERITIES.index(before) < SEVERITIES.index(incident.severity)
-        if incident.heeds(perception.trust):  # the order is that of the last news: the quietest incident is the first
-            self.open[incident.id] = self.open.pop(incident.id)
+        if incident.heeds(perception.trust):
+            self._put_last(incident)
         if is_raised:
             why = f"its severity rises from {before} to {incident.severity}: {why}"
         elif has_grown := incident.count >= self.settings.next_growth(incident.told):
@@ -201,7 +200,7 @@ class IncidentRegister:
         was_on, was_firing = thing is not None and thing.state != "over", incident.is_firing
         evidence.add(incident, replace(sighting, thing=ended))
         evidence.add_step(incident, sighting.heard_at, "over", "a thing of it is over", perception)
-        self.index.hold(incident)
+        self._hold(incident)
         if was_on and not incident.is_firing and (was_firing or not incident.may_go_on):
             why = "all that fired in it is over"
             self._close(incident, why, sighting.heard_at, "resolved", perception)
@@ -209,28 +208,38 @@ class IncidentRegister:
         self._note_change(IncidentChange("changed", incident, "a thing of it is over"))
         return Outcome(perception, incident)
 
+    def _put_last(self, incident: Incident) -> None:
+        """Put an incident last among the open ones, which are in the order of their last news."""
+        for incidents in (self.open, self._untrusted) if incident.trust == "untrusted" else (self.open,):
+            incidents.pop(incident.id, None)
+            incidents[incident.id] = incident
+
+    def _hold(self, incident: Incident) -> None:
+        """Note what an open incident holds now, and when it ends."""
+        self.index.hold(incident)
+        self._deadlines.note(incident)
+
     # -- closing by time or by a person
 
     def due_at(self) -> datetime | None:
         """Return the time at which the next incident is to be closed; a past time for one that a person wants
         closed."""
-        # A copy, because another thread may open an incident meanwhile.
-        return min(map(self._ends_at, list(self.open.values())), default=None)
+        first = self._deadlines.first()
+        return None if first is None else first[0]
 
     def expire(self, now: datetime) -> list[Perception]:
         """Close the incidents that people want closed or that were quiet for long enough; return the notices."""
         notices: list[Perception] = []
-        for incident in list(self.open.values()):
-            if self._ends_at(incident) > now:
-                continue
+        while (first := self._deadlines.first()) is not None and first[0] <= now:
+            incident = first[1]
             if incident.asked_by:
                 notices.append(self._end(incident, f"{incident.asked_by} closed it", now, "person"))
-            elif self._is_unsure(incident):
+            elif self._deadlines.is_unsure(incident):
                 within = f"{self.settings.settle:g} s of the start"
                 why = f"all that fired in it is over, or was not told again within {within}"
                 notices.append(self._end(incident, why, now, "resolved"))
             else:
-                why = f"nothing new for {self._patience(incident):g} s"
+                why = f"nothing new for {self._deadlines.patience(incident):g} s"
                 notices.append(self._end(incident, why, now, "quiet"))
         return notices
 
@@ -246,22 +255,10 @@ class IncidentRegister:
         if not incident.is_open:
             raise ValueError(f"incident {incident.id} is closed already: {incident.reason}")
         incident.asked_by = by
+        self._deadlines.note(incident)
         evidence.add_step(incident, now, "asked", f"{by} wants it closed", None)
         self._touched[incident.id] = incident
         return incident
-
-    def _is_unsure(self, incident: Incident) -> bool:
-        return incident.id in self._unsure and not incident.is_firing
-
-    def _patience(self, incident: Incident) -> float:
-        return self.settings.quiet_firing if incident.is_firing else self.settings.quiet
-
-    def _ends_at(self, incident: Incident) -> datetime:
-        if incident.asked_by:
-            return incident.opened_at
-        if self._is_unsure(incident):
-            return self._unsure[incident.id] + timedelta(seconds=self.settings.settle)
-        return incident.last_at + timedelta(seconds=self._patience(incident))
 
     def _end(self, incident: Incident, why: str, now: datetime, ending: Ending) -> Perception:
         self._close(incident, why, now, ending, None)
@@ -270,7 +267,8 @@ class IncidentRegister:
     def _close(self, incident: Incident, why: str, at: datetime, ending: Ending, cause: Perception | None) -> None:
         self.closed[incident.id] = incident
         del self.open[incident.id]
-        self._unsure.pop(incident.id, None)
+        self._untrusted.pop(incident.id, None)
+        self._deadlines.forget(incident.id)
         self._recent.append(incident)
         incident.state, incident.closed_at, incident.reason = "closed", at, why
         evidence.add_step(incident, at, "closed", why, cause)
@@ -299,9 +297,9 @@ class IncidentRegister:
         incident of a trusted sensor.
         """
         while len(self.open) > self.settings.open:
-            former = islice(self.open.values(), len(self.open) - 1)
-            untrusted = (incident for incident in former if incident.trust == "untrusted")
-            quietest = next(untrusted, None) or next(iter(self.open.values()))
+            quietest = next(iter(self._untrusted.values()), None)
+            if quietest is None or quietest is next(reversed(self.open.values())):
+                quietest = next(iter(self.open.values()))
             why = f"more than {self.settings.open} were open, and it was quiet for longest"
             self._late.append(self._end(quietest, why, now, "room"))
 
@@ -323,12 +321,13 @@ class IncidentRegister:
             if self._get(incident.id) is not None:
                 continue
             if incident.is_open:
-                self.open[incident.id] = incident
+                self._put_last(incident)
                 for thing in incident.things.values():
                     is_reading = not thing.kind.startswith(("alert", "anomaly")) and incident.heeds(thing.trust)
                     if thing.state == "firing" and is_reading:
                         thing.state = "event"
-                        self._unsure[incident.id] = incident.last_at if self.now is None else self.now()
+                        self._deadlines.doubt(incident, incident.last_at if self.now is None else self.now())
+                self._deadlines.note(incident)
             else:
                 self.closed[incident.id] = incident
                 self._recent.append(incident)

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from msgspec import convert, to_builtins
 
+from perception.incidents.deadlines import Deadlines
 from perception.incidents.register import IncidentRegister
 from perception.incidents.settings import IncidentSettings
 from perception.pipeline import Pipeline
 from spar.records.perceived.incidents import Incident
 from spar.types import Perception
+from tests.effort import Effort
 
 START = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -470,3 +472,36 @@ def test_lines_that_a_sensor_hands_over_as_they_are_open_an_incident() -> None:
     (opened,) = Pipeline().process(lines)
 
     assert (opened.kind, opened.attributes["count"]) == ("incident.opened", 9)
+
+
+def test_a_perception_costs_the_same_however_many_incidents_are_open_or_were_closed() -> None:
+    def steps(number: int) -> int:
+        incidents = register(open=number, keep=number)
+        for n in range(2 * number):  # the first half is closed, because there is no room for it
+            folded(incidents, alert(f"A{n}", host=f"host{n}", trust="trusted", at=n))
+            incidents.due_at()
+        assert (len(incidents.open), len(incidents.closed)) == (number, number)
+        known, at = 2 * number - 5, 2.0 * number
+        with Effort() as counted:
+            folded(incidents, alert(f"A{known}", host=f"host{known}", trust="trusted", at=at))  # again
+            folded(incidents, alert(f"A{known}", "resolved", host=f"host{known}", trust="trusted", at=at + 1))
+            folded(incidents, alert("B", host="b", trust="trusted", at=at + 2))
+            folded(incidents, alert("C", host="c", trust="trusted", at=at + 3))  # one too many
+            assert incidents.due_at() is not None
+            assert not incidents.expire(START + timedelta(seconds=at + 4))
+        return counted.steps
+
+    steps(10)
+    assert steps(400) <= 1.1 * steps(50)
+
+
+def test_deadlines_of_incidents_that_open_and_close_all_the_time_do_not_pile_up() -> None:
+    deadlines = Deadlines(IncidentSettings())
+    deadlines.note(Incident("I-0", "main", "", "error", START, START))
+    for second in range(1_000):
+        at = START + timedelta(seconds=second)
+        deadlines.note(Incident("I-1", "main", "", "error", at, at))
+        deadlines.forget("I-1")
+    assert len(deadlines._entries) < 100
+    assert (first := deadlines.first()) is not None
+    assert (first[1].id, first[0] - START) == ("I-0", timedelta(seconds=IncidentSettings().quiet))
