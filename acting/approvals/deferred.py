@@ -27,6 +27,7 @@ from spar.failpoints import crashpoint
 from spar.protocols import Host
 from spar.records.approvals import Approval
 from spar.records.journal import CallJournal
+from spar.threads import in_slices
 from spar.types import Action, Call, Perception, Trust, replace
 
 _GOES_ON = ("cancelled", "skipped")  # the statuses after which a call may still run
@@ -158,8 +159,8 @@ class Parked:
 
         Raises: ValueError when it is too large; TransientError.
         """
-        untrusted = {step.call.id for step in parking.steps if self._is_untrusted(step.call, scope)}
-        calls, waits = parking.calls(board, ended_well)
+        untrusted = {step.call.id async for step in in_slices(parking.steps) if self._is_untrusted(step.call, scope)}
+        calls, waits = await parking.calls(board, ended_well)
         if not waits:
             tell()
             return
@@ -170,7 +171,10 @@ class Parked:
         crashpoint("approval.parking")
         id = self._rows.new_id("p")
         names = {call.id: _name(call, id) for call in calls}
-        wires = [_renamed(call, names, scope.cycle_id, is_untrusted=call.id in untrusted).to_wire() for call in calls]
+        wires = [
+            _renamed(call, names, scope.cycle_id, is_untrusted=call.id in untrusted).to_wire()
+            async for call in in_slices(calls)
+        ]
         tell()
         await self._rows.add(ParkedCalls(
             id, self._queue.agent, scope.session, scope.cycle_id, self._queue.clock.now(), wires,

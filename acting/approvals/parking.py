@@ -12,6 +12,7 @@ from acting.calls import fault
 from spar.data.blackboard import Board
 from spar.data.dataflow import PathIndex
 from spar.data.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
+from spar.threads import in_slices
 from spar.types import Call, CallResult, replace
 
 
@@ -87,15 +88,15 @@ class Parking(Struct, Generic[S], eq=False):
             if step.result is None and step.approval_id and not step.has_started:
                 finish(step, parked(step.call, f"it waits for approval {step.approval_id!r}"))
 
-    def calls(self, board: Board, ended_well: Callable[[str], bool]) -> tuple[list[Call], dict[str, str]]:
+    async def calls(self, board: Board, ended_well: Callable[[str], bool]) -> tuple[list[Call], dict[str, str]]:
         """Return the calls to store, with the values known by now, and by call id the approvals that they need."""
         stored = [step for step in self.steps if self._is_stored[step]]
         writes: PathIndex[bool] = PathIndex(_either)
-        for step in stored:
+        async for step in in_slices(stored):
             for path in written_paths(step.call):
                 writes.add(path, True)
         calls, waits = [], {}
-        for step in stored:
+        async for step in in_slices(stored):
             call = step.call
             if step.approval_id:
                 waits[call.id] = step.approval_id

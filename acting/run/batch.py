@@ -37,10 +37,9 @@ from spar.data.blackboard import Board
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
-from spar.threads import OTHERS_TURN
+from spar.threads import OTHERS_TURN, SLICE
 from spar.types import ASKED, SERVICE_KEYS, Action, ActionResult, Call, CallResult
 
-READ_LIMIT = 64  # calls read in a row from a list, before other tasks get their turn
 GIVEN_UP_LIMIT = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
 
 _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
@@ -99,7 +98,7 @@ class Batch:
             else:
                 for count, item in enumerate(calls, 1):
                     self.arrive(item)
-                    if count % READ_LIMIT == 0:
+                    if count % SLICE == 0:
                         await OTHERS_TURN
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -304,6 +303,8 @@ class Batch:
             await self._done
         if self._breakdown is not None:
             raise self._breakdown
+        if len(self.steps) > SLICE:
+            await self._collector.build(self.steps)
         await self._leave_behind()
 
     async def _leave_behind(self) -> None:

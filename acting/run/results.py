@@ -1,6 +1,7 @@
 """Collector of the results of a batch: writes values to the board, and builds messages, errors and the whole result.
 
-While the batch runs, each value is only noted; the messages are built from the notes at its end.
+While the batch runs, each value is only noted; the messages are built from the notes at its end, those of a large batch
+in slices.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from spar.data.blackboard import Board, message_of, write_messages
 from spar.data.json_safe import NotJsonError, copied, text
 from spar.data.paths import MISSING, Expression, Path, ValueTooLargeError, get, render
 from spar.events import ContractViolation, WriteConflict
+from spar.threads import in_slices
 from spar.types import (
     Action,
     ActionResult,
@@ -56,6 +58,10 @@ class ResultCollector:
         self._runtime, self._board, self._graph = runtime, board, graph
         self._earlier = earlier  # messages of the same calls in an interrupted batch
         self._notes: list[Note] = []
+        self._messages: list[dict[str, Any]] = []  # those that are built, of the first `_built` notes
+        self._built = 0
+        self._dated: tuple[datetime | None, str] = (None, "")  # the time of the last note, and its text
+        self._errors: dict[Step, tuple[CallResult, dict[str, Any]]] = {}  # those that are built, with their results
         self._writes = WriteLog()
         self.moment = 0  # count of the calls that have begun and, while several run, of their writes
         self.at_work = 0  # calls that have begun and not ended: only they can overwrite a value that they never read
@@ -142,6 +148,14 @@ class ResultCollector:
         runtime = self._runtime
         self._notes.append((step, paths, method, value, runtime.wall.at(runtime.clock.monotonic())))
 
+    async def build(self, steps: Sequence[Step]) -> None:
+        """Build the messages and errors of so many calls that `outcome` would hold up the event loop, in slices."""
+        async for note in in_slices(self._notes):
+            self._build(note)
+        async for step in in_slices(steps):
+            if step.result is not None and _is_shown_error(step.result):
+                self._errors[step] = step.result, _error(step.result)
+
     def outcome(
         self,
         action: Action,
@@ -164,7 +178,11 @@ class ResultCollector:
         if is_late and approvals is not None:
             approvals.taint.came_late(self._scope, {"error", *[str(message.get("kind")) for message in late]})
         not_ok = [result for result in results if result.status != "ok"]
-        errors = (*late_errors, *[self._error(result) for result in not_ok if _is_shown_error(result)])
+        for note in self._notes[self._built :]:
+            self._build(note)
+        errors = (*late_errors, *[
+            self._error(step) for step in steps if step.result is not None and _is_shown_error(step.result)
+        ])  # fmt: skip
         other_messages = [*[message_of("correction", correction) for correction in corrections],
                           *[message_of("error", error) for error in errors]]  # fmt: skip
         return ActionResult(
@@ -172,41 +190,46 @@ class ResultCollector:
             "interrupted" if interrupted else _status(not_ok, len(results), why),
             results,
             self._board.state,
-            (*self._earlier, *self._messages(), *late, *other_messages),
+            (*self._earlier, *self._messages, *late, *other_messages),
             errors,
             why,
             duration,
         )
 
-    def _messages(self) -> list[dict[str, Any]]:
-        """Return the values of the calls as messages, with the fields that models do not see (`_call`, `_date`)."""
-        messages: list[dict[str, Any]] = []
-        last, date = None, ""
-        for step, paths, method, value, at in self._notes:
-            call = step.call
-            if at is not last:
-                last, date = at, at.isoformat()
-            if paths is not None:
-                written = write_messages(paths, value, call.instance)
-            elif type(value) is Message:
-                written = [message_of(value.kind, value.data, value.instance)]
-            else:
-                id = call.id if call.id.isascii() else text(call.id)
-                written = [message_of("result", {"call": id, "tool": call.tool, "output": value})]
-            wire = wire_of(call, is_small=step.is_small)
-            for message in written:
-                message["_call"], message["_date"] = wire, date
-                if method:
-                    message["_outputMethod"] = method
-                messages.append(message)
-        return messages
+    def _build(self, note: Note) -> None:
+        """Add a value to the messages, with the fields that models do not see (`_call`, `_date`)."""
+        step, paths, method, value, at = note
+        call = step.call
+        if at is not self._dated[0]:
+            self._dated = at, at.isoformat()
+        if paths is not None:
+            written = write_messages(paths, value, call.instance)
+        elif type(value) is Message:
+            written = [message_of(value.kind, value.data, value.instance)]
+        else:
+            id = call.id if call.id.isascii() else text(call.id)
+            written = [message_of("result", {"call": id, "tool": call.tool, "output": value})]
+        wire = wire_of(call, is_small=step.is_small)
+        for message in written:
+            message["_call"], message["_date"] = wire, self._dated[1]
+            if method:
+                message["_outputMethod"] = method
+        self._messages += written
+        self._built += 1
 
-    def _error(self, result: CallResult) -> dict[str, Any]:
-        why = result.fault or Fault("error", result.status)
-        return {
-            "call": without_service_keys(wire_of(result.call)),
-            "error": {"kind": why.kind, "message": why.message},
-        }
+    def _error(self, step: Step) -> dict[str, Any]:
+        """Return the error of a call, built before unless the call got another result since."""
+        assert step.result is not None
+        result, error = self._errors.get(step, (None, {}))
+        return error if result is step.result else _error(step.result)
+
+
+def _error(result: CallResult) -> dict[str, Any]:
+    why = result.fault or Fault("error", result.status)
+    return {
+        "call": without_service_keys(wire_of(result.call)),
+        "error": {"kind": why.kind, "message": why.message},
+    }
 
 
 async def reviewed(runtime: Runtime, scope: Scope, result: CallResult) -> CallResult:
@@ -261,7 +284,9 @@ def _ends(kind: str, data: Any, declared: Sequence[Path]) -> Iterator[Path]:
 
 
 def _is_shown_error(result: CallResult) -> bool:
-    """Return whether the end of a call that did not end well is an error that the next request shows."""
+    """Return whether the end of a call is an error that the next request shows."""
+    if result.status == "ok":
+        return False
     return result.reason in ("parked", "steered") if result.status == "skipped" else result.reason != "handled"
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from acting import Executor
 from spar import Call, tool
 from spar.bus.bus import Events
-from spar.events import CallSkipped
+from spar.events import CallCompleted, CallSkipped
+from spar.threads import SLICE
 
 COUNT = 1000
 
@@ -48,3 +51,46 @@ async def test_others_have_their_turn_while_calls_that_cannot_start_are_given_up
 
     assert [each.status for each in result.results].count("skipped") >= COUNT
     assert 0 < most <= 100
+
+
+READING = [Call("use", {"n": n}, output_path=f"†state.b{n}") for n in range(COUNT)]
+WAITING = [Call("risky", output_path="†state.a")]
+WAITING += [Call("use", {"n": "†state.a"}, output_path=f"†state.b{n}") for n in range(COUNT)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "pieces"),
+    [
+        (READING, ("messages", "errors")),
+        (WAITING, ("errors", "trust of parked calls", "their paths", "their values", "their records")),
+    ],
+    ids=["read", "parked"],
+)
+async def test_others_have_their_turn_while_the_results_of_many_calls_are_put_together(
+    calls: list[Call], pieces: tuple[str, ...]
+) -> None:
+    events = Events("test")
+    executor = Executor([risky, use], events=events, settings={"approval": {"hold": 0.0}})
+    turns = turns_at_last_end = 0
+
+    async def watch() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def ended(event: object) -> None:
+        nonlocal turns_at_last_end
+        turns_at_last_end = turns
+
+    async with executor:
+        events.subscribe(CallCompleted, ended)
+        events.subscribe(CallSkipped, ended)
+        watcher = asyncio.create_task(watch())
+        result = await executor.run(calls)
+        watcher.cancel()
+
+    assert len(result.results) == len(calls)
+    assert turns - turns_at_last_end >= len(pieces) * (COUNT // SLICE)
+    assert [message.get("kind") for message in result.messages].count("error") == len(result.errors)
+    assert len(result.messages) == len({repr(message) for message in result.messages}) == len(calls)
