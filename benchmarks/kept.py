@@ -2,7 +2,9 @@
 
 Each kind of thing grows while a second kind stands beside it: what is in proportion to one of them alone may be in
 proportion to their product. A unit is a message with one call, on a journal, reflected on as usual; it goes to one of
-the sessions that are known, in turn. Processor time of a whole batch, in turns with the smaller agent.
+the sessions that are known, in turn; where senders are known it comes by a channel. Where sessions or senders grow,
+recall has its most candidates from the beginning, because each session adds experiences of its own. Processor time of
+a whole batch, in turns with the smaller agent.
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ from benchmarks.table import Line, compared
 from memory import Memory
 from reflection.ability import Trial, learn
 from spar import Action, Agent, Call, Experience, Perception, tool
+from spar.events import RunEnded
+from spar.ports.channel import ChannelLimits, ChannelSpec
 from spar.records.abilities import KnownAbilities, ability_key
 from spar.records.journal import RowChange
+from spar.testing import MemoryChannel
 
 #: How much dearer a message may become when eight times as much is known.
 GROWTH, TIMES = 1.3, 8
@@ -30,20 +35,20 @@ GROWTH, TIMES = 1.3, 8
 @dataclass(frozen=True)
 class Known:
     """Numbers of what an agent knows when it begins: tools that were tried at the same kind of task, other situations
-    of its tool, sessions and senders with a message, experiences in those sessions."""
+    of its tool, sessions with a message, senders on a channel (0: no channel), experiences in those sessions."""
 
     tools: int = 1
     situations: int = 0
     sessions: int = 1
-    senders: int = 1
+    senders: int = 0
     experiences: int = 0
 
 
 CASES: tuple[tuple[str, str, str, Known], ...] = (
     ("tools", "tools", "100 sessions", Known(tools=25, sessions=100)),
     ("situations", "situations", "50 tools", Known(situations=500, tools=50)),
-    ("sessions", "sessions", "50 tools", Known(sessions=50, tools=50)),
-    ("senders", "senders", "100 sessions", Known(senders=50, sessions=100)),
+    ("sessions", "sessions", "50 tools", Known(sessions=50, tools=50, experiences=500)),
+    ("senders", "senders", "50 tools", Known(senders=50, tools=50, experiences=500)),
     ("experiences", "experiences", "100 sessions", Known(experiences=250, sessions=100)),
 )
 
@@ -78,17 +83,26 @@ async def knowing(known: Known) -> AsyncIterator[Batch]:
         memory = Memory.open(f"sqlite:///{place}/memory.db", durability="process", keep_cycles=None)
         async with memory:
             await _learnt(memory, known)
-        async with Agent(plan=plan, tools=[look], memory=memory, loop_interval="off") as agent:
+        channel = MemoryChannel(ChannelLimits())
+        names = [f"chat:p{number}" for number in range(known.senders)]
+        allowed = {"senders": {"allow": [{"senders": names}] if names else []}}
+        agent = Agent(plan=plan, tools=[look], memory=memory, loop_interval="off", settings=allowed)
+        agent.channels.take([ChannelSpec("chat", channel)] if known.senders else [])
+        ended = asyncio.Queue[str]()
+        agent.events.subscribe(RunEnded, lambda event: ended.put_nowait(event.run_id))
+        async with agent:
             number = 0
 
             async def batch(messages: int) -> None:
                 nonlocal number
                 for _ in range(messages):
                     number += 1
-                    session, sender = f"s{number % known.sessions}", f"mail:p{number % known.senders}@example.org"
-                    said = Perception(f"hello {number % 7}", source=sender, kind="message", trust="trusted")
-                    receipt = await agent.submit(said, session=session)
-                    await agent.wait(receipt.run_id, 60)
+                    session, text = f"s{number % known.sessions}", f"hello {number % 7}"
+                    if known.senders:
+                        channel.say(text, f"p{number % known.senders}")
+                    else:
+                        await agent.submit(Perception(text, kind="message", trust="trusted"), session=session)
+                    await asyncio.wait_for(ended.get(), 60)
 
             await batch(max(known.sessions, known.senders))
             yield batch

@@ -1,0 +1,32 @@
+"""What a message costs on the event loop does not depend on what was learnt or met before: counted, at two sizes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.kept import Known, knowing
+from tests.effort import Effort
+
+MESSAGES = 16
+
+
+def steps(known: Known) -> int:
+    async def main() -> int:
+        async with knowing(known) as batch:
+            await batch(4)
+            with Effort() as counted:
+                await batch(MESSAGES)
+            return counted.steps
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("field", ["sessions", "senders", "experiences"])
+def test_a_message_takes_as_many_steps_when_eight_times_as_much_is_known(field: str) -> None:
+    known = Known(tools=5, sessions=4)
+    few, many = (steps(replace(known, **{field: number})) for number in (6, 48))
+
+    assert many <= 1.15 * few
