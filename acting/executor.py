@@ -36,6 +36,7 @@ from spar.events import RepetitionNoticed
 from spar.ports.trust import trust_of
 from spar.protocols import Context, Host, Lent
 from spar.types import Action, ActionResult, Call, replace
+from spar.users import Users
 
 _KEPT_INTERRUPTED = 16
 _MOST_STEERED = 1_000  # runs whose next batch must start no call; the oldest are dropped
@@ -93,6 +94,7 @@ class Executor:
         self._interrupted: BoundedDict[str, ActionResult] = BoundedDict(_KEPT_INTERRUPTED)
         self._steered: BoundedDict[str, None] = BoundedDict(_MOST_STEERED)
         self._opened: AsyncExitStack | None = None
+        self._users = Users()
         #: The approver for `act`, which has no argument for it.
         self.confirm: Confirm | None = None
 
@@ -183,6 +185,13 @@ class Executor:
         self.tools.borrow(lent)
 
     async def __aenter__(self) -> Executor:
+        await self._users.enter(self._open, self._open_again)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._users.leave(self.aclose)
+
+    async def _open(self) -> None:
         async with AsyncExitStack() as stack:
             for part in self.tools.parts:
                 if hasattr(part, "__aenter__"):
@@ -192,10 +201,11 @@ class Executor:
                 stack.push_async_callback(self._runtime.approvals.close)
                 await self._runtime.approvals.open()
             self._opened = stack.pop_all()
-        return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
+    async def _open_again(self) -> None:
+        """Read the questions again, since `attach` may have changed the store."""
+        if self._runtime.approvals is not None:
+            await self._runtime.approvals.open()
 
     async def take_over(self) -> None:
         """Read the questions and parked calls that the executor before this one has left on disk."""
@@ -204,6 +214,7 @@ class Executor:
 
     async def aclose(self, deadline: float | None = None) -> None:
         """Wait `deadline` seconds for detached calls (None: the setting `drain`), then close the tools."""
+        self._users.count = 0
         opened, self._opened = self._opened, None
         try:
             await self._runtime.close(deadline)

@@ -37,6 +37,7 @@ from spar.protocols import Context, Home, Host, SensorSpec
 from spar.records.journal import RowChange
 from spar.records.perceived.examined import Examined
 from spar.types import Perception
+from spar.users import Users
 
 BUFFER = 10_000  # default bound of the waiting perceptions of one sensor
 BATCH = 1_000  # perceptions taken in one cycle; the pipeline's usual limit would cut more
@@ -80,6 +81,8 @@ class Sense(Teachable):
             written({"intent": tables.intents, "kind": tables.kinds}, tables.learning.files, home),
         )
         self._specs, self._buffer = tuple(sensors), buffer
+        self._users = Users()
+        self._opened: tuple[Incidents, SensorGroup, Processing, PipelineRows] | None = None
         self._taken_batch: Batch | None = None  # the batch that was taken and not returned yet
         self._taken: Sequence[Perception] = ()  # perceptions that were taken from the sensors and not processed yet
         self._late_notices: list[Perception] = []  # notices from batches whose caller was cancelled
@@ -98,6 +101,21 @@ class Sense(Teachable):
 
     async def __aenter__(self) -> Sense:
         """Begin to open every sensor; wait a moment, and never for a hanging one. Raises nothing."""
+        await self._users.enter(self._open, self._open_again)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close every sensor at the exit of the last user; see `_close`."""
+        await self._users.leave(self._close)
+
+    async def _open_again(self) -> None:
+        """Open the parts that `attach` has made since the opening, and close those before them."""
+        if self._opened is not None and self._opened[1] is not self._sensors:
+            await self._close()
+            await self._open()
+
+    async def _open(self) -> None:
+        self._opened = self.incidents, self._sensors, self._processing, self._rows
         await self.incidents.load()
         if self._taken_batch is not None and self._taken_batch.get_loop() is not asyncio.get_running_loop():
             self._taken_batch, self._taken = None, ()  # its loop is closed, so it never ends; cursors repeat it
@@ -110,20 +128,23 @@ class Sense(Teachable):
             await self._sensors.first_turns()
         except BaseException:  # `__aexit__` is not called when `__aenter__` raises
             with anyio.CancelScope(shield=True):
-                await self.__aexit__()
+                await self._close()
             raise
-        return self
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def _close(self) -> None:
         """Close every sensor in reverse order, each within its timeout; a slow one does not delay the next.
 
         When cancelled, it closes the remaining ones at once: no sensor stays open, and no task remains.
         """
-        self.incidents.close()
-        await self._sensors.close()
-        is_at_rest = await self._processing.rest(CLOSING)
+        incidents, sensors, processing, rows = self._opened or (
+            self.incidents, self._sensors, self._processing, self._rows
+        )  # fmt: skip
+        self._opened = None
+        incidents.close()
+        await sensors.close()
+        is_at_rest = await processing.rest(CLOSING)
         if not self._is_ahead:
-            await self._rows.close(is_at_rest=is_at_rest)
+            await rows.close(is_at_rest=is_at_rest)
 
     async def sense(self, context: Context) -> list[Perception]:
         """Return the new perceptions after the pipeline, the most important first.

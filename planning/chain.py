@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +23,7 @@ from spar.protocols import Ask, Context, Host, Lender, Lent, ModelQuestion, RunC
 from spar.records.run_options import RunOptions
 from spar.threads import Threads
 from spar.types import Action, Fault, Perception, replace
+from spar.users import Users
 
 #: Seconds until a run that waits for the main planner asks again.
 _LOOK_AGAIN = 30.0
@@ -48,6 +50,7 @@ class Chain:
         self._main = main
         self.degraded_reason: str | None = None
         self._opened = AsyncExitStack()
+        self._users = Users()
         self._threads: Threads | None = None
         self._ask: Ask | None = None
 
@@ -153,17 +156,20 @@ class Chain:
         return await self._ask(question)
 
     async def __aenter__(self) -> Chain:
+        await self._users.enter(self._open)
+        return self
+
+    async def _open(self) -> None:
         async with AsyncExitStack() as opening:
             for planner in self.planners:
                 if hasattr(planner, "__aenter__"):
                     await opening.enter_async_context(planner)
             self._opened = opening.pop_all()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._opened.__aexit__(kind, error, traceback)
+        await self._users.leave(partial(self._opened.__aexit__, kind, error, traceback))
 
     async def _in_thread(self, clock: Clock | None, function: Callable[..., Any], *args: Any) -> Any:
         if self._threads is None:

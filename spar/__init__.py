@@ -15,6 +15,7 @@ The folders and modules, in the order in which to read them. First the vocabular
     ids           unique identifiers that sort by time
     threads       blocking code outside of the event loop
     backoff       waits after failures
+    users         counter of the users of a part: opened by the first, closed by the last
     file_lock     locks that one process at a time holds
     failpoints    places at which a test lets the process die
     checks        the check of a value by its annotations

@@ -40,6 +40,7 @@ from spar.protocols import CALLED_FOR, Effect, Home, Host
 from spar.protocols.tools import Approval
 from spar.threads import Threads
 from spar.types import Fault
+from spar.users import Users
 
 if TYPE_CHECKING:
     from acting.mcp.connection import Link
@@ -117,6 +118,7 @@ class McpServer:
         self._traceparent: Callable[..., str] = lambda to, cycle_id, *names: ""
         self._words = ServerDiagnostics()
         self._link: Link | None = None
+        self._users = Users()
         self._tasks: list[asyncio.Task[None]] = []
         self._forget()
 
@@ -148,6 +150,14 @@ class McpServer:
     # -- open and closed
 
     async def __aenter__(self) -> McpServer:
+        """Connect; see `_open`."""
+        await self._users.enter(self._open)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._users.leave(self.aclose)
+
+    async def _open(self) -> None:
         """Begin to connect, and wait at most `wait` seconds. A server that does not answer is no error here."""
         try:
             connection = await self._threads.run(import_module, "acting.mcp.connection")
@@ -172,13 +182,10 @@ class McpServer:
         except BaseException:
             await self.aclose()
             raise
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Close the connection and end the program with all its processes."""
+        self._users.count = 0
         link, tasks = self._link, self._tasks
         self._link, self._tasks = None, []
         if link is None:

@@ -24,6 +24,7 @@ from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.protocols import Effect, Host, Notifier
 from spar.threads import Threads
+from spar.users import Users
 
 _BUILT_IN: dict[str, type] = {"desktop": DesktopNotifier, "log": LogNotifier, "webhook": WebhookNotifier}
 _URGENCIES: tuple[str, ...] = get_args(Urgency)
@@ -71,6 +72,7 @@ class NotifyTool:
         self._rate = Intensity(per_minute, _MINUTE)
         self._use(SystemClock())
         self._stack = AsyncExitStack()
+        self._users = Users()
         self._waiting = 0
         self.suppressed = 0
         """Count of all messages that were refused by the limit."""
@@ -86,15 +88,18 @@ class NotifyTool:
         self._clock, self._threads = clock, Threads(self.name, clock)
 
     async def __aenter__(self) -> Self:
+        await self._users.enter(self._open)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._users.leave(self._stack.aclose)
+
+    async def _open(self) -> None:
         async with AsyncExitStack() as opened:
             for notifier in self._notifiers.values():
                 if isinstance(notifier, AbstractAsyncContextManager):
                     await opened.enter_async_context(notifier)
             self._stack = opened.pop_all()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._stack.aclose()
 
     async def __call__(self, *, title: str, text: str = "", urgency: str = "normal") -> dict[str, Any]:
         """Send the message.

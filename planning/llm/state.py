@@ -31,6 +31,7 @@ from spar.errors import ConfigError, ContractError, PermanentError
 from spar.protocols import CALLED_FOR, Host, ModelQuestion
 from spar.records.run_options import RunOptions
 from spar.types import Call
+from spar.users import Users
 
 PlanMode = Literal["", "eager", "lazy"]
 #: Share of the tokens that a model reads; a request with more has its conversation summarized before it is sent.
@@ -97,6 +98,7 @@ class PlannerState:
         self._frames: BoundedDict[str, Frame] = BoundedDict(_MOST_RUNS)
         self.host: Host | None = None
         self._loading: set[asyncio.Task[None]] = set()
+        self._users = Users()
         self._pasts: BoundedDict[str, Past] = BoundedDict(_MOST_PASTS)
         self.composer = Composer()
         self._faults: BoundedDict[str, AnswerFaults] = BoundedDict(_MOST_RUNS)
@@ -238,12 +240,18 @@ class PlannerState:
 
     async def __aenter__(self) -> Self:
         """Begin to load the models in the background: neither the start nor the first message waits for that."""
-        for model in (self.model, self.compaction_model):
-            if callable(load := getattr(model, "load", None)):
-                self._loading.add(asyncio.get_running_loop().create_task(_loaded(load), name="loading of a model"))
+        await self._users.enter(self._open)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._users.leave(self._close)
+
+    async def _open(self) -> None:
+        for model in (self.model, self.compaction_model):
+            if callable(load := getattr(model, "load", None)):
+                self._loading.add(asyncio.get_running_loop().create_task(_loaded(load), name="loading of a model"))
+
+    async def _close(self) -> None:
         loading, self._loading = self._loading, set()
         for task in loading:
             task.cancel()
