@@ -42,6 +42,7 @@ from spar.observe.learning import LearningCounts
 from spar.observe.stats import SessionStats, Stats
 from spar.protocols import Home, Host
 from spar.records.abilities import KnownAbilities
+from spar.runs.commands import is_command
 from spar.runs.outbox import Outbox
 from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
@@ -265,6 +266,11 @@ class AgentParts:
         if not run.is_transcribed:
             self.transcripts.run_ended(run, end)
         self.recovery.ends.run_ended(run, end)
+        if run.into is None and not is_command(run.message):
+            if run.has_failed(end):
+                self.health.run_failed(end.error)
+            elif end.status == "ok":
+                self.health.run_went_well()
 
     async def status_of(self, run_id: str) -> RunStatus:
         """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""

@@ -128,6 +128,11 @@ def fallback(results: Iterable[CallResult]) -> str | None:
 
 
 def failure(error: str) -> str:
-    """Return the sentence that tells people of a failed run; secrets are removed from it."""
+    """Return the sentence that tells people of a failed run."""
+    return f"I could not finish this: {why_of(error)}"
+
+
+def why_of(error: str) -> str:
+    """Return the error of a run as people read it: a short line without secrets."""
     why = scrub(" ".join(error.split()) or "nobody knows why")
-    return f"I could not finish this: {why if len(why) <= _LONGEST_WHY else why[:_LONGEST_WHY] + ' …'}"
+    return why if len(why) <= _LONGEST_WHY else why[:_LONGEST_WHY] + " …"

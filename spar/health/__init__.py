@@ -1,6 +1,6 @@
 """The health of an agent: its alerts and their remedies.
 
-health           opens and closes alerts, and judges each cycle
+health           opens and closes alerts, and judges each cycle and run
 ladder           takes the steps of recovery when a phase keeps failing
 alerts           the kinds of alerts, and one open alert
 error_reporting  reports errors of modules, hooks and handlers to the log, the events and the health

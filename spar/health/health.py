@@ -1,4 +1,4 @@
-"""Health of an agent: its open alerts, and the verdict on each cycle that has ended.
+"""Health of an agent: its open alerts, and the verdict on each cycle and run that has ended.
 
 `spar.health.ladder` takes the steps when a phase keeps failing. `spar.health.watchdog` notices from outside what a loop
 cannot report because it does not run. `spar.health.resources` judges memory and disk.
@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 from spar.backoff import Backoff
+from spar.data.reply import why_of
 from spar.events import HealthAlert, HealthRecovered
 from spar.health.alerts import Alert, Kind, Severity, key_of
 from spar.health.ladder import Ladder, WorkingSession
@@ -34,6 +35,8 @@ log = get_logger("spar.health")
 SLOW_FACTOR, NEVER_SLOW = 10.0, 1.0
 #: A current cycle is never slow before so many seconds, unless `slow_after` says otherwise.
 NEVER_SLOW_CURRENT = 60.0
+#: Runs in a row that end in error until people are told of it.
+FAILED_RUNS = 10
 #: Kinds of alerts about one phase of one session. A success of that phase closes them.
 OF_A_PHASE: tuple[Kind, ...] = ("failing", "stuck")
 
@@ -61,8 +64,8 @@ class Health:
     `snapshot` can be read from any thread.
     """
 
-    __slots__ = ("_backoff", "_core", "_limits", "_looks_at_all", "_stats", "alerts", "ladder", "models", "pressure",
-                 "streaks")  # fmt: skip
+    __slots__ = ("_backoff", "_core", "_failed_runs", "_limits", "_looks_at_all", "_stats", "alerts", "ladder",
+                 "models", "pressure", "streaks")  # fmt: skip
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, agent: AgentControl,
                  sessions: Mapping[str, WorkingSession]) -> None:  # fmt: skip
@@ -73,6 +76,7 @@ class Health:
         self.streaks = Streaks()
         self.models = Models(core, self)
         self.limits = HealthLimits()
+        self._failed_runs = 0
 
     @property
     def limits(self) -> HealthLimits:
@@ -163,6 +167,20 @@ class Health:
     def makes_do(self) -> bool:
         """Return whether the agent works without its full planner, or without one of its models."""
         return self.is_degraded or self.models.is_any_open
+
+    # -- after each run
+
+    def run_failed(self, error: str) -> None:
+        """Count a run that ended in error. Open the alert `runs` after `FAILED_RUNS` in a row, also if each of them
+        failed by its own fault, which counts for no step of recovery."""
+        self._failed_runs += 1
+        if self._failed_runs >= FAILED_RUNS:
+            self.alert("runs", f"the last {FAILED_RUNS} runs ended in error, the last: {why_of(error)}")
+
+    def run_went_well(self) -> None:
+        """Close the alert `runs`."""
+        self._failed_runs = 0
+        self.recovered("runs")
 
     # -- after each cycle
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 #: Kinds of alerts.
 AlertKind = Literal[
-    "stuck", "slow", "failing", "stalled", "blocked", "memory", "disk", "budget", "provider", "prompt", "sensor",
-    "channel", "approval",
+    "stuck", "slow", "failing", "runs", "stalled", "blocked", "memory", "disk", "budget", "provider", "prompt",
+    "sensor", "channel", "approval",
 ]  # fmt: skip
 
 

@@ -234,8 +234,12 @@ class Run:
         return Reply(self.failed_calls) if self.failed_calls else reply
 
     def tells_failure(self, end: End) -> bool:
-        """Return whether people are told of its failure: not if they aborted or replaced it."""
-        return self.is_to_tell and end.status == "error" and end.error not in CALLED_OFF and self.outcome != "dropped"
+        """Return whether people are told of its failure."""
+        return self.is_to_tell and self.has_failed(end)
+
+    def has_failed(self, end: End) -> bool:
+        """Return whether its end is a failure: not if people aborted or replaced it, or its message was dropped."""
+        return end.status == "error" and end.error not in CALLED_OFF and self.outcome != "dropped"
 
     def timeout(self, limits: Limits) -> float:
         """Return the seconds that it may take; 0 for no limit."""

@@ -33,6 +33,11 @@ class Heard:
         agent.events.subscribe(HealthRecovered, self.ends.append)
         agent.events.subscribe(RecoveryStep, self.steps.append)
 
+    @property
+    def kinds(self) -> list[str]:
+        """Return the kinds of its alerts."""
+        return [alert.kind for alert in self.alerts]
+
 
 def planner(fails: Callable[[str], BaseException | None]) -> Any:
     """A planner that answers messages and raises what `fails` makes of their text."""
@@ -79,7 +84,7 @@ async def test_messages_that_can_never_be_planned_pause_and_degrade_nobody(clock
     heard = Heard(agent)
     async with agent:
         assert await say(agent, "forbidden", session, times=40) == "error"
-        assert (agent.state, heard.alerts, heard.steps) == ("running", [], [])
+        assert (agent.state, heard.kinds, heard.steps) == ("running", ["runs"], [])
         began = clock.elapsed
         assert await say(agent, "hi", "alice") == "ok"
         assert clock.elapsed - began < 2.0
@@ -101,7 +106,7 @@ async def test_a_file_that_somebody_named_and_that_is_missing_counts_for_nobody(
     heard = Heard(agent)
     async with agent:
         assert await say(agent, "read /tmp/nothing", "main", times=10) == "error"
-        assert (agent.state, heard.alerts, heard.steps) == ("running", [], [])
+        assert (agent.state, heard.kinds, heard.steps) == ("running", ["runs"], [])
 
 
 async def test_a_setting_that_cannot_be_used_concerns_everybody_and_counts(clock: VirtualClock) -> None:
@@ -198,8 +203,8 @@ async def test_one_sessions_failures_neither_pause_nor_degrade_nor_slow_another(
         began = clock.elapsed
         assert await say(agent, "hi", "alice") == "ok"
         assert clock.elapsed - began < 2.0
-        assert {alert.session for alert in heard.alerts} == {"mallory"}
-        assert heard.ends == []
+        assert {(alert.kind, alert.session) for alert in heard.alerts} == {("failing", "mallory"), ("runs", "")}
+        assert [end.kind for end in heard.ends] == ["runs"]
 
 
 async def test_a_module_that_serves_others_well_is_not_restarted_for_one_session(clock: VirtualClock) -> None:

@@ -51,6 +51,7 @@ CASES = (
     Case("SparPausedLong", {'agent_state{state="paused"}': "1x730 0x10"}, 725, 735),
     Case("SparModuleRestarts", {'child_restarts_total{child="plan"}': "0x5 1+1x6 7x60"}, 13, 60),
     Case("SparFailing", alert("failing"), 15, 25),
+    Case("SparRunsFailing", alert("runs"), 10, 25),
     Case("SparErrorsBurnFast", {'cycles_total{outcome="acted"}': "0+10x300",
                                 'cycles_total{outcome="failed"}': "0x10 0+5x20 100x270"}, 25, 120),
     Case("SparErrorsBurnSlow", {'cycles_total{outcome="acted"}': "0+10x900",

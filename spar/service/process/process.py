@@ -48,7 +48,9 @@ log = get_logger("spar.runner")
 #: File in the state folder with the reason why the service last gave up; its modification time is the time of that.
 GAVE_UP = "gave_up"
 #: Alerts during which the loop makes progress, so that a restart by systemd's watchdog would not help.
-HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider", "prompt", "sensor", "channel", "approval"}
+HARMLESS = {
+    "failing", "slow", "runs", "memory", "disk", "budget", "provider", "prompt", "sensor", "channel", "approval",
+}  # fmt: skip
 
 
 class Listener(Protocol):
