@@ -70,7 +70,7 @@ class CycleStore(OpenMemory):
         def look(connection: Connection) -> tuple[list[Doubt], list[DeadLetter]]:
             doubts = replay.doubts(connection, agent, missed, is_open=False)
             known = {doubt.id for doubt in doubts}
-            doubts += [each for each in replay.cut_calls(connection, agent, missed) if each.id not in known]
+            doubts += [cut for cut in replay.cut_calls(connection, agent, missed) if cut.id not in known]
             started = [replace(doubt, call=replay.call(connection, doubt)) for doubt in doubts]
             return started, replay.dead_letters(connection, agent, missed)
 
