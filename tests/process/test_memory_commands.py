@@ -81,6 +81,23 @@ def test_a_forged_import_is_untrusted_and_changes_nothing_unless_the_owner_trust
     service.stop()
 
 
+def test_a_file_with_a_bad_line_is_refused_as_bad_data_with_and_without_a_service(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
+    file, service = spar.folder / "bad.jsonl", lived(spar, start)
+    for _ in ("with", "without"):
+        file.write_text(f'{json.dumps(FORGED)}\n{{}}\nno JSON\n{{"situation": 5}}\n')
+        refused = spar("memory", "import", str(file))
+        assert refused.code == 65, refused
+        assert [number for number in range(1, 5) if f"line {number}: " in refused.err] == [2, 3, 4], refused
+        assert spar("memory", "show", "forged").code == 1, "nothing of the file was imported"
+        service.stop()
+
+    file.write_bytes(b"\xff\n")
+    refused = spar("memory", "import", str(file))
+    assert (refused.code, "cannot be read" in refused.err) == (65, True), refused
+
+
 def test_what_is_typed_wrong_is_told_with_what_to_type(spar: Spar, start: Callable[..., Service]) -> None:
     service = lived(spar, start)
     exported = spar.folder / "all.jsonl"
@@ -91,7 +108,7 @@ def test_what_is_typed_wrong_is_told_with_what_to_type(spar: Spar, start: Callab
     )
 
     refused = spar("memory", "import", str(spar.config))
-    assert refused.code == 1
+    assert refused.code == 65
     assert "line 2: no JSON" in refused.err
     assert "expected a JSON object a line, as spar memory export writes them" in refused.err
     assert "write for example 2026-01-31" in spar("memory", "search", "--since", "yesterday").err

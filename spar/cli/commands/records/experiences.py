@@ -200,8 +200,10 @@ def import_(options: Options, file: str, trust: bool) -> None:
     """
     try:
         lines = Path(file).read_text("utf-8").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         fail(f"{file}: cannot be read: {error}", exits.FAILED)
+    except UnicodeDecodeError as error:
+        fail(f"{file}: cannot be read: {error}", exits.DAMAGED)
 
     def ask(client: Any) -> int:
         return sum(client.post("/v1/memory/experiences:import", {"lines": part, "trust": trust})["imported"]
