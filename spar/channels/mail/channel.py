@@ -242,7 +242,7 @@ class MailChannel:
         if not context.hears(head.sender):
             return base
         assert self._rates is not None
-        verdict = self._rates.count(head.sender.lower(), context.clock.now())
+        verdict = self._rates.count(head.sender.lower(), head.key, context.clock.now())
         if verdict == "stopped":
             self._pass_over(reading, glance.uid, "stopped", "its sender writes too often", sender=head.sender)
             return None

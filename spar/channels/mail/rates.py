@@ -25,7 +25,10 @@ class SenderRates:
 
     def __init__(self, most: int, rows: ModuleRows | None) -> None:
         self._most, self._rows = most, rows
-        self._times: BoundedDict[str, deque[datetime]] = BoundedDict(MOST_SENDERS)
+        #: The mails of each sender: their ids, and when each came.
+        self._mails: BoundedDict[str, deque[tuple[str, datetime]]] = BoundedDict(MOST_SENDERS)
+        #: The mail of each stopped sender for which it is told of the stop.
+        self._told: dict[str, str] = {}
         self._until: dict[str, datetime] = {}
 
     async def open(self) -> None:
@@ -41,29 +44,38 @@ class SenderRates:
         """Return the senders that are stopped now."""
         return tuple(self._until)
 
-    def count(self, sender: str, now: datetime) -> Literal["heard", "tell", "stopped"]:
-        """Count a mail; return whether it is heard, its sender is to be told of the stop, or is stopped already."""
+    def count(self, sender: str, mail: str, now: datetime) -> Literal["heard", "tell", "stopped"]:
+        """Count a mail; return whether it is heard, its sender is to be told of the stop, or is stopped already.
+
+        A mail that is offered again counts once, and gets the same answer. Args: mail: its id.
+        """
         self._forget(now)
         if sender in self._until:
+            if self._told.get(sender) == mail:
+                return "tell"
             self._stop(sender, now)
             return "stopped"
-        times = self._times.get(sender)
-        if times is None:
-            times = self._times[sender] = deque(maxlen=self._most)
-        if len(times) == self._most and now - times[0] < WINDOW:
+        mails = self._mails.get(sender)
+        if mails is None:
+            mails = self._mails[sender] = deque(maxlen=self._most)
+        if any(known == mail for known, _ in mails):
+            return "heard"
+        if len(mails) == self._most and now - mails[0][1] < WINDOW:
+            self._told[sender] = mail
             self._stop(sender, now)
             return "tell"
-        times.append(now)
+        mails.append((mail, now))
         return "heard"
 
     def _stop(self, sender: str, now: datetime) -> None:
         self._until[sender] = now + WINDOW
-        self._times.pop(sender, None)
+        self._mails.pop(sender, None)
         if self._rows is not None:
             self._rows.keep(_PREFIX + sender, self._until[sender].isoformat())
 
     def _forget(self, now: datetime) -> None:
         for sender in [sender for sender, until in self._until.items() if until <= now]:
             del self._until[sender]
+            self._told.pop(sender, None)
             if self._rows is not None:
                 self._rows.drop(_PREFIX + sender)
