@@ -8,7 +8,7 @@ from urllib.parse import quote
 import click
 
 from spar.cli.blocks import Branch, table
-from spar.cli.client import service
+from spar.cli.client import AbsentError, NotRunningError, connect, service
 from spar.cli.commands.records.cycle_tree import call_lines
 from spar.cli.context import Options, fail, from_store, show
 from spar.cli.tables import ID, counted, local, short, zoned
@@ -32,14 +32,17 @@ def incidents() -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many, newest first.")
 @click.pass_obj
 def list_incidents(options: Options, only_open: bool, limit: int) -> None:
-    """List incidents, newest first, whether the service runs or not.
+    """List incidents, newest first: as the running service knows them, without one as they are stored.
 
     \b
     Examples:
       spar incidents list
       spar incidents list --open
     """
-    rows = [row for row in _incidents(options) if row["state"] == "open" or not only_open][::-1][:limit]
+    rows = _from_service(options, "/v1/incidents", state="open" if only_open else "all", limit=limit)
+    if rows is None:
+        stored = [row for row in _incidents(options) if row["state"] == "open" or not only_open]
+        rows = list(map(_summary, stored[::-1][:limit]))
     cells = [
         (row["id"], row["state"], row["severity"], str(row["count"]), local(row["opened_at"]), local(row["last_at"]),
          _about(row), short(row["title"]))
@@ -47,7 +50,7 @@ def list_incidents(options: Options, only_open: bool, limit: int) -> None:
     ]  # fmt: skip
     heads = ("incident", "state", "severity", ">count", zoned("opened"), "last", "about", "now")
     nothing = "no open incidents" if only_open else "no incidents yet"
-    show(options, list(map(_summary, rows)), table(heads, cells) if rows else nothing)
+    show(options, rows, table(heads, cells) if rows else nothing)
 
 
 @incidents.command("show")
@@ -60,7 +63,8 @@ def show_incident(options: Options, incident_id: str) -> None:
     Example:
       spar incidents show I-12
     """
-    row = _one(_incidents(options), incident_id)
+    path = _path_of(incident_id)
+    row = _from_service(options, path) or _one(_incidents(options), incident_id)
     cycles = _cycles_of(options, row)
     show(options, {**row, "dealt": cycles}, None if options.as_json else story(row, cycles))
 
@@ -75,11 +79,25 @@ def close(options: Options, incident_id: str) -> None:
     Example:
       spar incidents close I-12
     """
+    path = _path_of(incident_id)
+    with service(options) as client:
+        row = client.post(f"{path}:close")
+    show(options, row, f"closed with the next cycle: {row['id']}")
+
+
+def _path_of(incident_id: str) -> str:
+    """Return the path of an incident in the control API. An empty id ends the command."""
     if not incident_id.strip():
         fail("ID is empty; spar incidents list --open shows those that are open")
-    with service(options) as client:
-        row = client.post(f"/v1/incidents/{quote(incident_id, safe='', errors='replace')}:close")
-    show(options, row, f"closed with the next cycle: {row['id']}")
+    return f"/v1/incidents/{quote(incident_id.strip(), safe='', errors='replace')}"
+
+
+def _from_service(options: Options, path: str, **params: Any) -> Any:
+    """Return the answer of the running service; None if none runs, or it knows nothing of that name."""
+    try:
+        return connect(options.state_dir()).get(path, **params)
+    except (NotRunningError, AbsentError):
+        return None
 
 
 def story(row: dict[str, Any], cycles: list[dict[str, Any]]) -> Branch:
@@ -132,7 +150,9 @@ def _about(row: dict[str, Any]) -> str:
 def _summary(row: dict[str, Any]) -> dict[str, Any]:
     """Return an incident in short form, as `GET /v1/incidents` does."""
     number = len(row["things"]) + row["left_out"].get("things", 0)
-    return {key: value for key, value in row.items() if key not in ("examples", "steps", "cycles")} | {"things": number}
+    return {key: value for key, value in row.items() if key not in ("states", "examples", "steps", "cycles")} | {
+        "things": number
+    }
 
 
 def _incidents(options: Options) -> list[dict[str, Any]]:
