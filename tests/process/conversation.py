@@ -28,7 +28,7 @@ TOOLS = '''
 import asyncio, pathlib
 from spar import tool
 
-@tool(effect="once")
+@tool(effect="once", brings_untrusted=False)
 async def note(text: str, gate: str = "") -> str:
     """Write a line into the book."""
     with pathlib.Path("book.txt").open("a") as file:
@@ -37,7 +37,7 @@ async def note(text: str, gate: str = "") -> str:
         await asyncio.sleep(0.01)
     return f"noted {text}"
 
-@tool(effect="read")
+@tool(effect="read", brings_untrusted=False)
 async def measure(what: str, unit: str = "kelvin", gate: str = "") -> str:
     """Measure something."""
     pathlib.Path(f"measured-{what}").touch()
@@ -47,7 +47,7 @@ async def measure(what: str, unit: str = "kelvin", gate: str = "") -> str:
         raise ValueError(f"unit is {unit!r}, expected 'kelvin'")
     return f"{what}: 293 kelvin"
 
-@tool(effect="once")
+@tool(effect="once", brings_untrusted=False)
 async def pay(to: str, amount: int) -> str:
     """Pay somebody."""
     with pathlib.Path("paid.txt").open("a") as file:
