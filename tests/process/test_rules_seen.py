@@ -37,6 +37,7 @@ SEEN = {
     "SparBlocked", "SparApprovalOld", "SparDiskLow", "SparMemoryHigh",
     "SparRestarting", "SparCallsInDoubt", "SparModuleRestarts", "SparBudgetNearlySpent", "SparDeadLetters",
     "SparPhaseStuck", "SparStuck", "SparTriggerMissed", "SparBacklog", "SparUndelivered", "SparLosing",
+    "SparRunsFailing",
 }  # fmt: skip
 
 PARTS = (
@@ -82,6 +83,8 @@ async def plan(perceptions):
     if pathlib.Path("fail").exists():
         raise RuntimeError("as it was told")
     said = [each.text for each in perceptions if each.kind == "message"]
+    if said and pathlib.Path("wrong").exists():
+        raise PermanentError("no answer is known")
     if said and said[0].startswith("die"):
         os._exit(9)
     if said and said[0].startswith("ask") and not pathlib.Path("asked").exists():
@@ -204,6 +207,19 @@ def test_what_fails_is_told_until_it_fails_no_more(troubled: Spar, start: Any, w
     for name in ("blind", "dead"):
         (troubled.folder / name).unlink()
     resolves(watcher, *told)
+
+
+def test_runs_that_all_fail_are_told_until_one_ends_well(troubled: Spar, start: Any, watch: Watch) -> None:
+    service = start().ready()
+    watcher = watch(service)
+    (troubled.folder / "wrong").touch()
+    for number in range(10):
+        body = {"message": f"hello {number}", "session": f"guest {number}"}
+        assert service.api("/v1/runs", "POST", json=body).status_code < 300
+    fires(watcher, "SparRunsFailing")
+    (troubled.folder / "wrong").unlink()
+    assert service.api("/v1/runs", "POST", json={"message": "hello"}).status_code < 300
+    resolves(watcher, "SparRunsFailing")
 
 
 def test_what_waits_for_people_and_what_blocks_is_told(troubled: Spar, start: Any, watch: Watch) -> None:
