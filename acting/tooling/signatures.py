@@ -6,6 +6,7 @@ A signature is read once, when the tool is registered. Integers are exact or ref
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from types import UnionType
@@ -91,9 +92,10 @@ def _fields(
     tool: str, function: Callable[..., Any], context_type: type | None
 ) -> tuple[dict[str, tuple[Any, Any]], str, bool]:
     """Return type and default of each parameter, the name of the context parameter, and whether any name is taken."""
-    target = function if inspect.isroutine(function) or isinstance(function, type) else function.__call__  # type: ignore[operator]
-    while hasattr(target, "func"):  # functools.partial
+    target: Any = function
+    while isinstance(target, functools.partial):
         target = target.func
+    target = target if inspect.isroutine(target) or isinstance(target, type) else target.__call__
     try:
         signature = inspect.signature(function)
         hints = get_type_hints(inspect.unwrap(target), include_extras=True)

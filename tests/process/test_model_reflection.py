@@ -24,14 +24,14 @@ pytestmark = pytest.mark.process
 TOOLS = '''
 from spar import tool
 
-@tool(effect="once", approval="auto")
+@tool(effect="once", approval="auto", brings_untrusted=False)
 async def restart(unit: str) -> str:
     """Start a unit again."""
     with open("restarted", "a") as file:
         file.write(unit + "\\n")
     raise RuntimeError("the unit is masked")
 
-@tool(effect="once")
+@tool(effect="once", brings_untrusted=False)
 async def unmask(unit: str) -> str:
     """Let a unit be started."""
     return "done"

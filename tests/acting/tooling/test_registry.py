@@ -166,3 +166,11 @@ def test_a_generator_is_refused_when_it_is_registered() -> None:
             Executor([each])
     with pytest.raises(ConfigError, match="activity 'x' is a generator"):
         Executor([], activities={"x": pieces})
+
+
+def test_a_partial_of_a_function_has_the_types_of_its_parameters() -> None:
+    entry = entry_of(functools.partial(plain))
+
+    assert entry.schema["properties"]["n"] == entry_of(plain).schema["properties"]["n"] == {"type": "integer"}
+    with pytest.raises(ValueError, match="parameter 'n' is 'much'"):
+        entry.parameters.validate({"n": "much"})
