@@ -28,7 +28,7 @@ class SenderRates:
         #: The mails of each sender: their ids, and when each came.
         self._mails: BoundedDict[str, deque[tuple[str, datetime]]] = BoundedDict(MOST_SENDERS)
         #: The mail of each stopped sender for which it is told of the stop.
-        self._told: dict[str, str] = {}
+        self._told_of: dict[str, str] = {}
         self._until: dict[str, datetime] = {}
 
     async def open(self) -> None:
@@ -51,7 +51,7 @@ class SenderRates:
         """
         self._forget(now)
         if sender in self._until:
-            if self._told.get(sender) == mail:
+            if self._told_of.get(sender) == mail:
                 return "tell"
             self._stop(sender, now)
             return "stopped"
@@ -61,7 +61,7 @@ class SenderRates:
         if any(known == mail for known, _ in mails):
             return "heard"
         if len(mails) == self._most and now - mails[0][1] < WINDOW:
-            self._told[sender] = mail
+            self._told_of[sender] = mail
             self._stop(sender, now)
             return "tell"
         mails.append((mail, now))
@@ -76,6 +76,6 @@ class SenderRates:
     def _forget(self, now: datetime) -> None:
         for sender in [sender for sender, until in self._until.items() if until <= now]:
             del self._until[sender]
-            self._told.pop(sender, None)
+            self._told_of.pop(sender, None)
             if self._rows is not None:
                 self._rows.drop(_PREFIX + sender)
