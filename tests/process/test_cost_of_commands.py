@@ -93,7 +93,7 @@ def test_commands_that_read_the_store_import_no_service(spar: Any, service: Any)
     for arguments in (["cycles", "list"], ["transcript"], ["memory", "search", "hello"], ["verify"], ["audit"]):
         start = start_of(spar, *arguments)
         assert not start.modules & {*OF_A_SERVICE, *OF_ALL_SETTINGS}, arguments
-        start.check(arguments, 350, 22_500)
+        start.check(arguments, 350, 22_000)
 
 
 def test_the_log_is_shown_without_the_rest_of_the_configuration(spar: Any) -> None:

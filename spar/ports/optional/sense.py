@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from spar.protocols import Context
 from spar.records.journal import RowChange
-from spar.records.perceived.examined import Examined
-from spar.records.perceived.incidents import Incident
 from spar.types import Perception
+
+if TYPE_CHECKING:
+    from spar.records.perceived.examined import Examined
+    from spar.records.perceived.incidents import Incident
 
 
 class IncidentsKept(Protocol):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from msgspec.structs import asdict
 
-from spar.cli.answers import filled
 from spar.cli.blocks import UNCUT, Table, styled, table
 from spar.cli.context import STORE, Options, fail, refusals, show
 from spar.data.text import printable
@@ -144,6 +143,7 @@ def doctor(options: Options, acknowledge: bool) -> None:
 
 def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
     """Yield the diagnoses of everything but the memory: the running service, the installation, the machine."""
+    from spar.cli.answers import filled
     from spar.cli.client import NotRunningError, connect
     from spar.cli.doctor import checks, installation
     from spar.cli.doctor.diagnosis import Diagnosis, Subject
