@@ -20,6 +20,7 @@ from benchmarks.harness import Batch, Effort, compare
 from benchmarks.journalled import folder
 from benchmarks.table import Line, compared
 from memory import Memory
+from perception.sense import Sense
 from reflection.ability import Trial, learn
 from spar import Action, Agent, Call, Experience, Perception, tool
 from spar.events import RunEnded
@@ -35,12 +36,14 @@ GROWTH, TIMES = 1.3, 8
 @dataclass(frozen=True)
 class Known:
     """Numbers of what an agent knows when it begins: tools that were tried at the same kind of task, other situations
-    of its tool, sessions with a message, senders on a channel (0: no channel), experiences in those sessions."""
+    of its tool, sessions with a message, senders on a channel (0: no channel), open incidents, of which each message
+    reports a new state of one (0: messages report nothing), experiences in those sessions."""
 
     tools: int = 1
     situations: int = 0
     sessions: int = 1
     senders: int = 0
+    incidents: int = 0
     experiences: int = 0
 
 
@@ -49,6 +52,7 @@ CASES: tuple[tuple[str, str, str, Known], ...] = (
     ("situations", "situations", "50 tools", Known(situations=500, tools=50)),
     ("sessions", "sessions", "50 tools", Known(sessions=50, tools=50, experiences=500)),
     ("senders", "senders", "50 tools", Known(senders=50, tools=50, experiences=500)),
+    ("incidents", "incidents", "100 sessions", Known(incidents=100, sessions=100, experiences=500)),
     ("experiences", "experiences", "100 sessions", Known(experiences=250, sessions=100)),
 )
 
@@ -86,7 +90,8 @@ async def knowing(known: Known) -> AsyncIterator[Batch]:
         channel = MemoryChannel(ChannelLimits())
         names = [f"chat:p{number}" for number in range(known.senders)]
         allowed = {"senders": {"allow": [{"senders": names}] if names else []}}
-        agent = Agent(plan=plan, tools=[look], memory=memory, loop_interval="off", settings=allowed)
+        sense = Sense() if known.incidents else None
+        agent = Agent(sense=sense, plan=plan, tools=[look], memory=memory, loop_interval="off", settings=allowed)
         agent.channels.take([ChannelSpec("chat", channel)] if known.senders else [])
         ended = asyncio.Queue[str]()
         agent.events.subscribe(RunEnded, lambda event: ended.put_nowait(event.run_id))
@@ -100,12 +105,20 @@ async def knowing(known: Known) -> AsyncIterator[Batch]:
                     session, text = f"s{number % known.sessions}", f"hello {number % 7}"
                     if known.senders:
                         channel.say(text, f"p{number % known.senders}")
+                    elif known.incidents:
+                        place = number % known.incidents  # an incident is of one session
+                        await agent.submit(_state(place, number), session=f"s{place % known.sessions}")
                     else:
                         await agent.submit(Perception(text, kind="message", trust="trusted"), session=session)
                     await asyncio.wait_for(ended.get(), 60)
 
-            await batch(max(known.sessions, known.senders))
+            await batch(max(known.sessions, known.senders, known.incidents))
             yield batch
+
+
+def _state(place: int, number: int) -> Perception:
+    """Return a new state of the incident at a place."""
+    return Perception({"state": "firing", "load": number}, kind="alert", subject=f"disk {place}", trust="trusted")
 
 
 async def _learnt(memory: Memory, known: Known) -> None:
