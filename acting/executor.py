@@ -28,7 +28,6 @@ from acting.run.shared.budget import Spending
 from acting.run.shared.runtime import Limits, Runtime, check_given
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
-from acting.tooling.tool_context import SESSION
 from spar.clock import Clock, SystemClock
 from spar.data.blackboard import Board
 from spar.data.bounded import BoundedDict
@@ -318,7 +317,6 @@ class Executor:
         replay: Replay | None = None,
         earlier: Callable[[str], bool | None] = lambda id: None,
     ) -> ActionResult:
-        SESSION.set(scope.session)
         batch = Batch(self._runtime, board, confirm, scope, replay, earlier)
         is_streamed = calls is not action.calls
         batch.begin(replace(action, id=scope.key, calls=() if is_streamed else action.calls), is_streamed=is_streamed)

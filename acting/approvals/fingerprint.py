@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from acting.approvals.digest import digest
-from acting.tooling.bound_tool import BoundTool, is_async
+from acting.tooling.bound_tool import BoundTool, is_async, takes_session
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.data.paths import copied
@@ -128,7 +128,7 @@ class Fingerprinter:
         )
 
     async def _ask(self, function: Any, params: dict[str, Any], session: str) -> Any:
-        if "session" in inspect.signature(function).parameters:
+        if takes_session(function):
             function = functools.partial(function, session=session)
         answer = function(params) if is_async(function) else await self._threads.run(function, params)
         return await answer if inspect.isawaitable(answer) else answer

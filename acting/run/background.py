@@ -32,9 +32,8 @@ def detach(runtime: Runtime, attempt: Attempt, step: Step, writer: CallJournalWr
     if writer is not None:
         is_to_be_safe = writer.start(step)
         writer.detached(attempt)
-    work = _run(
-        runtime, attempt, runtime.permits_of(step.entry, step.params), step, writer, is_to_be_safe=is_to_be_safe
-    )
+    permits = runtime.permits_of(step.entry, step.params, attempt.scope.session)
+    work = _run(runtime, attempt, permits, step, writer, is_to_be_safe=is_to_be_safe)
     runtime.detach(work, f"detached {attempt.call.tool}")
     return CallResult(attempt.call, "ok", "detached", attempts=1, started_at=runtime.clock.now())
 

@@ -71,7 +71,7 @@ class Batch:
                                    lambda step: self.stopping.held_back(step), self._break_down)  # fmt: skip
         self.stopping = stopping = Stopping(runtime, self._workers, self.steps, self._parking,
                                             self._record, self._complete, self._drain)  # fmt: skip
-        self._turns = Turns(runtime, self._order, stopping, self._start_late)
+        self._turns = Turns(runtime, self._order, stopping, self._start_late, scope.session)
         self._asking = Asking(runtime, board, confirm, scope, stopping, self._graph.ended_well,
                               self._go_and_drain, self._complete, self._break_down)  # fmt: skip
         #: Whether only a tool's own terms decide whether a call may run.

@@ -23,10 +23,12 @@ class Turns(Struct, eq=False):
     _order: StartOrder[Step]
     _stopping: Stopping
     _start: Callable[[Step], None]
+    _session: str
 
     def enter(self, step: Step) -> None:
         """Put an arriving call into the lines of the start order."""
-        lines = self._runtime.lines_of(step.entry, step.params, step.references if step.is_reading else ())
+        unresolved = step.references if step.is_reading else ()
+        lines = self._runtime.lines_of(step.entry, step.params, unresolved, self._session)
         if lines != ():
             self._order.enter(step, lines)
 
@@ -34,7 +36,7 @@ class Turns(Struct, eq=False):
         """Return whether the turn of an authorized call has come; if not, it waits until it is due."""
         order = self._order
         if step.lines is None:
-            order.name(step, self._runtime.lines_of(step.entry, step.params, ()) or ())
+            order.name(step, self._runtime.lines_of(step.entry, step.params, (), self._session) or ())
         return not (step.lines or order.waiting) or order.is_first(step)
 
     def let_pass(self, *, is_complete: bool) -> bool:
@@ -51,7 +53,7 @@ class Turns(Struct, eq=False):
 
     def admit(self, step: Step) -> bool:
         """Take the permits of a call whose turn has come; return False when it must wait for one."""
-        step.permits = self._runtime.permits_of(step.entry, step.params)
+        step.permits = self._runtime.permits_of(step.entry, step.params, self._session)
         return self._take_permits(step)
 
     def release(self, step: Step) -> None:

@@ -86,8 +86,10 @@ class BoundTool:
         self.activity = name
         by_function = terms.resources if callable(terms.resources) else None
         self._names: tuple[str, ...] = () if callable(terms.resources) else terms.resources
-        self._resources = [
-            function for function in (getattr(target, "resources_of", None), by_function) if function is not None
+        self._resources: list[tuple[Callable[..., Any], bool]] = [
+            (function, takes_session(function))
+            for function in (getattr(target, "resources_of", None), by_function)
+            if function is not None
         ]
         #: Whether the tool's terms never make a call wait: no concurrency, resources, rate or order.
         self.is_free = (
@@ -100,21 +102,24 @@ class BoundTool:
             functools.partial(_effect_of, by_params, terms.effect) if by_params else lambda params: terms.effect
         )
 
-    def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of the resources that a call with these parameters holds: one call at a time holds each."""
+    def resources_of(self, params: Mapping[str, Any], session: str) -> tuple[str, ...]:
+        """Return the names of the resources that a call of a session holds: one call at a time holds each."""
         if not self._resources:
             return self._names
         try:
-            return (*self._names, *[str(name) for names in self._resources for name in names(params)])
+            found = [names(params, session=session) if is_told else names(params) for names, is_told in self._resources]
+            return (*self._names, *[str(name) for names in found for name in names])
         except UnresolvedError:
             raise
         except Exception:  # the tool's function failed: all such calls of this tool exclude each other
             return (*self._names, f"tool {self.name}")
 
-    def resources_before(self, params: Mapping[str, Any], unresolved: Collection[str]) -> tuple[str, ...] | None:
+    def resources_before(
+        self, params: Mapping[str, Any], unresolved: Collection[str], session: str
+    ) -> tuple[str, ...] | None:
         """Return `resources_of` while the parameters in `unresolved` have no value; None if it reads one of them."""
         try:
-            return self.resources_of(Resolved(params, unresolved) if unresolved else params)
+            return self.resources_of(Resolved(params, unresolved) if unresolved else params, session)
         except UnresolvedError:
             return None
 
@@ -309,6 +314,14 @@ def all_text(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(value)
+
+
+def takes_session(function: Callable[..., Any]) -> bool:
+    """Return whether a function of a tool wants the session of the call, by a parameter `session`."""
+    try:
+        return "session" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a function without a signature, such as one of C
+        return False
 
 
 def is_async(function: Any) -> bool:

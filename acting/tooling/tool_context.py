@@ -10,8 +10,6 @@ from msgspec import Struct, field
 
 from spar.types import Call
 
-#: The session of the calls that the current task carries out, for functions of a tool that get no `ToolContext`.
-SESSION: Final[ContextVar[str]] = ContextVar("session", default="main")
 #: The header `traceparent` of the call that the current task carries out, for clients that send it on; "" for none.
 TRACEPARENT: Final[ContextVar[str]] = ContextVar("traceparent", default="")
 

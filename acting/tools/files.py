@@ -19,7 +19,7 @@ from acting.fs.operations import OPERATIONS, Place
 from acting.fs.protected import protected
 from acting.fs.rooted import RootedDir, file_resource, split
 from acting.tooling.text import object_schema
-from acting.tooling.tool_context import SESSION
+from acting.tooling.tool_context import ToolContext
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.protocols import Effect, Home, Host
@@ -96,10 +96,9 @@ class FilesTool:
                 self._sources.append((source, right))
         self._use(SystemClock())
 
-    @property
-    def _prefix(self) -> tuple[str, ...]:
-        """Return the folder in the workspace that paths are relative to."""
-        return (*self._home.parts_of(SESSION.get()), *self._root)
+    def _prefix(self, session: str) -> tuple[str, ...]:
+        """Return the folder in the workspace that the paths of a session are relative to."""
+        return (*self._home.parts_of(session), *self._root)
 
     def attach(self, host: Host) -> None:
         """Count threads as work on the agent's clock."""
@@ -113,19 +112,26 @@ class FilesTool:
         op = params.get("op")
         return _EFFECTS.get(op, self.effect) if isinstance(op, str) else self.effect
 
-    def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the resources that a call holds: the paths that it reads or writes. Never raises."""
+    def resources_of(self, params: Mapping[str, Any], session: str = "main") -> tuple[str, ...]:
+        """Return the resources that a call of a session holds: the paths that it reads or writes. Never raises."""
         op, places = params.get("op"), []
         for key, right in (("path", _RIGHTS.get(op, _CHANGE) if isinstance(op, str) else _CHANGE), ("to", _CHANGE)):
             try:
-                place = self._place(params[key], right)
+                place = self._place(params[key], right, session)
                 places.append(file_resource(place.folder.path, place.parts))
             except (KeyError, ValueError, OSError):
                 pass  # no path, or none that the call could use
         return tuple(dict.fromkeys(places))
 
     async def __call__(
-        self, *, op: str, path: str, to: str | None = None, content: str | None = None, encoding: str = "utf-8"
+        self,
+        *,
+        op: str,
+        path: str,
+        to: str | None = None,
+        content: str | None = None,
+        encoding: str = "utf-8",
+        context: ToolContext | None = None,
     ) -> dict[str, Any]:
         """Carry out one operation. Returns its result, always with `path`.
 
@@ -140,20 +146,21 @@ class FilesTool:
             raise ValueError(f"'to' is for copy and move, and they need it; the operation is {op!r}")
         if encoding not in ("utf-8", "base64"):
             raise ValueError(f"'encoding' must be utf-8 or base64, found {encoding!r}")
-        place = self._place(path, _RIGHTS.get(op, _CHANGE))
+        session = "main" if context is None else context.session
+        place = self._place(path, _RIGHTS.get(op, _CHANGE), session)
         more: dict[str, Any] = {}
         if op == "read":
             more = {"encoding": encoding, "most": self._max_read}
         if content is not None:
             more["content"] = self._bytes(content, encoding)
         if to is not None:
-            more["to"] = self._place(to, _CHANGE)
-        return {"path": path, **await self._threads.run(self._do, op, path, place, more)}
+            more["to"] = self._place(to, _CHANGE, session)
+        return {"path": path, **await self._threads.run(self._do, op, path, place, more, session)}
 
-    def _do(self, op: str, path: str, place: Place, more: dict[str, Any]) -> dict[str, Any]:
+    def _do(self, op: str, path: str, place: Place, more: dict[str, Any], session: str) -> dict[str, Any]:
         try:
             self._workspace.make()
-            if own := self._home.parts_of(SESSION.get()):
+            if own := self._home.parts_of(session):
                 with self._workspace.directory(own, make=True):
                     pass
             return OPERATIONS[op](place, **more)
@@ -161,15 +168,15 @@ class FilesTool:
             reason = error.strerror.lower() if error.strerror else str(error)
             raise type(error)(f"cannot {op} {path!r}: {reason}") from error
 
-    def _place(self, path: str, wanted: int) -> Place:
+    def _place(self, path: str, wanted: int, session: str) -> Place:
         """Return a path's target. Raises: PermissionError if it is outside or protected, ValueError for no path."""
-        place = self._find_place(path, wanted)
+        place = self._find_place(path, wanted, session)
         if name := protected(place.parts, change=wanted > _READ):
             done = "changed" if wanted > _READ else "read"
             raise PermissionError(f"path {path!r} leads over {name!r}, which is {done} by no tool")
         return place
 
-    def _find_place(self, path: str, wanted: int) -> Place:
+    def _find_place(self, path: str, wanted: int, session: str) -> Place:
         """Return a path's target, which may be in a source folder (`readable`, `movable`) or in the workspace."""
         if not isinstance(path, str) or not path:
             raise ValueError(f"a path must be text that is not empty, found {path!r}")
@@ -178,14 +185,15 @@ class FilesTool:
                 parts = _inside(folder.path, os.path.join(self._config, path))  # noqa: PTH118
                 if parts is not None and right >= wanted:
                     return Place(folder, parts, is_own=False)
+        prefix = self._prefix(session)
         if path.startswith("/"):
-            root = os.path.join(self._workspace.path, *self._prefix)  # noqa: PTH118
+            root = os.path.join(self._workspace.path, *prefix)  # noqa: PTH118
             parts = _inside(root, path)
             if parts is None:
                 known = ", ".join([root, *(folder.path for folder, right in self._sources if right >= wanted)])
                 raise PermissionError(f"path {path!r} lies outside of what may be used for this: {known}")
-            return Place(self._workspace, self._prefix + parts)
-        return Place(self._workspace, self._prefix + split(path))
+            return Place(self._workspace, prefix + parts)
+        return Place(self._workspace, prefix + split(path))
 
     def _bytes(self, content: str, encoding: str) -> bytes:
         if not isinstance(content, str):

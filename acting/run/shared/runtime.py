@@ -161,10 +161,10 @@ class Runtime:
 
     # -- the permits and waits of a call before it starts
 
-    def permits_of(self, entry: BoundTool, params: Mapping[str, Any]) -> tuple[Permit, ...]:
+    def permits_of(self, entry: BoundTool, params: Mapping[str, Any], session: str) -> tuple[Permit, ...]:
         """Return the permits of a ready call, in the order in which it takes them; none if its tool has no limits."""
         permits: list[Permit] = [entry.slots] if entry.slots.limit else []
-        permits += [self._resource(name) for name in sorted(set(entry.resources_of(params)))]
+        permits += [self._resource(name) for name in sorted(set(entry.resources_of(params, session)))]
         if rate := self.rate_of(entry):
             permits.append(rate)
         return tuple(permits)
@@ -176,14 +176,14 @@ class Runtime:
         return self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))
 
     def lines_of(
-        self, entry: BoundTool, params: Mapping[str, Any], unresolved: Collection[str]
+        self, entry: BoundTool, params: Mapping[str, Any], unresolved: Collection[str], session: str
     ) -> tuple[str, ...] | None:
         """Return the names of the lines in which a call keeps the order of the plan (see `start_order`).
 
         None if they depend on parameters in `unresolved`, whose values are not there yet. Empty if nothing orders it.
         """
         is_sequence = self.is_sequential and entry.terms.effect != "read"
-        resources = entry.resources_before(params, unresolved)
+        resources = entry.resources_before(params, unresolved, session)
         if resources is None:
             return None
         names = (sequence(entry.name),) if entry.terms.order == "plan" else ()

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acting import Executor
+from acting.tooling.bound_tool import entry_of
 from acting.tools.files import FilesTool
 from acting.tools.shell import ShellTool
 from memory import Memory
@@ -217,3 +218,11 @@ async def test_a_decision_that_another_session_gives_holds_in_the_folder_of_the_
         assert second.results[0].status == "ok", second.results[0].fault
         found = second.results[0].output["stdout"].strip()
     assert found == str(tmp_path / "workspace" / Path(*own_parts("alice")))
+
+
+def test_a_file_is_a_resource_of_its_session_wherever_that_is_asked(tmp_path: Path) -> None:
+    entry = entry_of(FilesTool(home=home_at(tmp_path)))
+    of_ann, of_bob = (entry.resources_of({"op": "write", "path": "x"}, session) for session in ("ann", "bob"))
+
+    assert of_ann != of_bob
+    assert of_ann == entry.resources_before({"op": "write", "path": "x"}, ("content",), "ann")
