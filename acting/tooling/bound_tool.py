@@ -107,8 +107,11 @@ class BoundTool:
         if not self._resources:
             return self._names
         try:
-            found = [names(params, session=session) if is_told else names(params) for names, is_told in self._resources]
-            return (*self._names, *[str(name) for names in found for name in names])
+            named = [
+                resources(params, session=session) if is_told else resources(params)
+                for resources, is_told in self._resources
+            ]
+            return (*self._names, *[str(name) for names in named for name in names])
         except UnresolvedError:
             raise
         except Exception:  # the tool's function failed: all such calls of this tool exclude each other
