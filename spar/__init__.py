@@ -39,6 +39,7 @@ The core, from the inside out:
     agent/        start, stop, pause, resume, step
     service/      the composition root and the process
     server/       the HTTP servers
+    operations/   all that people and programs can do with an agent, each said once
     cli/          the command line
     testing/      the public test kit
 
@@ -153,8 +154,8 @@ if TYPE_CHECKING:
     from spar.records.compaction import CompactionPlan as CompactionPlan
     from spar.records.prompt import PromptFile as PromptFile
     from spar.records.prompt import RequestDraft as RequestDraft
-    from spar.runs.run import Receipt as Receipt
-    from spar.runs.run import RunStatus as RunStatus
+    from spar.records.runs import Receipt as Receipt
+    from spar.records.runs import RunStatus as RunStatus
     from spar.types import Ability as Ability
     from spar.types import Action as Action
     from spar.types import ActionResult as ActionResult
@@ -205,7 +206,7 @@ _HOMES = {
     "spar.records.compaction": "CompactionPlan",
     "spar.protocols": "Actor Context Planner Reflector RunContext Senser SensorContext SensorSpec",
     "spar.records.prompt": "PromptFile RequestDraft",
-    "spar.runs.run": "Receipt RunStatus",
+    "spar.records.runs": "Receipt RunStatus",
     "spar.observe.stats": "Snapshot",
     "spar.protocols.tools": "tool",
     "spar.types": (

@@ -13,6 +13,6 @@ thresholds are chosen on one part of the data and reported on the others; the re
     heard       events of which a person hears, of those in a log
     flood       100,000 perceptions a second, while people talk with the agent
     intents     intents by examples, and alert lines of logs, beside TF-IDF with logistic regression
-    examined    memory of `spar perceive` under an endless input, a command of its own
+    examined    memory of `spar cycles perceive` under an endless input, a command of its own
     throughput  how many raw lines a second the whole pipeline takes
 """

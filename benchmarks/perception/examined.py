@@ -1,4 +1,4 @@
-"""Memory of `spar perceive -` under an endless input: `python -m benchmarks.perception.examined [--megabytes 1000]`.
+"""Memory of `spar cycles perceive -` under endless input: `python -m benchmarks.perception.examined [--megabytes 9]`.
 
 Lines of many kinds and lengths are written to the command; the greatest resident memory of its process is read at each
 tenth of them, so that a growth with the input would be seen. No data is needed.
@@ -19,7 +19,7 @@ _WORDS = ("disk", "mount", "node", "worker", "queue", "link", "session", "index"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Memory of spar perceive under an endless input.")
+    parser = argparse.ArgumentParser(description="Memory of spar cycles perceive under an endless input.")
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--longest", type=int, default=30_000, help="bytes of a line")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Care of a memory's file from outside: the work of `spar backup`, `restore`, `verify` and `doctor`.
+"""Care of a memory's file from outside: the work of `spar memory backup`, `restore`, `verify` and `doctor`.
 
 All functions block. They may be called while a service uses the file, except `restore`, which is then refused.
 """
@@ -80,7 +80,7 @@ class Doctor:
         except ConfigError as error:  # the file is of a newer version or another program, but not damaged
             lines.append(Line("memory", "bad", str(error), ""))
         except SparError as error:
-            lines.append(Line("memory", "bad", str(error), "spar restore FILE"))
+            lines.append(Line("memory", "bad", str(error), "spar memory restore FILE"))
         return lines
 
     def _file(self) -> str:
@@ -91,7 +91,7 @@ class Doctor:
 
 def _older(connection: Connection) -> Line:
     state = f"the older format {schema.version(connection)}, as an earlier version left it"
-    return Line("memory", "warn", state, "spar backup, then spar run: it brings it to the present one")
+    return Line("memory", "warn", state, "spar memory backup, then spar run: it brings it to the present one")
 
 
 def _sqlite() -> Line:
@@ -145,7 +145,7 @@ def _copy(path: str) -> Line:
     age = time.time() - copy.stat().st_mtime
     label = f"{age / 3600:.1f} hours old, {copy.stat().st_size // 1024} KiB"
     if age > _OLD_COPY and Path(path).stat().st_mtime > copy.stat().st_mtime + _OLD_COPY:
-        return Line("copy", "warn", label, "see in the log why none was made, or: spar backup")
+        return Line("copy", "warn", label, "see in the log why none was made, or: spar memory backup")
     return Line("copy", "ok", label)
 
 
@@ -164,10 +164,12 @@ def _set_aside(path: str) -> Iterator[Line]:
 def _inside(connection: Connection) -> Iterator[Line]:
     yield Line("format", "ok", str(schema.version(connection)))
     epoch = database.epoch_of(connection)
-    yield Line("epoch", "ok" if epoch > 0 else "bad", str(epoch), "" if epoch > 0 else "spar verify")
+    yield Line("epoch", "ok" if epoch > 0 else "bad", str(epoch), "" if epoch > 0 else "spar memory verify")
     broken = hash_chain.check(connection, last=database.TAIL)
     newest = hash_chain.newest(connection)
-    yield Line("facts", "bad" if broken else "ok", str(broken or f"{newest} told"), "spar verify" if broken else "")
+    yield Line(
+        "facts", "bad" if broken else "ok", str(broken or f"{newest} told"), "spar memory verify" if broken else ""
+    )
     at = connection.execute("SELECT at FROM fact ORDER BY seq DESC LIMIT 1").get
     yield _clock(float(at) if isinstance(at, (int, float)) else None, time.time())
     for name, query, advice in (

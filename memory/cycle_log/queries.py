@@ -95,7 +95,7 @@ def _record_of(
 
 
 def _unreadable(cycle_id: Any, error: Exception) -> str:
-    return f"cycle {cycle_id} cannot be read: {error}; see: spar verify"
+    return f"cycle {cycle_id} cannot be read: {error}; see: spar memory verify"
 
 
 def _moment(column: Any) -> datetime:
@@ -119,7 +119,9 @@ def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
         results = tuple([_with_output(result, ends.get(result.call.id)) for result in cycle.result.results])
         cycle = linked(replace(cycle, result=replace(cycle.result, results=results)), plain.get("links") or ())
     if missed:
-        message = f"{len(missed)} parts of the notes of cycle {cycle_id} cannot be found or read; see: spar verify"
+        message = (
+            f"{len(missed)} parts of the notes of cycle {cycle_id} cannot be found or read; see: spar memory verify"
+        )
         cycle = replace(cycle, faults=(*cycle.faults, Fault("unreadable", message, "memory")))
     return cycle
 

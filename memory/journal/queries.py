@@ -48,7 +48,7 @@ class SessionQueries(ABC):
         for row in missed:
             if row not in self._missed:
                 self._missed.add(row)
-                message = f"a row cannot be read and is left where it is: {row}; see: spar verify"
+                message = f"a row cannot be read and is left where it is: {row}; see: spar memory verify"
                 self._report(Fault("damaged", message, "memory", retryable=False))
         return rows
 

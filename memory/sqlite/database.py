@@ -119,11 +119,11 @@ def prepare(path: str, durability: str) -> Prepared:
         faults.append(_damage_fault(
             f"the write-ahead log of {path!r} lacks up to {missing} pages that were safe on the disk: it was cut off, "
             "or lost, or the file was replaced by an older one; what was written last is missing, the rest is gone on "
-            "with, see: spar verify, spar restore"
+            "with, see: spar memory verify, spar memory restore"
         ))  # fmt: skip
     if broken is not None:
         faults.append(
-            _damage_fault(f"{path!r}: {broken}; everything that can be read is gone on with, see: spar verify")
+            _damage_fault(f"{path!r}: {broken}; everything that can be read is gone on with, see: spar memory verify")
         )
     return Prepared(connection, epoch, broken, tuple(faults), fence)
 
@@ -288,7 +288,8 @@ def explained(path: str) -> Iterator[None]:
 
 def _damaged_error(path: str, why: str) -> DamagedError:
     return DamagedError(
-        f"{path!r} is damaged ({why}); it is left unchanged: put a copy in its place (spar restore), or move it away",
+        f"{path!r} is damaged ({why}); it is left unchanged: put a copy in its place (spar memory restore), or move it "
+        "away",
         path=("url",),
     )
 

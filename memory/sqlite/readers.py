@@ -65,7 +65,9 @@ class Readers:
                 raise SparError("the memory was closed while it was read") from None
             raise TransientError(f"cannot read {self._path!r}: {error}") from error
         except (UnicodeDecodeError, JSONDecodeError, AlteredError) as error:  # rows are ASCII JSON with a checksum
-            raise PermanentError(f"a row of {self._path!r} is damaged ({error}); spar verify says which") from error
+            raise PermanentError(
+                f"a row of {self._path!r} is damaged ({error}); spar memory verify says which"
+            ) from error
 
     def _take(self) -> Connection:
         with self._lock:

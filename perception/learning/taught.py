@@ -92,7 +92,7 @@ class TaughtExamples:
         matches = [row for known_id, row in self._rows.items() if row_id and known_id.startswith(row_id)]
         if len(matches) != 1:
             known = f"{len(matches)} examples begin so" if matches else f"{len(self._rows)} are kept"
-            raise LookupError(f"no example {row_id!r:.60}: {known}; `spar learn list` shows their ids")
+            raise LookupError(f"no example {row_id!r:.60}: {known}; `spar examples list` shows their ids")
         await self._store.drop(KIND, matches[0].id)
         del self._rows[matches[0].id]
         return matches[0]

@@ -41,8 +41,8 @@ from spar.protocols import (
     SenseModule,
 )
 from spar.records.run_options import RunOptions
+from spar.records.runs import Receipt, RunStatus
 from spar.records.session import Origin, SessionRecord
-from spar.runs.run import Receipt, RunStatus
 from spar.types import Call, Perception
 
 if TYPE_CHECKING:

@@ -42,9 +42,10 @@ from spar.observe.learning import LearningCounts
 from spar.observe.stats import SessionStats, Stats
 from spar.protocols import Home, Host
 from spar.records.abilities import KnownAbilities
+from spar.records.runs import RunStatus
 from spar.runs.commands import is_command
 from spar.runs.outbox import Outbox
-from spar.runs.run import End, Run, RunStatus
+from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
 from spar.session.control.commands import Commands

@@ -12,8 +12,8 @@ from spar.health.error_reporting import ErrorReporter
 from spar.observe.stats import Snapshot
 from spar.records.abilities import KnownAbilities
 from spar.records.run_options import RunOptions
+from spar.records.runs import Receipt, RunStatus
 from spar.records.session import Origin, SessionRecord
-from spar.runs.run import Receipt, RunStatus
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords
 from spar.types import Action, ActionResult, Perception, Reflection

@@ -16,10 +16,11 @@ from spar.observe.logs import get_logger
 from spar.ports.optional import Hears, offers
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
+from spar.records.runs import Receipt
 from spar.records.session import Origin, SessionRecord
 from spar.runs.commands import is_command
 from spar.runs.inbox import USUAL_CAP
-from spar.runs.run import OUTPUT, End, Receipt, Run
+from spar.runs.run import OUTPUT, End, Run
 from spar.runs.runs import PURSUED
 from spar.session.control.commands import Commands
 from spar.session.control.option_checks import check_message, fitting

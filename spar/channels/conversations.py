@@ -28,9 +28,10 @@ from spar.ports.channel import (
     Incoming,
 )
 from spar.protocols import Home, ModuleRows
+from spar.records.runs import Receipt
 from spar.records.senders import Admission
 from spar.records.session import Origin
-from spar.runs.run import Receipt, Run
+from spar.runs.run import Run
 from spar.runs.runs import Runs
 from spar.types import Perception
 

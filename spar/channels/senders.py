@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from spar.channels.codes import digest_of, is_same, new_code, new_salt
 from spar.channels.policy import judge, rules_of
@@ -25,7 +24,7 @@ from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
 from spar.ports.optional import offers
 from spar.protocols import Records
-from spar.records.senders import Admission, SenderRow, SenderRules, SenderStatus, read_sender, sender_of
+from spar.records.senders import Admission, SenderRow, SenderRules, SenderStatus, SenderView, read_sender, sender_of
 from spar.types import Trust, replace
 
 if TYPE_CHECKING:
@@ -41,22 +40,6 @@ MOST_TRIES, TRIES_WITHIN = 10, timedelta(minutes=10)
 MOST_DECIDED: Final = 10_000
 #: Characters of a person's name.
 LONGEST_PERSON: Final = 200
-
-
-class SenderView(Struct, frozen=True):
-    """Sender in a list. `origin` is "settings" or "people"; `messages` counts the messages that were not accepted."""
-
-    sender: str
-    status: SenderStatus
-    origin: str
-    person: str = ""
-    trust: Trust = "untrusted"
-    messages: int = 0
-    first_at: datetime | None = None
-    last_at: datetime | None = None
-    decided_at: datetime | None = None
-    by: str = ""
-    code_expires_at: datetime | None = None
 
 
 class Senders:

@@ -1,16 +1,16 @@
 """The command line. Each module below `commands/` has one command or group; heavy imports happen when it runs.
 
-main        the table of commands, the options of `spar` itself, and the exit codes
+main        the options of `spar` itself, and the exit codes
 client      the client of the running service's control API, over its Unix socket
 answers     the fields of answers that a service of another version does not send
 context     the common options: loads the configuration, reads the store, prints answers
-records     lists and shows records that wait for people, and confirms answers to them
+nouns       the commands that follow from the table of operations: a group for each noun
 complete    completes words that only the running service knows
 doctor/     the checks of `spar doctor`
 top/        the terminal application `spar top`
 commands/   the commands, a folder for each subject
 templates/  the files that `spar new` writes
-lazy        a group of commands that imports a command when it is called
+lazy        the table of commands in groups, each imported when it is called
 shell       a Python prompt with the agent loaded and top-level `await`
 blocks      the blocks of an answer, as plain lines; escapes and shortens texts
 screen      draws blocks on a terminal (rich)

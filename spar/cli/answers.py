@@ -20,7 +20,7 @@ RESTART: Final = "restart the service to have both of one version: systemctl res
 #: All that commands read of a status, with the values for a service that does not say it. A list has the value of each
 #: entry, a mapping with the key "*" that of each value. None stands for any type, a type for null or a value of it.
 STATUS: Final[dict[str, Any]] = {
-    "version": "?", "pid": 0, "started_at": "", "config": None, "addresses": {}, "agents": [{
+    "version": "?", "pid": 0, "started_at": "", "config": None, "addresses": {}, "agent": {
         "name": "", "state": "unknown", "failure": "", "loop_interval": None, "senders_waiting": 0, "open_runs": 0,
         "blocked_by": "", "waiting_for_models": 0, "calls": {}, "warnings": [],
         "lanes": [{"session": "", "waiting": 0, "cycle": str, "phase": str, "phase_seconds": float,
@@ -38,11 +38,11 @@ STATUS: Final[dict[str, Any]] = {
         "stats": {"total_cycles": 0, "error_rate": 0.0, "outcomes": {"*": 0}, "cycle_mean_seconds": 0.0,
                   "cycle_p99_seconds": 0.0, "errors_by_phase": {"*": 0},
                   "phase_mean_seconds": {"*": 0.0}},
-    }],
+    },
 }  # fmt: skip
 
 #: Fields that a service sends only where they were asked for.
-ON_REQUEST: Final = ("agents.lanes",)
+ON_REQUEST: Final = ("agent.lanes",)
 
 
 class UnsaidError(click.ClickException, KeyError):
@@ -86,14 +86,21 @@ def filled(answer: Any) -> tuple[dict[str, Any], list[str]]:
     Fields that no command reads stay. `answer` is not changed.
     """
     absent: dict[str, None] = {}
-    status: dict[str, Any] = _filled(answer, STATUS, "", absent)
+    status: dict[str, Any] = _filled(_of_one_agent(answer), STATUS, "", absent)
     return status, list(absent)
 
 
 def agent_of(answer: Any) -> dict[str, Any]:
     """Return the agent of a status, with all fields of `STATUS`."""
-    agents = filled(answer)[0]["agents"] or [_filled({}, STATUS["agents"][0], "", {})]
-    return dict(agents[0])
+    return dict(filled(answer)[0]["agent"])
+
+
+def _of_one_agent(answer: Any) -> Any:
+    """Return a status with its agent, which older services have in a list of one."""
+    match answer:
+        case {"agents": [agent, *_], **others} if "agent" not in answer:
+            return {**others, "agent": agent}
+    return answer
 
 
 def unsaid_line(absent: list[str], version: str) -> str:

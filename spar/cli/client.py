@@ -121,10 +121,13 @@ class Client:
     def delete(self, path: str) -> Any:
         return self._ask("DELETE", path)
 
+    def send(self, method: str, target: str, body: bytes | None = None) -> Any:
+        """Send a request and return its answer."""
+        return self._ask(method, target, body)
+
     def act(self, verb: str, body: Any = None) -> Any:
         """Send a verb to the service's agent and return its answer."""
-        name = self.get("/v1/status", lanes=0)["agents"][0]["name"]
-        return self.post(f"/v1/agents/{name}:{verb}", body)
+        return self.post(f"/v1/agent:{verb}", body)
 
     def parsed(self, text: str | bytes) -> Any:
         """Return the JSON value of an answer or an event; a field that an object lacks is an UnsaidError when read."""

@@ -23,61 +23,11 @@ from spar.cli.lazy import LazyGroup
 from spar.data.text import printable
 from spar.service import exit_codes as exits
 
-COMMANDS = {
-    "init": "spar.cli.commands.setup.init:init",
-    "new": "spar.cli.commands.setup.new:new",
-    "run": "spar.cli.commands.operate.run:run",
-    "status": "spar.cli.commands.operate.status:status",
-    "logs": "spar.cli.commands.operate.logs:logs",
-    "top": "spar.cli.commands.operate.top:top",
-    "pause": "spar.cli.commands.operate.control:pause",
-    "resume": "spar.cli.commands.operate.control:resume",
-    "stop": "spar.cli.commands.operate.control:stop",
-    "reload": "spar.cli.commands.operate.control:reload",
-    "send": "spar.cli.commands.conversation.runs:send",
-    "chat": "spar.cli.commands.conversation.chat.talk:chat",
-    "wait": "spar.cli.commands.conversation.runs:wait",
-    "follow": "spar.cli.commands.conversation.follow:follow",
-    "runs": "spar.cli.commands.conversation.run_options:runs",
-    "abort": "spar.cli.commands.conversation.runs:abort",
-    "feedback": "spar.cli.commands.conversation.runs:feedback",
-    "prompt": "spar.cli.commands.conversation.prompt:prompt",
-    "sessions": "spar.cli.commands.conversation.sessions:sessions",
-    "reset": "spar.cli.commands.conversation.sessions:reset",
-    "transcript": "spar.cli.commands.conversation.transcript:transcript",
-    "step": "spar.cli.commands.conversation.runs:step",
-    "approvals": "spar.cli.commands.review.approvals:approvals",
-    "calls": "spar.cli.commands.review.in_doubt:calls",
-    "dead": "spar.cli.commands.review.dead_letters:dead",
-    "incidents": "spar.cli.commands.records.incidents:incidents",
-    "perceive": "spar.cli.commands.records.perceive:perceive",
-    "cycles": "spar.cli.commands.records.cycles:cycles",
-    "memory": "spar.cli.commands.records.experiences:memory",
-    "audit": "spar.cli.commands.records.audit:audit",
-    "sensors": "spar.cli.commands.review.sensors:sensors",
-    "channels": "spar.cli.commands.review.channels:channels",
-    "senders": "spar.cli.commands.review.senders:senders",
-    "tokens": "spar.cli.commands.review.tokens:tokens",
-    "learn": "spar.cli.commands.review.learn:learn",
-    "backup": "spar.cli.commands.operate.maintenance:backup",
-    "restore": "spar.cli.commands.operate.maintenance:restore",
-    "verify": "spar.cli.commands.operate.maintenance:verify",
-    "doctor": "spar.cli.commands.operate.maintenance:doctor",
-    "service": "spar.cli.commands.operate.unit:service_unit",
-    "notify": "spar.cli.commands.operate.notify:notify",
-    "observe": "spar.cli.commands.operate.observe:observe",
-    "config": "spar.cli.commands.setup.config:config",
-    "mcp": "spar.cli.commands.setup.mcp:mcp",
-    "parts": "spar.cli.commands.setup.config:parts",
-    "completion": "spar.cli.commands.setup.completion:completion",
-    "shell": "spar.cli.shell:shell",
-}
-
 #: New objects after which the garbage collector runs, which takes half a millisecond then.
 YOUNG: Final = 10_000
 
 
-@click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "-c", "--config", "config_path", type=click.Path(path_type=Path), help="The file (default: ./config.toml)."
 )

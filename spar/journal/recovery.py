@@ -29,8 +29,9 @@ from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Interrupted, Item, Unfinished
 from spar.records.run_options import NO_OPTIONS
+from spar.records.runs import RunStatus
 from spar.runs.commands import is_command
-from spar.runs.run import End, Run, RunStatus
+from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.types import Action, ActionResult, CycleRecord, Perception, replace
 

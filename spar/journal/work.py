@@ -10,8 +10,9 @@ from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.store import Journal
 from spar.records.journal import Item, demanded
+from spar.records.runs import RunStatus
 from spar.records.session import SessionUse
-from spar.runs.run import End, Run, RunStatus
+from spar.runs.run import End, Run
 from spar.types import Perception
 
 log = get_logger("spar.recovery")

@@ -8,6 +8,7 @@ compaction  the plan of a compaction, as hooks may change it
 prompt      the parts of a prompt that hooks may change
 skills      skills in the Agent Skills format; pure
 run_options the options of runs and of sessions
+runs        a run as people and programs see it: receipt, status, row of a list
 session     the values of a session, of its use by a message, and of its reset
 senders     the names of senders of messages, and the row of a sender
 audit       the values of the audit log, and the draft of an entry

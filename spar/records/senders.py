@@ -115,3 +115,19 @@ def patterns_of(sender: str) -> Iterable[str]:
     channel, _, address = sender.partition(":")
     _, at, domain = address.rpartition("@")
     return (sender, f"{channel}:*@{domain}", f"{channel}:*") if at else (sender, f"{channel}:*")
+
+
+class SenderView(Struct, frozen=True):
+    """Sender in a list. `origin` is "settings" or "people"; `messages` counts the messages that were not accepted."""
+
+    sender: str
+    status: SenderStatus
+    origin: str
+    person: str = ""
+    trust: Trust = "untrusted"
+    messages: int = 0
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+    decided_at: datetime | None = None
+    by: str = ""
+    code_expires_at: datetime | None = None

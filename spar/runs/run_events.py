@@ -32,7 +32,7 @@ from spar.events import (
 )
 
 if TYPE_CHECKING:
-    from spar.runs.run import RunStatus
+    from spar.records.runs import RunStatus
 
 #: The most characters of a tool's parameters or output, and of an answer or a piece of it.
 PAYLOAD, ANSWER = 8_000, 1 << 18

@@ -30,7 +30,7 @@ from spar.loop.wake import Signal
 from spar.runs.run_events import ANSWER, TRANSLATIONS, RunEvent, Stream, terminal
 
 if TYPE_CHECKING:
-    from spar.runs.run import RunStatus
+    from spar.records.runs import RunStatus
 
 #: The most events of one run, and about how many bytes; and the numbers that are left after older events are dropped.
 EVENTS, BYTES = 2_000, 1 << 20

@@ -18,8 +18,9 @@ from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.loop.wake import Signal
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
+from spar.records.runs import Receipt, RunRow, RunStatus
 from spar.runs.commands import is_command
-from spar.runs.run import End, Outcome, Receipt, Run, RunRow, RunStatus
+from spar.runs.run import End, Outcome, Run
 from spar.runs.run_log import RunLogs
 from spar.runs.timers import RunTimers
 from spar.types import ActionResult, Perception, Reasoning

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from spar.agent.measured import Blockable
 from spar.errors import InboxFullError, TransientError
+from spar.operations.operation import EventSource
 from spar.server.encoding import encode
 from spar.server.peers import peer_of
 
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 
 #: Seconds without an event after which a comment is sent as a heartbeat.
 HEARTBEAT = 15.0
-#: The parameter of a stream with the position of the client.
-After = Annotated[str | None, Meta(description="The number of the last event that was seen; 0: from the beginning.")]
-
-
-class Source(Protocol):
-    """Source of a stream: `some` waits for the next events and returns them, or none at the end."""
-
-    async def some(self) -> Sequence[Any]: ...
 
 
 class ShareTakenError(InboxFullError):
@@ -96,7 +88,7 @@ class EventsAnswer(StreamingResponse):
             await self._frames.aclose()
 
 
-async def frames(agent: Blockable, source: Source, frame: Callable[[Any], bytes],
+async def frames(agent: Blockable, source: EventSource, frame: Callable[[Any], bytes],
                  position: Callable[[], int | None] = lambda: None) -> AsyncGenerator[bytes]:  # fmt: skip
     """Yield events as they come, and heartbeats between them.
 
@@ -129,13 +121,3 @@ def _place(seq: int | None) -> bytes:
 def framed(event: Any, name: str) -> bytes:
     """Return an event as it is sent. Its JSON contains no line ends, so one `data` line is enough."""
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, name.encode(), encode(event))
-
-
-def after_of(request: Request, parameter: str | None) -> int | None:
-    """Return the number of the last event that the client has seen, None without one. Raises: ValueError."""
-    text = request.headers.get("last-event-id") or parameter
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise ValueError(f"after = {text[:40]!r}: must be the seq of an event, or 0 for all")
-    return int(text)

@@ -11,8 +11,6 @@ import struct
 
 from starlette.requests import Request
 
-from spar.records.session import Origin
-
 #: Name of a peer whose identity the kernel does not give.
 UNKNOWN_PEER = "local"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -31,11 +29,6 @@ def peer(connection: socket.socket) -> tuple[str, int]:
 def peer_of(request: Request) -> str:
     """Return the name of the peer of a request, as the server has determined it; the request's content has no part."""
     return request.client.host if request.client is not None else UNKNOWN_PEER
-
-
-def origin_of(request: Request) -> Origin:
-    """Return the origin of a message that a request brings: its sender is the token, if the request has one."""
-    return Origin("http", sender=peer_of(request)) if "token" in request.scope else Origin("http")
 
 
 def name_of(user: int) -> str:

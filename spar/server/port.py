@@ -8,7 +8,6 @@ from spar.server.access.access import Access
 from spar.server.access.browsers import HostNames
 from spar.server.access.safe_headers import SafeHeaders
 from spar.server.access.token_door import TokenDoor
-from spar.server.api.route import ApiRoute
 from spar.server.routes.control import control
 from spar.server.routes.probes import probes
 
@@ -22,9 +21,7 @@ def port(service: Service, listens_to: str) -> ASGIApp:
     """Return the application that the port serves. Args: listens_to: the address that it listens on."""
     hosts = HostNames(listens_to, service.loaded.settings.service.hosts)
     access = Access(service)
-    inside = control(service)
-    routes = [route for route in inside.routes if isinstance(route, ApiRoute)]
-    api, others = TokenDoor(inside, service, routes, hosts, access), probes(service, hosts, access)
+    api, others = TokenDoor(control(service, access), service, hosts, access), probes(service, hosts, access)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         is_api = scope["type"] == "http" and (scope["path"] == "/v1" or scope["path"].startswith("/v1/"))

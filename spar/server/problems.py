@@ -12,13 +12,22 @@ from msgspec import Struct, to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
-from spar.errors import ConfigError, ConflictError, InboxFullError, LifecycleError, NoRoomError, TransientError
+from spar.errors import (
+    ConfigError,
+    ConflictError,
+    GoneError,
+    InboxFullError,
+    LifecycleError,
+    NoRoomError,
+    TransientError,
+)
 from spar.records.approvals import DigestMismatchError
 
 #: The HTTP status for each class of exceptions; the first class that fits counts.
 STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (LifecycleError, 409),
     (DigestMismatchError, 409),
+    (GoneError, 410),
     (ConflictError, 409),
     (TransientError, 503),
     (ConfigError, 400),  # used for nothing else: the command line recognizes a bad configuration by 400

@@ -85,14 +85,19 @@ class Service:
 
     # -- the agent and its status
 
-    def agent(self, name: str) -> Served:
-        """Return the agent of this name; "" stands for the only one. Raises: LookupError for another name."""
-        if name not in ("", self._agent.core.name):
-            raise LookupError(f"no agent {name!r}; known: {self._agent.core.name}")
+    @property
+    def agent(self) -> Served:
+        """Return the agent of this process."""
         return self._agent
 
     @property
+    def agent_name(self) -> str:
+        """Return the name of the agent."""
+        return self._agent.core.name
+
+    @property
     def memory(self) -> Any:
+        """Return the store of the agent."""
         return self._agent.memory
 
     def status(self, *, has_lanes: bool = True) -> dict[str, Any]:
@@ -107,7 +112,7 @@ class Service:
             "started_at": self.started_at,
             "config": str(self.loaded.path) if self.loaded.path else None,
             "addresses": self.addresses,
-            "agents": [{**describe(agent, has_lanes=has_lanes), "approvals": self.waiting.snapshot(datetime.now(UTC))}],
+            "agent": {**describe(agent, has_lanes=has_lanes), "approvals": self.waiting.snapshot(datetime.now(UTC))},
         }
 
     def demand_open(self) -> None:
@@ -238,11 +243,11 @@ class Service:
         return modules
 
     async def audit(self, draft: AuditDraft) -> None:
-        """Write an entry of the audit log, if the store keeps one and no row of the store has written it yet.
+        """Write an entry of the audit log, if the store keeps one.
 
         Raises: SparError if the entry cannot be written.
         """
-        if not draft.is_written and offers(self.memory, KeepsAudit):
+        if offers(self.memory, KeepsAudit):
             await self.memory.audit.write(draft)
 
     async def stop(self) -> None:

@@ -18,6 +18,8 @@ from msgspec import Struct
 #: Scopes (rights) of a token. "admin" includes all others; no other scope includes another one.
 Scope = Literal["read", "operate", "step", "approve", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+#: Longest validity of a token, in days.
+LONGEST_DAYS: Final = 3_650
 #: The beginning of each token, by which people and secret scanners recognize one.
 PREFIX: Final = "spar_"
 #: Random bytes of a token.

@@ -21,6 +21,7 @@ from spar.errors import ConflictError, SparError
 from spar.ports.optional import offers
 from spar.protocols import Records
 from spar.service.token_rows import (
+    LONGEST_DAYS,
     NewToken,
     Scope,
     TokenRow,
@@ -37,8 +38,6 @@ from spar.types import replace
 KIND: Final = "token"
 #: Largest number of tokens in the table.
 MOST_TOKENS: Final = 1_000
-#: Longest validity of a token, in days.
-LONGEST_DAYS: Final = 3_650
 #: Precision of the time of the last use: a token in constant use is written once an hour.
 USED_EVERY: Final = timedelta(hours=1)
 

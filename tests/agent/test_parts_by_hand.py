@@ -12,8 +12,9 @@ from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
+from spar.records.runs import RunStatus
 from spar.records.transcript import Entry
-from spar.runs.run import End, Run, RunStatus
+from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
 from spar.testing import VirtualClock

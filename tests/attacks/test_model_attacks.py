@@ -19,7 +19,8 @@ from planning.ports import Usage
 from spar import Agent, Perception, tool
 from spar.errors import PermanentError
 from spar.events import ModelRequested
-from spar.runs.run import Limits, RunStatus
+from spar.records.runs import RunStatus
+from spar.runs.run import Limits
 from spar.testing import Hang, ScriptedModel, VirtualClock, stream
 from tests.planning.desk import read_of
 

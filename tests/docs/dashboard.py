@@ -27,8 +27,8 @@ NOT_SHOWN = {
     "spar_agents_left_out": "never above 0 with fewer than fifty agents",
     "spar_log_dropped_total": "has no agent; see the panel of losses by `spar_events_dropped_total`",
     "spar_trace_spans_total": "has no agent, and is there only where traces are told; the log says when some are lost",
-    "spar_notices_total": "there only where notifiers are configured, and has no agent; see `spar notify list`",
-    "spar_notices_waiting": "there only where notifiers are configured, and has no agent; see `spar notify list`",
+    "spar_notices_total": "there only where notifiers are configured, and has no agent; see `spar notifiers list`",
+    "spar_notices_waiting": "there only where notifiers are configured, and has no agent; see `spar notifiers list`",
     "spar_agent_gave_up_timestamp_seconds": "0 in a service that is well; the rule `SparAgentFailed` tells of another",
     "spar_series_overflow_total": "tells of the metrics themselves",
 }

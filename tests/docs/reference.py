@@ -19,15 +19,16 @@ from prometheus_client.core import Metric
 from starlette.routing import Route
 
 from spar import __version__, events
-from spar.cli.lazy import SUMMARIES
-from spar.cli.main import COMMANDS, cli
+from spar.cli.lazy import GROUPS, PLACES
+from spar.cli.main import cli
+from spar.operations.fields import accepted_values, meaning
+from spar.operations.operation import Operation
 from spar.server.access.access import Access
 from spar.server.access.browsers import HostNames
-from spar.server.api.openapi import summary_of
-from spar.server.api.query import accepted_values, meaning
-from spar.server.api.route import PATH_PARAMETERS, ApiRoute
+from spar.server.api.input import is_free
+from spar.server.api.openapi import PATH_PARAMETERS, has_body, plain_path, query_fields, summary_of
 from spar.server.problems import STATUS_OF
-from spar.server.routes.control import control_routes
+from spar.server.routes.control import served
 from spar.server.routes.probes import probes
 from spar.service import exit_codes as exits
 from spar.service.agent_metrics import PER_AGENT
@@ -137,7 +138,7 @@ def command_line() -> str:
     lines = begin("command line")
     root = click.Context(cli, info_name="spar")
     lines += list(_command(root, "## `spar`", is_root=True))
-    for name in COMMANDS:
+    for name in PLACES:
         command = cli.get_command(root, name)
         assert command is not None
         context = click.Context(command, info_name=name, parent=root)
@@ -170,26 +171,27 @@ def _command(context: click.Context, head: str, *, is_root: bool = False) -> Ite
     if rows:
         yield from (*table(("option", "meaning"), rows), "")
     if is_root:
-        yield from (*table(("command", "does"), [(code(name), SUMMARIES[name]) for name in COMMANDS]), "")
+        rows = [(title, code(name), place.summary) for title, group in GROUPS.items() for name, place in group.items()]
+        yield from (*table(("group", "command", "does"), rows), "")
 
 
 def http() -> str:
     lines = begin("http")
-    routes = control_routes(cast(Service, None))
-    rows = [(code(_request(route)), code(route.scope), _does(route)) for route in routes]
-    lines += ["## The API", "", *table(("request", "scope", "does"), rows), ""]
-    in_paths = sorted({name for route in routes for name in route.param_convertors})
+    operations = served()
+    rows = [(code(_request(each)), code(each.scope), _does(each), _answer(each)) for each in operations]
+    lines += ["## The API", "", *table(("request", "scope", "does", "answer"), rows), ""]
+    in_paths = sorted({name for each in operations for name in each.path_fields})
     rows = [(code(name), PATH_PARAMETERS[name]) for name in in_paths]
     lines += ["## Parameters of the path", "", *table(("parameter", "meaning"), rows), ""]
-    rows = [(code(_request(route)), code(field.name), accepted_values(field), _default(field), meaning(field))
-            for route in routes for field in msgspec.structs.fields(route.query)]  # fmt: skip
+    rows = [(code(_request(each)), code(field.name), accepted_values(field), _default(field), meaning(field))
+            for each in operations for field in query_fields(each)]  # fmt: skip
     lines += [
         "## Parameters of the query",
         "",
         *table(("request", "parameter", "takes", "without it", "meaning"), rows),
         "",
     ]
-    bodies = [(code(route.body.__name__), one_line(route.body.__doc__)) for route in routes if _has_body(route)]
+    bodies = [(code(each.given.__name__), one_line(each.given.__doc__)) for each in operations if has_body(each)]
     lines += ["## Bodies", "", *table(("body", "meaning"), dict.fromkeys(bodies)), ""]
     probe_rows = [(code(f"{method} {route.path}"), one_line(route.endpoint.__doc__))
                   for route in _probe_routes() for method in sorted(set(route.methods or ()) - {"HEAD"})]  # fmt: skip
@@ -203,20 +205,25 @@ def http() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _request(route: ApiRoute) -> str:
-    return f"{route.method} {route.plain_path}"
+def _request(operation: Operation[Any, Any]) -> str:
+    return f"{operation.method} {plain_path(operation)}"
 
 
-def _does(route: ApiRoute) -> str:
-    """Return what a route does, with the fields of its body: those that may be left out have a question mark."""
-    if not _has_body(route):
-        return summary_of(route)
-    names = [f"{field.encode_name}{'' if field.required else '?'}" for field in msgspec.structs.fields(route.body)]
-    return f"{summary_of(route)} Body: `{{{', '.join(names)}}}` ({code(route.body.__name__)})."
+def _does(operation: Operation[Any, Any]) -> str:
+    """Return what an operation does, with the fields of its body: those that may be left out have a question mark."""
+    if not has_body(operation):
+        return summary_of(operation)
+    if is_free(operation):
+        return f"{summary_of(operation)} Body: {one_line(operation.given.__doc__)}"
+    names = [f"{field.encode_name}{'' if field.required else '?'}" for field in operation.other_fields]
+    return f"{summary_of(operation)} Body: `{{{', '.join(names)}}}` ({code(operation.given.__name__)})."
 
 
-def _has_body(route: ApiRoute) -> bool:
-    return route.body is not None and route.body is not bytes
+def _answer(operation: Operation[Any, Any]) -> str:
+    """Return the type of an operation's answer."""
+    kind = operation.answer
+    return code(kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else
+                re.sub(r"(?:\w+\.)+", "", str(kind)))  # fmt: skip
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

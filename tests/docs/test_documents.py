@@ -12,13 +12,14 @@ import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
+import click
 import pytest
 
 from acting import ToolContext
 from perception import Pipeline
 from planning import RulesPlanner
 from spar.agent.lifecycle import LEGAL
-from spar.cli.main import COMMANDS
+from spar.cli.main import cli
 from spar.config.load import from_mapping, load
 from spar.config.load import leaves as leaves_of
 from spar.config.registry import Registry
@@ -83,11 +84,16 @@ def test_every_command_a_document_shows_is_one() -> None:
     shown = {
         match
         for document in DOCUMENTS
-        for match in re.findall(r"^\$ spar (?:--?\w+ \S+ )*(\w+)", document.read_text(), re.M)
+        for match in re.findall(r"(?:^\$ |`)spar (?:-c \S+ |--json )*(\w+)(?: (\w+))?", document.read_text(), re.M)
     }
+    root = click.Context(cli, info_name="spar")
 
     assert shown
-    assert shown <= set(COMMANDS)
+    for name, verb in shown:
+        command = cli.get_command(root, name)
+        assert command is not None, (name, verb)
+        if verb and isinstance(command, click.Group):
+            assert command.get_command(root, verb) is not None, (name, verb)
 
 
 def anchors(document: Path) -> set[str]:

@@ -50,7 +50,7 @@ AGENT = {
 }  # fmt: skip
 CALL = {"tool": "shell", "params": {"argv": ["systemctl", "restart", "nginx"]}}
 ANSWERS: dict[str, Any] = {
-    "/v1/status": {"started_at": ago(7500), "agents": [AGENT]},
+    "/v1/status": {"started_at": ago(7500), "agent": AGENT},
     "/v1/runs": [
         {
             "run_id": id,

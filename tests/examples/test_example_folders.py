@@ -152,7 +152,7 @@ def test_a_sensor_of_a_package_is_found_by_its_name_and_keeps_its_contract(
     own = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
     done = subprocess.run(own, cwd=package, env=spar.environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
-    (found,) = [each for each in spar("parts", "--json").json if each["distribution"] == project["name"]]
+    (found,) = [each for each in spar("config", "parts", "--json").json if each["distribution"] == project["name"]]
     assert (found["name"], found["error"]) == ("freshness", None)
     spar.write(FRESHNESS)
     start().ready()

@@ -123,7 +123,7 @@ def _lived(world: World, process: subprocess.Popen[bytes], deadline: float) -> b
     (world.folder / "inbox").mkdir(exist_ok=True)
     drop(world, FILES)
     sock = world.state / "control.sock"
-    if not until(lambda: _ask(sock, "GET", "/v1/status")["agents"][0]["state"] == "running"):
+    if not until(lambda: _ask(sock, "GET", "/v1/status")["agent"]["state"] == "running"):
         return False
     for number, event in enumerate(MESSAGES):
         if event in world.acked() and number % 2:

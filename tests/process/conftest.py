@@ -181,7 +181,7 @@ class Service:
 
     @property
     def agent(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.status["agents"][0]
+        found: dict[str, Any] = self.status["agent"]
         return found
 
     @property

@@ -218,7 +218,7 @@ class Talk:
             return list(events)
 
     def transcript(self, session: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.spar("--json", "transcript", session, "--limit", "1000").json
+        found: list[dict[str, Any]] = self.spar("--json", "sessions", "transcript", session, "--limit", "1000").json
         return found
 
     def lines(self, name: str) -> list[str]:

@@ -402,4 +402,4 @@ def test_a_service_in_which_nothing_asks_says_so(spar: Any, service: Any) -> Non
     assert spar("approvals", "list").out == "nothing waits for an answer\n"
     assert spar("approvals", "grants").out == "no grants are in force\n"
     assert "wait for approval" not in spar("status").out
-    assert spar("status", "--json").json["agents"][0]["approvals"] == {"pending": 0, "oldest_age_seconds": None}
+    assert spar("status", "--json").json["agent"]["approvals"] == {"pending": 0, "oldest_age_seconds": None}

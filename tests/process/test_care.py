@@ -18,24 +18,24 @@ def found(spar: Any, name: str) -> dict[str, Any]:
 def test_a_copy_is_made_while_the_service_runs_and_put_back_when_it_does_not(spar: Any, service: Any) -> None:
 
     assert spar("send", "hello").code in (0, 1)
-    made = spar("backup", "copy.db", "--json")
+    made = spar("memory", "backup", "copy.db", "--json")
     assert made.code == 0, made
     assert made.json["bytes"] == (spar.folder / "copy.db").stat().st_size
-    refused = spar("restore", "copy.db")
+    refused = spar("memory", "restore", "copy.db")
     assert refused.code == 69, refused
     assert "is in use by process" in refused.err
     assert found(spar, "service")["found"] == "runs"
 
     service.stop()
-    before = spar("verify", "--json").json
-    restored = spar("restore", "copy.db", "--json")
+    before = spar("memory", "verify", "--json").json
+    restored = spar("memory", "restore", "copy.db", "--json")
 
     assert restored.code == 0, restored
     assert Path(restored.json["set_aside"]).exists()
-    entry = spar("audit", "--json").json[0]
+    entry = spar("audit", "list", "--json").json[0]
     assert (entry["action"], entry["origin"], entry["actor"]) == ("memory.restore", "shell", getpass.getuser())
     assert entry["detail"]["set_aside"] == restored.json["set_aside"]
-    assert spar("verify").code == 0
+    assert spar("memory", "verify").code == 0
     assert before["is_whole"]
 
 
@@ -48,13 +48,13 @@ def test_damage_is_found_and_named_and_the_doctor_calls_it_bad(spar: Any, servic
     raw[4096 * 2 : 4096 * 4] = b"\xff" * 8192
     file.write_bytes(raw)
 
-    checked = spar("verify", "--json")
+    checked = spar("memory", "verify", "--json")
 
     assert checked.code == 65, checked
     assert not checked.json["is_whole"]
     assert checked.json["findings"]
-    assert "DAMAGED" in spar("verify").out
-    assert spar("backup", "copy.db").code == 65
+    assert "DAMAGED" in spar("memory", "verify").out
+    assert spar("memory", "backup", "copy.db").code == 65
     assert not (spar.folder / "copy.db").exists()
 
 
@@ -85,7 +85,7 @@ def test_a_loss_is_bad_until_somebody_acknowledges_it(spar: Any, service: Any) -
     assert "spar doctor --acknowledge" in asked.out
     acknowledged = spar("doctor", "--acknowledge")
     assert "1 losses" in acknowledged.out
-    assert [each["action"] for each in spar("audit", "--json").json][:1] == ["memory.acknowledge"]
+    assert [each["action"] for each in spar("audit", "list", "--json").json][:1] == ["memory.acknowledge"]
     assert spar("audit", "verify").code == 0
     assert found(spar, "service")
     assert "what came after noon" not in spar("doctor").out

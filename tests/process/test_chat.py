@@ -255,7 +255,7 @@ def test_commands_of_a_pipe_say_what_they_did_not_read(spar: Spar, start: Callab
             "model: as configured", "thinking: as configured", "the conversation begins anew",
             "/think much: must be off, low, medium, high, or default",
         ]  # fmt: skip
-        assert "main#2 begins: reset by " in spar("transcript", "main").out
+        assert "main#2 begins: reset by " in spar("sessions", "transcript", "main").out
 
 
 def test_a_service_that_does_not_run_is_told_at_once(spar: Spar) -> None:

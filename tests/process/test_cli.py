@@ -26,7 +26,7 @@ COMMANDS = [
     ["calls", "list"], ["calls", "show"], ["calls", "resolve"],
     ["dead", "list"], ["dead", "show"], ["dead", "retry"], ["dead", "drop"],
     ["cycles", "list"], ["cycles", "show"], ["memory", "search"], ["memory", "show"],
-    ["memory", "why"], ["memory", "audit"], ["memory", "export"], ["memory", "import"], ["memory", "forget"],
+    ["memory", "why"], ["memory", "figures"], ["memory", "export"], ["memory", "import"], ["memory", "forget"],
     ["config", "check"], ["config", "show"], ["config", "schema"], ["parts"], ["shell"],
 ]  # fmt: skip
 
@@ -230,11 +230,11 @@ def test_a_configuration_of_an_earlier_build_is_used_after_its_names_were_fixed(
 
 
 def test_parts_lists_what_can_be_named_and_who_ships_it(spar: Any) -> None:
-    listed = spar("--json", "parts").json
+    listed = spar("--json", "config", "parts").json
 
     assert {"directory", "rules", "note", "sqlite"} <= {part["name"] for part in listed}
-    assert spar("parts", "--broken").out == "none\n"
-    assert "directory" in spar("parts").out
+    assert spar("config", "parts", "--broken").out == "none\n"
+    assert "directory" in spar("config", "parts").out
 
 
 def test_plugins_turned_off_leaves_only_the_parts_in_the_box(spar: Any) -> None:
@@ -249,7 +249,7 @@ def test_plugins_turned_off_leaves_only_the_parts_in_the_box(spar: Any) -> None:
     refused = spar("config", "check", environ={"SPAR_PLUGINS": "off"})
     assert refused.code == 78
     assert "turned off" in refused.err
-    assert "odd" not in spar("parts", environ={"SPAR_PLUGINS": "off"}).out
+    assert "odd" not in spar("config", "parts", environ={"SPAR_PLUGINS": "off"}).out
 
 
 # -- with a service
@@ -258,7 +258,7 @@ def test_plugins_turned_off_leaves_only_the_parts_in_the_box(spar: Any) -> None:
 def test_json_is_one_value_for_every_command(spar: Any, service: Any) -> None:
     run = spar("--json", "send", "--no-wait", "hello").json
     assert set(run) == {"run_id", "accepted_at"}
-    assert spar("--json", "wait", run["run_id"]).json["status"] == "ok"
+    assert spar("--json", "runs", "wait", run["run_id"]).json["status"] == "ok"
     assert spar("--json", "status").json["pid"] == service.process.pid
     assert spar("--json", "reload").json["changed"] == []
     assert spar("--json", "pause").json == {"agent": "main", "before": "running", "after": "paused"}
@@ -346,7 +346,7 @@ def test_odd_characters_arrive_and_come_back_harmless(spar: Any, service: Any) -
 def test_odd_sessions_and_run_ids_are_only_names(spar: Any, service: Any) -> None:
     assert spar("send", "--session", "a/b c?#\x1b[1m", "hello").code == 0
     for odd in ("../../etc", "a/b", "?x=1", "%2e%2e", "☃"):
-        answer = spar("wait", odd)
+        answer = spar("runs", "wait", odd)
         assert answer.code == 1, answer
         assert "no run" in answer.err
 
@@ -362,10 +362,10 @@ def test_wait_for_what_is_not_done_exits_with_124(spar: Any, service: Any) -> No
     spar("pause")
     run = spar("send", "--no-wait", "hello").out.strip()
 
-    answer = spar("wait", "--timeout", "0.1", run)
+    answer = spar("runs", "wait", "--timeout", "0.1", run)
 
     assert answer.code == 124
-    assert f"spar wait {run}" in answer.err
+    assert f"spar runs wait {run}" in answer.err
 
 
 def test_steps_go_through_a_cycle_of_a_paused_service(spar: Any, service: Any) -> None:

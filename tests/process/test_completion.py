@@ -63,18 +63,21 @@ def test_bash_completes_commands_and_what_the_service_knows(spar: Spar, home: Pa
     assert completed(spar, file, "spar com") == ["completion"]
     assert completed(spar, file, "spar approvals de") == ["deny"]
     assert completed(spar, file, "spar init --nothing") == []
-    assert completed(spar, file, "spar reset k") == [], "no service runs"
+    assert completed(spar, file, "spar sessions reset k") == [], "no service runs"
 
     service = start().ready()
     body = {"message": "hello", "session": "kitchen"}
     run_id = service.api("/v1/runs", "POST", json=body).json()["run_id"]
     service.api("/v1/runs", "POST", json={"message": "hello", "session": "bad key; rm"})
     until(lambda: service.api("/v1/sessions/kitchen").status_code == 200, "the session")
-    until(lambda: completed(spar, file, "spar reset k") == ["kitchen"], "the session, from a service that is not busy")
-    assert "bad" not in " ".join(completed(spar, file, "spar reset ")), "it is no single word for a shell"
-    until(lambda: completed(spar, file, f"spar follow {run_id[:6]}").count(run_id) == 1, "the run")
+    until(
+        lambda: completed(spar, file, "spar sessions reset k") == ["kitchen"],
+        "the session, from a service that is not busy",
+    )
+    assert "bad" not in " ".join(completed(spar, file, "spar sessions reset ")), "it is no single word for a shell"
+    until(lambda: completed(spar, file, f"spar runs follow {run_id[:6]}").count(run_id) == 1, "the run")
     until(lambda: completed(spar, file, "spar sensors restore ho") == ["host"], "the sensor")
-    assert completed(spar, file, "spar -c /nowhere/config.toml reset k") == []
+    assert completed(spar, file, "spar -c /nowhere/config.toml sessions reset k") == []
 
 
 def completed_by_fish(spar: Spar, file: Path, line: str) -> list[str]:
@@ -135,12 +138,12 @@ def test_zsh_and_fish_complete_commands_and_what_the_service_knows(
     assert completed("spar ses") == ["sessions"]
     assert completed("spar approvals de") == ["deny"]
     assert completed("spar init --nothing") == []
-    assert completed("spar reset k") == [], "no service runs"
+    assert completed("spar sessions reset k") == [], "no service runs"
 
     service = start().ready()
     service.api("/v1/runs", "POST", json={"message": "hello", "session": "kitchen"})
     until(lambda: service.api("/v1/sessions/kitchen").status_code == 200, "the session")
-    until(lambda: completed("spar reset k") == ["kitchen"], "the session, from a service that is not busy")
+    until(lambda: completed("spar sessions reset k") == ["kitchen"], "the session, from a service that is not busy")
 
 
 def test_the_file_is_written_once_and_brought_up_to_date(spar: Spar, home: Path) -> None:

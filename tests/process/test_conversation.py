@@ -100,7 +100,7 @@ def test_two_sessions_talk_side_by_side(
         alices += [*_listens(talk, gate, capsys), *_talks_for_long(talk, server)]
 
         # Bob has had enough, and is served again.
-        assert command(spar, "abort", bobs[0]) == 0
+        assert command(spar, "runs", "abort", bobs[0]) == 0
         assert (status := talk.status(bobs[0]))["error"] == "aborted", status
         bobs.append(talk.submit("bob", "[hello] are you there?"))
         assert talk.ended(bobs[1])["output"] == "hello, bob"
@@ -230,7 +230,7 @@ def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start
         alices = [talk.submit("alice", "What is the temperature of the room? Measure it.", output=WORDS)]
         until(lambda: talk.status(alices[0])["started_at"] and talk.status(bobs[0])["started_at"], "both runs")
         alices.append(talk.submit("alice", "No, measure the temperature of the garden."))
-        assert command(spar, "abort", bobs[0]) == 0
+        assert command(spar, "runs", "abort", bobs[0]) == 0
         bobs.append(talk.submit("bob", "Say hello."))
         approved = _attended(talk, [*alices, *bobs])
         for number in range(4):

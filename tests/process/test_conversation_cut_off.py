@@ -229,7 +229,7 @@ def test_a_run_waits_for_a_provider_that_is_down_and_nothing_passes_the_cap(
         talk = Talk(spar, start().ready())
         until(lambda: model_of(talk)["deferred"], "a run that still waits", PATIENCE)
         assert bill_of(talk) == paid == sum(asked.status == 200 for asked in server.requests) * PRICE
-        assert command(spar, "abort", runs[-1]) == 0
+        assert command(spar, "runs", "abort", runs[-1]) == 0
         assert talk.service.stop() == 0
 
 

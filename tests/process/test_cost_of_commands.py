@@ -100,7 +100,7 @@ def test_the_log_is_shown_without_the_rest_of_the_configuration(spar: Any) -> No
     spar.write("[log]\nfile = 'spar.log'\n")
     (spar.folder / "spar.log").write_text("")
 
-    start = start_of(spar, "logs")
+    start = start_of(spar, "service", "logs")
 
     assert not start.modules & {*OF_A_SERVICE, *OF_ALL_SETTINGS, "apsw"}
     start.check("logs", 360, 8_000)

@@ -37,10 +37,10 @@ def test_a_word_on_a_run_survives_a_kill_and_changes_what_is_remembered(
     spar.write(CONFIG)
     first = start().ready()
     run_id = spar("send", "--no-wait", "the disk is full").out.strip()
-    assert spar("wait", run_id).code == 0
+    assert spar("runs", "wait", run_id).code == 0
     [before] = remembered(spar)
 
-    said = spar("feedback", run_id, "bad", "it was the other disk")
+    said = spar("runs", "feedback", run_id, "bad", "it was the other disk")
     first.kill()
     start().ready()
 
@@ -48,8 +48,8 @@ def test_a_word_on_a_run_survives_a_kill_and_changes_what_is_remembered(
     [after] = remembered(spar)
     assert (before["success"], after["success"]) == (True, False)
     assert "it was the other disk" in after["cause"]
-    assert spar("feedback", "none", "good").code != 0
-    assert spar("feedback", run_id, "maybe").code == 64
+    assert spar("runs", "feedback", "none", "good").code != 0
+    assert spar("runs", "feedback", run_id, "maybe").code == 64
 
 
 def remembered(spar: Spar) -> list[dict[str, Any]]:

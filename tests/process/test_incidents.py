@@ -220,7 +220,7 @@ def test_incidents_are_shown_as_the_running_service_knows_them(spar: Spar) -> No
         "GET /v1/incidents/I-7": {"status": 200, "type": "application/json", "body": whole},
     }
     with answering(spar.state, answers) as requests:
-        assert spar("--json", "incidents", "list", "--open", "--limit", "3").json == listed
+        assert spar("--json", "incidents", "list", "--state", "open", "--limit", "3").json == listed
         assert "disk is full" in spar("incidents", "list").out
         shown = spar("--json", "incidents", "show", "I-7").json
     assert shown == {**whole, "dealt": []}

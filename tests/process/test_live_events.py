@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spar.server.routes.events import WATCHERS
+from spar.operations.agent import WATCHERS
 from tests.process.conftest import _Socket, until
 from tests.process.test_run_streams import CONFIG, PARTS
 
@@ -97,7 +97,7 @@ def test_a_restart_is_told_as_a_gap(teller: Any, spar: Any, start: Callable[...,
 
 def test_a_stop_is_seen_and_no_watcher_holds_it_up(teller: Any, spar: Any) -> None:
     with watched(spar.state, "?type=StateChanged") as events:
-        assert teller.api("/v1/agents/main:stop", "POST").status_code == 200
+        assert teller.api("/v1/agent:stop", "POST").status_code == 200
         assert next(events)["data"]["new"] == "stopping"
         assert teller.wait() == 0
 

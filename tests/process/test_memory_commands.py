@@ -54,7 +54,7 @@ def test_an_experience_is_found_shown_counted_taken_out_and_forgotten_without_a_
     assert any(reason.startswith("its words fit") for reason in found[0]["reasons"])
     shown = spar("memory", "show", experience["id"][:20]).out
     assert "made" in shown and "helped" in shown and "from" in shown  # noqa: PT018
-    figures = spar("--json", "memory", "audit").json
+    figures = spar("--json", "memory", "figures").json
     assert figures["made"] >= 2
     assert "cellar" in spar("memory", "search", "--transcripts", "cellar green").out
     cycle = experience["origin"]
@@ -112,7 +112,7 @@ def test_what_is_typed_wrong_is_told_with_what_to_type(spar: Spar, start: Callab
     assert "line 2: no JSON" in refused.err
     assert "expected a JSON object a line, as spar memory export writes them" in refused.err
     assert "write for example 2026-01-31" in spar("memory", "search", "--since", "yesterday").err
-    assert "write for example 2026-01-31" in spar("audit", "--since", "yesterday").err
+    assert "write for example 2026-01-31" in spar("audit", "list", "--since", "yesterday").err
     assert "spar memory search lists those that are" in spar("memory", "forget", "nope").err
     said = spar("memory", "search", "--transcripts", "cellar").out
     assert "the colour of the cellar door is green" in said

@@ -128,7 +128,7 @@ def test_a_process_that_is_killed_while_it_asks_loses_nothing_and_learns_once(
         assert is_reflection(server.requests[0])
         gate.set()
         second = start().ready()
-        answer = spar("wait", run_id)
+        answer = spar("runs", "wait", run_id)
         told = record(spar, second)
         metrics = second.get("/metrics").text
         second.stop()

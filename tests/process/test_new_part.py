@@ -77,7 +77,7 @@ def test_a_new_part_is_installed_keeps_its_contract_and_is_found(
         return done.stdout
 
     run("config", "check")
-    listed = run("parts")
+    listed = run("config", "parts")
     assert f"spar.{kind}s" in next(line for line in listed.splitlines() if "night-watch" in line)
     assert "BROKEN" not in listed
     run("step", "sense")

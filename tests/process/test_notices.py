@@ -115,7 +115,7 @@ def test_an_alert_before_a_kill_is_told_after_it_once_and_signed_and_its_end_too
     until(lambda: hook.refused, "an attempt")
     until_waiting(service, 1)
     service.said("notifier fails", notifier="ops")
-    assert "503" in spar("notify", "list").out
+    assert "503" in spar("notifiers", "list").out
     service.process.kill()
     service.wait()
     assert hook.told == []
@@ -146,7 +146,7 @@ def test_what_quiet_hours_hold_goes_out_once_after_them_whenever_the_process_was
         spar.write(config.replace("QUIET", f"{now - HOUR:%H:%M:%S}-{now + HOUR:%H:%M:%S}") + more)
         service = begin()
         until_waiting(service, 2)
-        (quiet,) = spar("notify", "list", "--json").json
+        (quiet,) = spar("notifiers", "list", "--json").json
         assert (quiet["is_quiet"], quiet["sent"]) == (True, 0), process
         service.process.kill()
         service.wait()
@@ -176,12 +176,12 @@ def test_what_quiet_hours_hold_goes_out_once_after_them_whenever_the_process_was
 
 def test_a_test_is_sent_and_what_is_wrong_is_said(spar: Spar, begin: Callable[[], Service], hook: Hook) -> None:
     service = begin()
-    assert spar("notify", "test", "ops").out == "ops: sent\n"
+    assert spar("notifiers", "test", "ops").out == "ops: sent\n"
     assert hook.told[0]["state"] == "test"
     hook.answers = 500
-    refused = spar("notify", "test")
+    refused = spar("notifiers", "test")
     assert (refused.code, "500" in refused.err) == (1, True), refused
-    unknown = spar("notify", "test", "nobody")
+    unknown = spar("notifiers", "test", "nobody")
     assert (unknown.code, "known: ops" in unknown.err) == (1, True), unknown
     assert [each["action"] for each in service.api("/v1/audit?action=notifier").json()] == ["notifier.test"] * 2
     assert service.stop() == 0

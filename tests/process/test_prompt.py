@@ -1,4 +1,4 @@
-"""Files, skills and hooks of a service from outside: told, used, kept over a kill, and shown by `spar prompt`."""
+"""Files, skills and hooks of a service from outside: told, used, kept over a kill, shown by `spar sessions prompt`."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_prompt_is_shown_by_part_and_nothing_is_sent(spar: Spar, start: Call
         (spar.workspace / "USER.md").write_text("likes tea")
         start(environ={"WEATHER_KEY": SECRET}).ready()
 
-        shown = spar("prompt", "alice", "--message", "hello")
+        shown = spar("sessions", "prompt", "alice", "--message", "hello")
         assert (shown.code, server.requests) == (0, [])
         lines = [line.split() for line in shown.out.splitlines()]
         assert [line[0] for line in lines] == [
@@ -113,13 +113,13 @@ def test_the_prompt_is_shown_by_part_and_nothing_is_sent(spar: Spar, start: Call
         assert lines[6][3:] == [str(spar.workspace / "USER.md"), "(untrusted)"]
         assert lines[-1][-4:] == ["trust:", "untrusted,", "model:", "scripted"]
 
-        found = spar("--json", "prompt", "alice", "--full").json
+        found = spar("--json", "sessions", "prompt", "alice", "--full").json
         assert found["chars"] == sum(each["chars"] for each in found["parts"])
         assert {"part", "origin", "chars", "tokens", "note", "text"} == set(found["parts"][0])
         assert found["tokens"] > 100
 
         spar("send", "hello", "--session", "alice")
-        assert "history" in [each["part"] for each in spar("--json", "prompt", "alice").json["parts"]]
+        assert "history" in [each["part"] for each in spar("--json", "sessions", "prompt", "alice").json["parts"]]
 
 
 def test_what_is_wrong_with_a_file_is_an_alert_and_the_runs_go_on(spar: Spar, start: Callable[..., Service]) -> None:
@@ -168,7 +168,7 @@ def test_a_rule_of_approval_may_name_the_tool_that_reads_skills(spar: Spar) -> N
 
 
 def test_a_planner_by_rules_has_no_prompt(service: Service) -> None:
-    shown: Any = service.spar("prompt")
+    shown: Any = service.spar("sessions", "prompt")
 
     assert shown.code == 1
     assert "asks no model" in shown.err

@@ -128,7 +128,7 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
 
     service = start().ready()
     (found,) = spar.until(lambda: json.loads(say("calls", "list", "--json").out), "a call in doubt")
-    waited = say("wait", sent.out.strip()) if sent.code == 0 else None
+    waited = say("runs", "wait", sent.out.strip()) if sent.code == 0 else None
 
     assert waited is None or (waited.code == 1 and "a call is in doubt: pay" in waited.err), waited
     listed, shown = say("calls", "list"), say("calls", "show", found["cycle_id"])
@@ -162,7 +162,7 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
     assert (spar.folder / "paid.txt").read_text() == "al\u202eice\n"
 
     service.stop()
-    assert [each["answer"] for each in json.loads(say("calls", "list", "--all", "--json").out)] == ["done"]
+    assert [each["answer"] for each in json.loads(say("calls", "list", "--status", "all", "--json").out)] == ["done"]
     assert f"by {by}" in say("calls", "show", found["id"]).out
     marked = json.loads(say("--json", "cycles", "show", found["cycle_id"]).out)["result"]["results"][0]
     assert (marked["status"], marked["doubt"]["answer"], marked["doubt"]["output"]) == ("in_doubt", "done", "paid")
@@ -182,7 +182,7 @@ def test_what_kills_every_process_is_put_aside_and_can_be_tried_again(
 
     service = start().ready()
     (found,) = spar.until(lambda: json.loads(say("dead", "list", "--json").out), "a dead letter")
-    waited = say("wait", found["id"])
+    waited = say("runs", "wait", found["id"])
 
     assert (waited.code, found["item"]["attempts"]) == (1, 3)
     assert "the run failed: 3 attempts failed" in waited.err
@@ -193,7 +193,7 @@ def test_what_kills_every_process_is_put_aside_and_can_be_tried_again(
 
     (spar.folder / "antidote").touch()
     retried = spar("dead", "retry", found["id"])
-    answered = say("wait", found["id"])
+    answered = say("runs", "wait", found["id"])
 
     assert (retried.code, retried.out) == (0, f"tried again: {found['id']}\n"), retried
     assert (answered.code, answered.out) == (0, "survived\n"), answered

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from spar.cli.main import main
-from spar.server.routes.runs import FOLLOWERS
+from spar.operations.runs import FOLLOWERS
 from spar.service import exit_codes as exits
 from tests.process.conftest import _Socket, until
 
@@ -165,7 +165,7 @@ def test_runs_are_listed_the_newest_first_and_those_that_go_on_alone(teller: Any
 
     assert [row["run_id"] for row in teller.api("/v1/runs").json()] == [second, first]
     assert [(row["run_id"], row["session"]) for row in teller.api("/v1/runs?open=1").json()] == [(second, "main")]
-    assert "lanes" not in teller.api("/v1/status?lanes=0").json()["agents"][0]
+    assert "lanes" not in teller.api("/v1/status?lanes=0").json()["agent"]
     for limit in ("0", "1001", "x", "-1", "9" * 5_000):
         refused = teller.api(f"/v1/runs?limit={limit}")
         assert (refused.status_code, "must be 1 to 1000" in refused.text) == (422, True), limit
@@ -211,22 +211,22 @@ def test_the_command_line_sends_follows_aborts_and_shows_the_transcript(teller: 
     assert told.err.splitlines() == ["look …", "look: ok"]
 
     run_id = say("send", "--no-wait", "wait").out.strip()
-    aborted = say("abort", run_id)
-    followed = say("--json", "follow", run_id)
+    aborted = say("runs", "abort", run_id)
+    followed = say("--json", "runs", "follow", run_id)
     assert (aborted.code, aborted.out) == (0, f"{run_id}: aborted\n")
     events = [json.loads(line) for line in followed.out.splitlines()]
     assert (followed.code, events[-1]["data"]["error"]) == (exits.FAILED, "aborted")
-    rest = say("--json", "follow", run_id, "--after", str(events[-2]["seq"])).out
+    rest = say("--json", "runs", "follow", run_id, "--after", str(events[-2]["seq"])).out
     assert [json.loads(line) for line in rest.splitlines()] == events[-1:]
-    assert "stopped\n" in say("follow", run_id).err
-    assert say("follow", "nothing").code == exits.FAILED
+    assert "stopped\n" in say("runs", "follow", run_id).err
+    assert say("runs", "follow", "nothing").code == exits.FAILED
 
-    shown = say("transcript", "talk")
+    shown = say("sessions", "transcript", "talk")
     assert shown.code == 0
     assert [line.split()[3] for line in shown.out.splitlines()[1:]] == ["user", "turn", "turn", "end"]
     assert "look: ok" in shown.out
-    assert "talk" in say("transcript").out
-    assert say("transcript", "nowhere").code == exits.FAILED
+    assert "talk" in say("sessions", "transcript").out
+    assert say("sessions", "transcript", "nowhere").code == exits.FAILED
 
 
 def test_following_goes_on_over_the_death_of_the_service(
@@ -249,7 +249,7 @@ def test_following_goes_on_over_the_death_of_the_service(
 
     assert follower.returncode == 0, err
     assert out.decode().rstrip().endswith("once upon a time")
-    transcript = json.loads(say("--json", "transcript", "main").out)
+    transcript = json.loads(say("--json", "sessions", "transcript", "main").out)
     assert [(entry["kind"], entry["run_id"]) for entry in transcript] == [
         (kind, run_id) for kind in ("user", "turn", "end")
     ]

@@ -124,7 +124,7 @@ def test_two_sessions_are_answered_side_by_side(spar: Any, start: Any) -> None:
 
     assert answer.code == 0, answer
     assert "hello" in answer.out
-    assert spar("wait", "--timeout", "0", slow).code == 124
+    assert spar("runs", "wait", "--timeout", "0", slow).code == 124
     assert {lane["session"] for lane in service.agent["lanes"]} >= {"main", "alice"}
 
 
@@ -435,11 +435,11 @@ def test_a_paused_service_can_be_stopped(spar: Any, service: Any) -> None:
 def test_a_message_to_a_paused_service_is_answered_after_the_pause(spar: Any, service: Any) -> None:
     spar("pause")
     run = spar("--json", "send", "--no-wait", "hello").json["run_id"]
-    assert spar("wait", "--timeout", "0.2", run).code == 124
+    assert spar("runs", "wait", "--timeout", "0.2", run).code == 124
 
     assert spar("resume").code == 0
 
-    assert spar("wait", run).code == 0
+    assert spar("runs", "wait", run).code == 0
 
 
 # -- what it must not be stopped by

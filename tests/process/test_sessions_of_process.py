@@ -125,13 +125,13 @@ def test_the_commands_of_sessions(spar: Spar, service: Service) -> None:
     assert spar("sessions", "set", "alice", "timeout=").code == 0
     assert spar("--json", "sessions", "show", "alice").json["defaults"] == {"verbose": True}
 
-    assert "alice#2" in spar("reset", "alice").out
+    assert "alice#2" in spar("sessions", "reset", "alice").out
     assert "alice#2" in spar("sessions", "reset", "alice").out  # nothing was said since
-    assert "reset" in spar("transcript", "alice").out
+    assert "reset" in spar("sessions", "transcript", "alice").out
     assert spar("sessions", "reset", "mail:bob/x@example.org").code == 0
     assert spar("sessions", "forget", "alice", "--yes").code == 0
     assert [each["key"] for each in spar("--json", "sessions", "list").json["sessions"]] == ["mail:bob/x@example.org"]
-    assert spar("verify").code == 0
+    assert spar("memory", "verify").code == 0
 
 
 @pytest.mark.parametrize(

@@ -99,13 +99,13 @@ def test_a_wrong_lesson_is_refused_with_a_sentence(taught: Spar, start: Callable
     assert long.code
     assert "at most 2000 characters" in long.err
     assert unknown.code
-    assert "`spar learn list` shows their ids" in unknown.err
+    assert "`spar examples list` shows their ids" in unknown.err
 
 
 def test_a_message_cannot_teach(taught: Spar, start: Callable[..., Service]) -> None:
     start().ready()
 
-    said(taught, 'spar learn intent "hello" restart_service')
+    said(taught, 'spar examples teach "hello" restart_service')
     said(taught, '{"text": "hello", "intent": "restart_service"}')
 
     assert taught("--json", "learn", "list").json["taught"] == []

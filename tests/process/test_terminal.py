@@ -1,4 +1,4 @@
-"""`spar run`, `spar status --watch` and `spar logs -f` as people see them on a terminal, and in a pipe."""
+"""`spar run`, `spar status --watch` and `spar service logs -f` as people see them on a terminal, and in a pipe."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def test_the_status_is_watched_in_a_pipe_and_waits_for_a_service_that_ends(spar:
 def test_the_log_is_followed_while_the_service_writes_it(spar: Spar, start: Callable[..., Service]) -> None:
     spar.edit('# file = "spar.log"', 'file = "spar.log"')
     start().ready()
-    with command(spar, "logs", "-f", "--session", "main") as follow:
+    with command(spar, "service", "logs", "-f", "--session", "main") as follow:
         assert follow.stdout is not None
         spar.drop("report.txt", "printer on fire")
         line = follow.stdout.readline().decode()
         follow.send_signal(signal.SIGINT)
         assert follow.wait(30) == 0
     assert re.search(r"^\d{4}-.* info    inbox: report\.txt → .* → note ✓ files ✓  ", line), line
-    assert "service started" in spar("logs").out
+    assert "service started" in spar("service", "logs").out
 
 
 def test_what_is_typed_wrong_is_shown_harmlessly(spar: Spar) -> None:

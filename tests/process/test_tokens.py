@@ -29,11 +29,11 @@ ASKED = {
     "read": (("GET", "/v1/status?lanes=0", None, 200), ("GET", "/v1/approvals", None, 200)),
     "operate": (
         ("POST", "/v1/runs", {"message": "hello"}, 202),
-        ("POST", "/v1/agents/main:resume", None, 200),
+        ("POST", "/v1/agent:resume", None, 200),
     ),
     "step": (
-        ("POST", "/v1/agents/main:step_sense", None, 409),  # it runs
-        ("POST", "/v1/agents/main:step_act", [], 409),
+        ("POST", "/v1/agent:step_sense", None, 409),  # it runs
+        ("POST", "/v1/agent:step_act", [], 409),
     ),
     "approve": (("POST", "/v1/approvals/none", {"digest": "x", "decision": "deny"}, 404),),
     "admin": (("GET", "/v1/tokens", None, 200), ("DELETE", "/v1/memory/experiences/none", None, 404)),
@@ -109,7 +109,7 @@ def test_tokens_are_made_and_revoked_while_the_service_runs_and_while_it_does_no
     service = start().ready()
     statuses = [ask(service, token, "GET", "/v1/runs").status_code for token in (before, during, after)]
     assert statuses == [401, 401, 200]
-    entries = [(each["action"], each["subject"], each["origin"]) for each in spar("--json", "audit").json]
+    entries = [(each["action"], each["subject"], each["origin"]) for each in spar("--json", "audit", "list").json]
     assert entries[::-1] == [
         ("token.create", "before", "shell"), ("token.create", "during", "http"), ("token.revoke", "before", "http"),
         ("agent.stop", "main", "signal"), ("token.revoke", "during", "shell"), ("token.create", "after", "shell"),
@@ -137,8 +137,8 @@ def test_a_token_that_was_printed_outlives_a_kill(spar: Spar, start: Callable[..
     service = start().ready()
 
     assert ask(service, token, "GET", "/v1/runs").status_code == 200
-    assert [each["action"] for each in spar("--json", "audit", "--action", "token").json] == ["token.create"]
-    assert spar("verify").code == 0
+    assert [each["action"] for each in spar("--json", "audit", "list", "--action", "token").json] == ["token.create"]
+    assert spar("memory", "verify").code == 0
 
 
 @pytest.mark.parametrize(("crash", "number"), [("audit.between:1", 0)])
@@ -150,7 +150,7 @@ def test_a_kill_leaves_a_token_with_its_entry_or_neither(
     service.wait()
 
     assert len(spar("--json", "tokens", "list").json) == number
-    assert len(spar("--json", "audit", "--action", "token").json) == number
+    assert len(spar("--json", "audit", "list", "--action", "token").json) == number
 
 
 def test_a_token_ends_by_itself(spar: Spar, service: Service) -> None:
@@ -170,7 +170,7 @@ def test_a_token_stands_in_no_log_list_row_or_command_line(spar: Spar, start: Ca
         ask(service, f"{token[:-1]}A", "GET", path)
     sent = ask(service, token, "POST", "/v1/runs", {"message": "hello", "session": "room"}).json()
     ask(service, token, "GET", f"/v1/runs/{sent['run_id']}/wait")
-    ask(service, token, "POST", "/v1/agents/main:pause")
+    ask(service, token, "POST", "/v1/agent:pause")
     command = Path(f"/proc/{service.process.pid}/cmdline").read_bytes()
     shown = [spar(*words).out for words in (("status", "--json"), ("audit", "--json"), ("tokens", "list", "--json"))]
     assert service.stop() == 0
@@ -221,7 +221,7 @@ def test_what_a_token_approves_is_told_as_its_own(spar: Spar, start: Callable[..
 
     assert answer.status_code == 200, answer.text
     assert "token phone" in answer.text
-    (entry,) = spar("--json", "audit", "--action", "approval").json
+    (entry,) = spar("--json", "audit", "list", "--action", "approval").json
     assert entry["actor"] == "token phone"
 
 
@@ -282,4 +282,4 @@ def test_the_commands_of_the_page_do_what_it_says(spar: Spar, service: Service) 
     assert document["openapi"] == "3.1.0"
     assert "revoked: bot" in parts
     assert "dashboard" in told["spar tokens list"]
-    assert "token.revoke" not in told['spar audit --actor "token bot"']
+    assert "token.revoke" not in told['spar audit list --actor "token bot"']

@@ -10,37 +10,40 @@ from pathlib import Path
 
 import click
 
-from spar.cli.main import COMMANDS, cli
+from spar.cli.lazy import PLACES, RENAMED
+from spar.cli.main import cli
 from tests.recorded.world import Answer, World
 
 #: Commands that only look, each asked for text and for JSON, with a running service and without one. Those of an
 #: unknown name follow those of a known one.
 LISTINGS = (
-    "status", "runs show {said}", "runs show {missed}", "runs show {failed}", "runs show {asked}", "runs show none",
-    "wait {said}", "wait {missed}", "wait {failed}", "wait {resting2} --timeout 0", "wait none",
-    "follow {measured}", "follow {failed}", "follow none",
+    "status", "runs list",
+    "runs show {said}", "runs show {missed}", "runs show {failed}", "runs show {asked}", "runs show none",
+    "runs wait {said}", "runs wait {missed}", "runs wait {failed}", "runs wait {resting2} --timeout 0",
+    "runs wait none",
+    "runs follow {measured}", "runs follow {failed}", "runs follow none",
     "sessions list", "sessions list --limit 2", "sessions show hall", "sessions show nobody",
-    "transcript hall", "transcript", "transcript nobody",
-    "prompt hall", "prompt hall --full", "prompt nobody",
-    "approvals list", "approvals list --all", "approvals list --status denied", "approvals show {pay1}",
+    "sessions transcript hall", "sessions transcript", "sessions transcript nobody",
+    "sessions prompt hall", "sessions prompt hall --full", "sessions prompt nobody",
+    "approvals list", "approvals list --status all", "approvals list --status denied", "approvals show {pay1}",
     "approvals show {pay10}", "approvals show none", "approvals grants",
     "calls list", "calls show c1", "calls show none", "dead list", "dead show letter1", "dead show none",
-    "incidents list", "incidents list --open", "incidents show I-1", "incidents show I-9",
+    "incidents list", "incidents list --state open", "incidents show I-1", "incidents show I-9",
     "cycles list", "cycles list --failed", "cycles list --session hall", "cycles show {cycle}", "cycles show none",
     "memory search", "memory search disk", "memory search --failure", "memory search nowhere --session nobody",
     "memory search --transcripts hall", "memory show e1", "memory show none", "memory why {cycle}", "memory why none",
-    "memory audit", "audit", "audit list --action approval", "audit list --actor nobody", "audit verify",
+    "memory figures", "audit list", "audit list --action approval", "audit list --actor nobody", "audit verify",
     "sensors list", "channels list", "channels failed", "senders list", "senders list --status waiting",
-    "tokens list", "learn list", "learn try {words}", "notify list", "perceive lines.txt",
-    "config check", "config show", "mcp list", "mcp accept none", "verify",
-    "logs --session hall", "parts", "parts --broken",
+    "tokens list", "examples list", "examples try {words}", "notifiers list", "cycles perceive lines.txt",
+    "config check", "config show", "mcp list", "mcp accept none", "memory verify",
+    "service logs --session hall", "config parts", "config parts --broken",
 )  # fmt: skip
 #: Commands that look at what the machine has, or print a whole file: their answers are summed up.
 SUMMED_UP = ("doctor", "config schema", "observe dashboard", "observe openapi", "observe rules")  # fmt: skip
 #: Commands that change something, in this order, while the service runs.
 CHANGES = (
-    "abort {resting2}", "abort {resting} --json", "abort none", "abort {said}",
-    "feedback {said} good", "feedback {measured} bad {words} --json", "feedback none good",
+    "runs abort {resting2}", "runs abort {resting} --json", "runs abort none", "runs abort {said}",
+    "runs feedback {said} good", "runs feedback {measured} bad {words} --json", "runs feedback none good",
     "approvals approve {pay1} --yes", "approvals approve {pay2} --yes --for 1h --json", "approvals approve none --yes",
     "approvals approve {pay1} --yes", "approvals approve {pay3} --yes --digest 0",
     "approvals deny {pay3} --yes --reason {words}", "approvals deny {pay4} --yes --json", "approvals deny none --yes",
@@ -53,7 +56,6 @@ CHANGES = (
     "dead retry letter3", "dead retry letter4 --json", "dead retry none",
     "sessions set hall title=Hall", "sessions set hall verbose=false --json", "sessions set hall speed=3",
     "sessions set new title=New", "sessions reset hall", "sessions reset main --json", "sessions reset nobody",
-    "reset hall", "reset main --json", "reset nobody",
     "sessions forget broken --yes", "sessions forget pay10 --yes --json", "sessions forget nobody --yes",
     "senders allow mail:a@example.org", "senders allow mail:b@example.org --person Bob --json", "senders allow none",
     "senders deny mail:a@example.org", "senders deny mail:b@example.org --json", "senders deny none",
@@ -63,8 +65,9 @@ CHANGES = (
     "tokens create ci --scopes read", "tokens create bot --scopes read,operate --days 9 --json",
     "tokens create ci --scopes read", "tokens create ci --scopes all", "tokens revoke ci", "tokens revoke bot --json",
     "tokens revoke none",
-    "learn intent {words} restart_service", "learn kind {words} log.alert --json", "learn intent {words} none",
-    "learn forget {example}", "learn forget {example} --json", "learn forget none",
+    "examples teach {words} restart_service", "examples teach --what kind {words} log.alert --json",
+    "examples teach {words} none",
+    "examples forget {example}", "examples forget {example} --json", "examples forget none",
     "incidents close I-1", "incidents close I-2 --json", "incidents close I-9",
     "memory import more.jsonl", "memory import more.jsonl --json", "memory import wrong.jsonl",
     "memory import none.jsonl",
@@ -72,14 +75,15 @@ CHANGES = (
     "memory forget e1", "memory forget e2 --json", "memory forget none", "memory forget --session nobody",
     "channels retry {undelivered}", "channels retry none", "channels drop {undelivered}",
     "channels drop {undelivered2} --json", "channels drop none",
-    "notify test ops", "notify test ops --json", "notify test none", "sensors restore alerts",
+    "notifiers test ops", "notifiers test ops --json", "notifiers test none", "sensors restore alerts",
     "sensors restore alerts --json", "sensors restore none",
     "send hello", "send hello --json", "send [miss] --session hall", "send [broken]", "send hello --no-wait --key k",
     "send [pay] --timeout 0 --session paid", "send hello --follow", "send hello --model none", "send hello --mode none",
     "chat", "top", "shell", "run", "reload", "reload --json",
     "sessions reset paid", "sessions reset pay9", "pause", "pause --json", "step sense", "step plan []",
     "step act {call} --json", "step reflect", "step sense 1", "step dream", "resume", "resume --json",
-    "backup copy.db", "backup copy2.db --json", "restore copy.db", "new sensor night-watch", "new sensor Night --json",
+    "memory backup copy.db", "memory backup copy2.db --json", "memory restore copy.db",
+    "new sensor night-watch", "new sensor Night --json",
     "new tool night-light --json", "init own.toml", "init own.toml", "init bare.toml --profile bare --json",
     "completion install --shell bash --print",
     "completion install --shell fish", "completion install --shell fish --json", "service install --as nobody --print",
@@ -87,20 +91,21 @@ CHANGES = (
 )  # fmt: skip
 #: Commands that change something, in this order, while no service runs.
 ALONE = (
-    *(f"{words} none" for words in ("abort", "dead drop", "dead retry", "sessions reset", "reset", "learn forget",
+    *(f"{words} none" for words in ("runs abort", "dead drop", "dead retry", "sessions reset", "examples forget",
                                     "approvals revoke", "incidents close", "channels retry", "channels drop",
-                                    "notify test", "sensors restore", "senders allow", "senders deny",
+                                    "notifiers test", "sensors restore", "senders allow", "senders deny",
                                     "senders forget", "senders pair", "mcp accept")),
-    "feedback none good", "approvals approve none --yes", "approvals deny none --yes",
+    "runs feedback none good", "approvals approve none --yes", "approvals deny none --yes",
     "approvals edit none --yes --param a=1", "approvals replace none {call} --yes", "calls resolve none done --yes",
-    "sessions set hall title=Hall", "sessions forget hall --yes", "learn intent {words} none",
-    "learn kind {words} none",
+    "sessions set hall title=Hall", "sessions forget hall --yes", "examples teach {words} none",
+    "examples teach --what kind {words} none",
     "send hello", "chat", "top", "pause", "resume", "reload", "stop",
     "tokens create ci --scopes read", "tokens create bot --scopes read --json", "tokens create ci --scopes read",
     "tokens revoke ci", "tokens revoke bot --json", "tokens revoke none",
     "memory import ../more.jsonl", "memory import ../wrong.jsonl", "memory forget e1", "memory forget e2 --json",
-    "memory forget none", "memory export out.jsonl", "audit --limit 3", "backup copy.db", "backup copy2.db --json",
-    "restore copy.db", "restore none.db", "verify --json",
+    "memory forget none", "memory export out.jsonl", "audit list --limit 3",
+    "memory backup copy.db", "memory backup copy2.db --json",
+    "memory restore copy.db", "memory restore none.db", "memory verify --json",
     "step sense", "step plan []", "step act {call} --json", "shell",
 )  # fmt: skip
 #: Commands that answer the same whether a service runs or not; `run` would begin one.
@@ -126,7 +131,7 @@ def helps() -> Iterator[tuple[str, str]]:
     """Yield the help of each command of the top level, with that of all commands in it, by its file."""
     yield "help/spar", _help(cli, None, "spar")
     root = click.Context(cli, info_name="spar")
-    for name in COMMANDS:
+    for name in PLACES:
         command = cli.get_command(root, name)
         assert command is not None
         yield f"help/{name}", _help(command, root, name)
@@ -145,6 +150,8 @@ def _help(command: click.Command, parent: click.Context | None, name: str) -> st
 
 def running(world: World) -> Iterator[tuple[str, str]]:
     """Yield the answers of the commands that look, with a running service, by the file of each first word."""
+    for name in RENAMED:
+        yield "renamed", world.run(name).err.splitlines()[-1] + "\n"
     yield from _cases(world, "running", _twice(LISTINGS), world.folder)
     yield from _cases(world, "running", SUMMED_UP, world.folder, summed_up)
 

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
 from spar.data.text import printable
-from spar.server.api.route import ApiRoute
-from spar.server.routes.control import control_routes, described
-from spar.service.app import Service
+from spar.operations.operation import Operation
+from spar.server.api.input import is_free
+from spar.server.api.openapi import has_body, plain_path, query_fields
+from spar.server.routes.control import described, served
 from spar.service.token_rows import SCOPES
 from tests.process.conftest import _Socket
 from tests.recorded.world import World
 
-ROUTES: list[ApiRoute] = list(control_routes(cast(Service, None)))
-#: What stands for each parameter of a path: nothing of that name is there.
-NOBODY = {"target": "none:none", "name": "none", "phase": "none", "verb": "none"}
+ROUTES = served()
 
 
-def name_of(route: ApiRoute) -> str:
-    return f"{route.method} {route.plain_path}"
+def name_of(route: Operation[Any, Any]) -> str:
+    return f"{route.method} {plain_path(route)}"
 
 
 def document() -> str:
@@ -34,7 +31,7 @@ def document() -> str:
 def scopes(world: World) -> str:
     """Return a line for each route and each kind of caller, with the status of the answer.
 
-    Nothing is there that the paths name, and bodies are empty, so that nothing is changed.
+    Nothing is there that the paths name, and changes have a parameter that none knows, so that nothing is changed.
     """
     tokens = {"no token": ""}
     for scope in SCOPES:
@@ -43,7 +40,9 @@ def scopes(world: World) -> str:
     port = urlsplit(world.service.address).port
     lines = []
     for route in ROUTES:
-        path, body = _path(route), b"{}" if route.body is not None else b""
+        path, body = _path(route), b"{}" if has_body(route) else b""
+        if route.method != "GET":
+            path += "?nonsense=1"
         for caller, token in tokens.items():
             headers = {"authorization": f"Bearer {token}"} if token else {}
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -58,14 +57,14 @@ def wrong_inputs(world: World) -> str:
     for route in ROUTES:
         path = _path(route)
         cases = [("?nonsense=1", f"{path}?nonsense=1", _usual(route))]
-        if route.body is not None:
+        if has_body(route):
             cases += [(body, path, body.encode()) for body in ('{"nonsense": 1}', "{")]
-            if isinstance(route.body, type) and issubclass(route.body, msgspec.Struct):
-                field = msgspec.structs.fields(route.body)[0].encode_name
+            if not is_free(route):
+                field = route.other_fields[0].encode_name
                 cases.append((body := json.dumps({field: {"nonsense": [1]}}), path, body.encode()))
-        if route.param_convertors:
+        if route.path_fields:
             cases.append(("unknown id", path, _usual(route)))
-        for parameter in msgspec.structs.fields(route.query):
+        for parameter in query_fields(route):
             query = f"?{parameter.encode_name}=%00"
             cases.append((query, f"{path}{query}", _usual(route)))
         for given, target, body in cases:
@@ -74,16 +73,16 @@ def wrong_inputs(world: World) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _path(route: ApiRoute) -> str:
-    return route.plain_path.format_map({name: NOBODY.get(name, "none") for name in route.param_convertors})
+def _path(route: Operation[Any, Any]) -> str:
+    return plain_path(route).format_map(dict.fromkeys(route.path_fields, "none"))
 
 
-def _usual(route: ApiRoute) -> bytes:
+def _usual(route: Operation[Any, Any]) -> bytes:
     """Return a body that lacks nothing but sense."""
-    if not (isinstance(route.body, type) and issubclass(route.body, msgspec.Struct)):
+    if not has_body(route) or is_free(route):
         return b""
     simple: dict[Any, Any] = {str: "none", bool: True, int: 1, float: 1.0}
-    fields = (field for field in msgspec.structs.fields(route.body) if field.required)
+    fields = (field for field in route.other_fields if field.required)
     return json.dumps({field.encode_name: simple.get(field.type, "none") for field in fields}).encode()
 
 

@@ -154,7 +154,7 @@ class World:
         """Wait until no session has anything to do, but those that wait for a person, and the one that rests."""
 
         def is_at_rest() -> bool:
-            agent = self.ask("GET", "/v1/status")["agents"][0]
+            agent = self.ask("GET", "/v1/status")["agent"]
             left_alone = {"resting", *(row["session"] for row in self.ask("GET", "/v1/approvals"))}
             is_busy = any(
                 (lane["cycle"] or lane["waiting"]) and lane["session"] not in left_alone for lane in agent["lanes"]
@@ -170,7 +170,7 @@ class World:
         folder = self.folder / "alone"
         (folder / "state").mkdir(parents=True)
         (folder / "config.toml").write_text(self.spar.config.read_text())
-        answer = self.run("backup", str(folder / "state" / "memory.db"))
+        answer = self.run("memory", "backup", str(folder / "state" / "memory.db"))
         assert answer.code == 0, answer
         return folder
 
@@ -256,7 +256,7 @@ class World:
         return dict(row)
 
     def _lane(self, session: str) -> dict[str, Any]:
-        lanes = self.ask("GET", "/v1/status")["agents"][0]["lanes"]
+        lanes = self.ask("GET", "/v1/status")["agent"]["lanes"]
         (lane,) = (lane for lane in lanes if lane["session"] == session)
         return dict(lane)
 

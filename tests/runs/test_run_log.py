@@ -20,7 +20,7 @@ from spar.events import (
     CompactionCompleted,
     CompactionStarted,
 )
-from spar.runs.run import RunStatus
+from spar.records.runs import RunStatus
 from spar.runs.run_events import PAYLOAD, RunEvent
 from spar.runs.run_log import BYTES, ENDED, EVENTS, RunLog, RunLogs, RunStream
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, VirtualClock

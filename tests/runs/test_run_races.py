@@ -16,8 +16,8 @@ from spar.events import MessageSent, RunEnded, RunStarted
 from spar.hooks import POINTS as KNOWN
 from spar.journal.state.abilities import MOST_ABILITIES
 from spar.loop.cycle import Cycle
+from spar.records.runs import Receipt
 from spar.records.transcript import Entry
-from spar.runs.run import Receipt
 from spar.testing import VirtualClock
 from spar.types import Ability, Reflection
 

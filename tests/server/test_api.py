@@ -12,22 +12,23 @@ import httpx
 import msgspec
 import pytest
 from openapi_spec_validator import validate
-from starlette.requests import Request
 
 from memory import Memory
 from spar import Agent, Perception, tool
 from spar.config.load import load
 from spar.errors import SparError
+from spar.operations.fields import accepted_values, meaning
+from spar.operations.operation import Caller, Operation
 from spar.records.perceived.incidents import Incident
-from spar.server.api.query import NoQuery, accepted_values, meaning
-from spar.server.api.route import PATH_PARAMETERS, ApiRoute
-from spar.server.routes.control import control, control_routes, described
+from spar.server.api.dispatch import OperationRoute
+from spar.server.api.openapi import PATH_PARAMETERS, has_body, plain_path, query_fields
+from spar.server.routes.control import control, described, served
 from spar.service.app import Service
 from spar.service.token_rows import SCOPES
 from spar.types import utcnow
 
-ROUTES = control_routes(cast(Service, None))
-NAMES = [f"{route.method} {route.plain_path}" for route in ROUTES]
+OPERATIONS = served()
+NAMES = [f"{each.method} {plain_path(each)}" for each in OPERATIONS]
 
 
 @tool(approval="ask")
@@ -66,16 +67,16 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
         yield Service(load(None, environ={}), agent)
 
 
-def target(route: ApiRoute) -> str:
-    """Return a path of this route."""
-    return route.plain_path.format_map(dict.fromkeys(PATH_PARAMETERS, "x"))
+def target(operation: Operation[Any, Any]) -> str:
+    """Return a path of this operation."""
+    return plain_path(operation).format_map(dict.fromkeys(PATH_PARAMETERS, "x"))
 
 
 class Recording:
-    """Query without a parameter that remembers which ones are read."""
+    """Input that remembers which fields are read."""
 
-    def __init__(self, kind: type[msgspec.Struct]) -> None:
-        self._values, self.read = kind(), set[str]()
+    def __init__(self, values: msgspec.Struct) -> None:
+        self._values, self.read = values, set[str]()
 
     def __getattr__(self, name: str) -> Any:
         self.read.add(name)
@@ -99,46 +100,58 @@ def test_no_two_operations_have_one_name() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=NAMES)
-def test_every_route_says_its_scope_and_what_it_does(route: ApiRoute) -> None:
-    operation = described()["paths"][route.plain_path][route.method.lower()]
+@pytest.mark.parametrize("operation", OPERATIONS, ids=NAMES)
+def test_every_operation_says_its_scope_what_it_does_and_what_it_answers(operation: Operation[Any, Any]) -> None:
+    described_ = described()["paths"][plain_path(operation)][operation.method.lower()]
 
-    assert isinstance(route, ApiRoute)
-    assert operation["security"] == [{"token": [route.scope]}]
-    assert route.scope in SCOPES
-    assert (route.scope == "read") is (route.method == "GET") or route.path in ("/v1/examples:try", "/v1/tokens")
-    assert operation["summary"].endswith((".", "body."))
-    assert {"401", "403", "default", str(route.status)} == set(operation["responses"])
-    assert all(each["description"] for each in operation["parameters"])
+    assert described_["security"] == [{"token": [operation.scope]}]
+    assert operation.scope in SCOPES
+    assert (operation.scope == "read") is (operation.method == "GET") or operation.name in (
+        "examples try", "tokens list",
+    )  # fmt: skip
+    assert described_["summary"].endswith((".", "body."))
+    assert {"401", "403", "default", str(operation.status)} == set(described_["responses"])
+    assert all(each["description"] for each in described_["parameters"])
+    (answer,) = described_["responses"][str(operation.status)]["content"].values()
+    assert answer["schema"]
 
 
-def test_all_that_is_served_under_v1_is_a_route_with_a_scope() -> None:
-    assert [route for route in control(cast(Service, None)).routes if not isinstance(route, ApiRoute)] == []
+def test_all_that_is_served_under_v1_is_an_operation_with_a_scope() -> None:
+    routes = control(cast(Service, None)).routes
+    assert [route for route in routes if not isinstance(route, OperationRoute)] == []
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=NAMES)
-async def test_a_parameter_that_is_not_documented_is_refused(service: Service, route: ApiRoute) -> None:
+@pytest.mark.parametrize("operation", OPERATIONS, ids=NAMES)
+async def test_a_parameter_that_is_not_documented_is_refused(service: Service, operation: Operation[Any, Any]) -> None:
     transport = httpx.ASGITransport(control(service))
     async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-        answer = await client.request(route.method, target(route), params={"oddity": "1"}, json={})
+        answer = await client.request(operation.method, target(operation), params={"oddity": "1"}, json={})
 
-    known = ", ".join(field.name for field in msgspec.structs.fields(route.query)) or "none"
+    known = ", ".join(field.name for field in query_fields(operation)) or "none"
     assert (answer.status_code, answer.json()["detail"]) == (422, f"no parameter 'oddity'; known: {known}")
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, route in zip(NAMES, ROUTES, strict=True) if route.query is not NoQuery]
-)
-async def test_every_documented_parameter_is_read_by_its_handler(service: Service, name: str) -> None:
-    route = next(route for route in control_routes(service) if f"{route.method} {route.plain_path}" == name)
-    query = Recording(route.query)
-    path = dict.fromkeys(route.param_convertors, "x")
-    request = Request({"type": "http", "headers": [], "path_params": path, "query_string": b"", "method": "GET"})
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.method != "GET" and each.name not in (
+    "step plan", "step act", "step reflect")], ids=lambda each: each.name)  # fmt: skip
+async def test_a_field_that_is_not_documented_is_refused(service: Service, operation: Operation[Any, Any]) -> None:
+    transport = httpx.ASGITransport(control(service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
+        answer = await client.request(operation.method, target(operation), json={"oddity": 1})
+
+    known = ", ".join(field.name for field in operation.other_fields) or "none"
+    sentence = f"the body cannot be read: Object contains unknown field `oddity`; known: {known}"
+    assert (answer.status_code, answer.json()["detail"]) == (422, sentence)
+
+
+@pytest.mark.parametrize("name", [name for name, each in zip(NAMES, OPERATIONS, strict=True) if query_fields(each)])
+async def test_every_documented_parameter_is_read_by_its_operation(service: Service, name: str) -> None:
+    operation = next(each for each, other in zip(OPERATIONS, NAMES, strict=True) if other == name)
+    given: Any = Recording(operation.given(**dict.fromkeys(operation.path_fields, "x")))
 
     with suppress(LookupError, SparError):  # there is no such thing, or it asks no model
-        await route.handler(request, query=query)
+        await operation.run(service, given, Caller("ann"))
 
-    assert query.read == {field.name for field in msgspec.structs.fields(route.query)}
+    assert given.read >= {field.name for field in query_fields(operation)}
 
 
 @pytest.mark.parametrize(
@@ -164,30 +177,38 @@ async def test_a_value_that_does_not_fit_is_named_with_what_does(service: Servic
 
 
 def test_every_parameter_and_body_has_a_meaning() -> None:
-    for route in ROUTES:
-        assert set(route.param_convertors) <= set(PATH_PARAMETERS), route.path
-        assert [
-            field.name
-            for field in msgspec.structs.fields(route.query)
-            if not (meaning(field) and accepted_values(field))
-        ] == []
-    assert set(PATH_PARAMETERS) >= {name for route in ROUTES for name in route.param_convertors}
+    for operation in OPERATIONS:
+        assert set(operation.path_fields) <= set(PATH_PARAMETERS), operation.name
+        unsaid = [field.name for field in query_fields(operation) if not (meaning(field) and accepted_values(field))]
+        assert unsaid == [], operation.name
+        assert not has_body(operation) or operation.given.__doc__, operation.name
+    assert set(PATH_PARAMETERS) == {name for operation in OPERATIONS for name in operation.path_fields}
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if {"target", "verb"} & set(route.param_convertors)],
-                         ids=lambda route: route.plain_path)  # fmt: skip
-async def test_every_verb_that_is_documented_is_known_and_no_other_one(service: Service, route: ApiRoute) -> None:
-    transport = httpx.ASGITransport(control(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
+async def test_an_answer_that_does_not_fit_its_type_is_an_error_of_the_service(service: Service) -> None:
+    class Odd:
+        async def sense(self) -> list[Perception]:
+            return []
 
-        async def told(verb: str) -> str:
-            name = "main" if "agents" in route.path else "x"
-            path = route.plain_path.format(target=f"{name}:{verb}", id="x", verb=verb)
-            return (await client.request(route.method, path)).text
+        def taught(self) -> Mapping[str, Any]:
+            return {"labels": [{"what": 5}]}
 
-        assert route.verbs
-        assert "no verb 'oddity'" in await told("oddity")
-        assert [verb for verb in route.verbs if "no verb" in await told(verb)] == []
+        async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
+            return {}
+
+        async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
+            return {}
+
+        def read(self, text: str, /) -> Mapping[str, Any]:
+            return {"intent": None}
+
+    async with Agent(sense=Odd(), loop_interval="off") as agent:
+        transport = httpx.ASGITransport(control(Service(load(None, environ={}), agent)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
+            answer = await client.get("/v1/examples")
+
+    assert answer.status_code == 500
+    assert answer.json()["detail"].startswith("the answer of 'examples list' does not fit its type: Expected `str`")
 
 
 async def test_the_service_serves_the_document(service: Service) -> None:

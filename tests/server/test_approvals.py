@@ -21,11 +21,11 @@ from spar.config.load import load
 from spar.errors import TransientError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
 from spar.observe.sink import configure
+from spar.operations.review import LONGEST_REASON
 from spar.records.approvals import Approval, DecidedError, DigestMismatchError, Grant
 from spar.review.pending_approvals import Waiting
 from spar.server.peers import peer
 from spar.server.routes.control import control
-from spar.server.routes.review import LONGEST_REASON
 from spar.service.app import Service
 from spar.types import Action, ActionResult, Call
 
@@ -311,12 +311,12 @@ async def until(condition: Any) -> None:
 async def test_the_status_says_how_many_wait_and_for_how_long(keeps: Keeps) -> None:
     agent = Agent(act=keeps, loop_interval="off")
     service = Service(load(None, environ={}), agent)
-    assert service.status()["agents"][0]["approvals"] == {"pending": 0, "oldest_age_seconds": None}
+    assert service.status()["agent"]["approvals"] == {"pending": 0, "oldest_age_seconds": None}
 
     async with agent:
         await until(lambda: service.waiting.pending(NOW))
 
-        told = service.status()["agents"][0]["approvals"]
+        told = service.status()["agent"]["approvals"]
         assert told["pending"] == 2
         assert told["oldest_age_seconds"] == pytest.approx((datetime.now(UTC) - NOW).total_seconds() + 120, abs=10)
         assert service.waiting.pending(NOW + 2 * HOUR) == []

@@ -20,7 +20,7 @@ from spar.cli.client import connect
 from spar.config.load import load
 from spar.errors import NotReadyError
 from spar.observe.sink import configure
-from spar.server.answers import on_loop
+from spar.server.agent_loop import on_loop
 from spar.server.routes.control import control
 from spar.service.app import Service
 
@@ -40,8 +40,8 @@ DOORS = (
     ("POST", "/v1/calls/in-doubt/c1/resolve", {"answer": "done"}),
     ("GET", "/v1/dead-letters", None),
     ("POST", "/v1/dead-letters/d1/retry", {}),
-    ("POST", "/v1/agents/main:step_sense", None),
-    ("POST", "/v1/agents/main:pause", None),
+    ("POST", "/v1/agent:step_sense", None),
+    ("POST", "/v1/agent:pause", None),
     ("POST", "/v1/sensors/inbox:restore", None),
     ("GET", "/v1/cycles", None),
     ("GET", "/v1/memory/search?q=x", None),
@@ -100,7 +100,7 @@ async def test_while_the_agent_starts_every_door_says_when_to_come_again(tmp_pat
             answer = await client.request(method, path, json=body)
             assert (answer.status_code, answer.headers.get("retry-after")) == (503, "1"), path
             assert "is starting" in answer.json()["detail"]
-        assert (await client.get("/v1/status")).json()["agents"][0]["state"] == "created"
+        assert (await client.get("/v1/status")).json()["agent"]["state"] == "created"
         part.open.set()
         await starting
         assert (await client.post("/v1/runs", json={"message": "hello"})).status_code == 202

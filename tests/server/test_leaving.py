@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 from uvicorn.server import ServerState
 
 from memory import Memory
 from spar import Action, Agent, Perception
 from spar.config.load import load
-from spar.server.api.route import ApiRoute, Method
+from spar.operations.operation import Method, Nothing, Operation
+from spar.server.api.dispatch import OperationRoute
 from spar.server.bodies import LARGEST_BODY, BoundedBodies
 from spar.server.connections import BoundedConfig, BoundedProtocol, Bounds
 from spar.server.port import port
@@ -73,13 +72,13 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Held:
-    """Handler that never answers by itself: it counts who waits, whose wait was cancelled, and who was answered."""
+    """Operation that never answers by itself: it counts who waits, whose wait was cancelled, and who was answered."""
 
     def __init__(self) -> None:
         self.waiting = self.cancelled = self.answered = 0
         self.may_end = asyncio.Event()
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, service: Service, given: Nothing) -> str:
         """Answer when the test says so."""
         self.waiting += 1
         try:
@@ -90,7 +89,13 @@ class Held:
         finally:
             self.waiting -= 1
         self.answered += 1
-        return Response("answered")
+        return "answered"
+
+    def application(self, method: Method, scope: Scope) -> Any:
+        """Return an application with this operation."""
+        operation = Operation(self.answer, "held", f"{method} /held", scope, where="service", served="always")
+        service = Service(load(None, environ={}), Agent(loop_interval="off"))
+        return BoundedBodies(Starlette(routes=[OperationRoute(operation, service)]))
 
 
 @pytest.mark.parametrize(
@@ -102,8 +107,7 @@ async def test_a_read_ends_with_its_client_and_a_change_does_not(
     tmp_path: Path, method: Method, scope: Scope, is_read: bool
 ) -> None:
     held = Held()
-    application = BoundedBodies(Starlette(routes=[ApiRoute(method, "/held", held.answer, scope)]))
-    async with served(application, tmp_path) as door:
+    async with served(held.application(method, scope), tmp_path) as door:
         tasks = len(asyncio.all_tasks())
         clients = [await door.open(method, "/held") for _ in range(CLIENTS)]
         await until(lambda: held.waiting == CLIENTS)
@@ -115,7 +119,7 @@ async def test_a_read_ends_with_its_client_and_a_change_does_not(
         staying = await door.open(method, "/held")
         await until(lambda: held.waiting == (1 if is_read else CLIENTS + 1))
         held.may_end.set()
-        answer = await door.reader.readuntil(b"answered")
+        answer = await door.reader.readuntil(b'"answered"')
 
         assert answer.startswith(b"HTTP/1.1 200")
         assert (held.cancelled, held.answered) == ((CLIENTS, 1) if is_read else (0, CLIENTS + 1))
@@ -125,8 +129,7 @@ async def test_a_read_ends_with_its_client_and_a_change_does_not(
 
 async def test_the_body_of_a_read_has_its_limit_also_while_the_read_waits(tmp_path: Path) -> None:
     held = Held()
-    application = BoundedBodies(Starlette(routes=[ApiRoute("GET", "/held", held.answer, "read")]))
-    async with served(application, tmp_path) as door:
+    async with served(held.application("GET", "read"), tmp_path) as door:
         writer = await door.open("GET", "/held", body=b"x", length=LARGEST_BODY)
         await until(lambda: held.waiting == 1)
         writer.close()

@@ -13,22 +13,23 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Perception
 from spar.config.load import load
+from spar.operations.agent import WATCHERS
+from spar.operations.operation import Operation
+from spar.operations.runs import FOLLOWERS
 from spar.server.access.access import TELL_EVERY, Access
 from spar.server.access.browsers import HostNames
 from spar.server.access.guesses import GUESSES_WITHIN, MOST_GUESSES, MOST_PEERS, Guesses
 from spar.server.access.safe_headers import SAFE
 from spar.server.access.token_door import TokenDoor
-from spar.server.api.route import PATH_PARAMETERS, ApiRoute
+from spar.server.api.openapi import PATH_PARAMETERS, plain_path
 from spar.server.event_streams import share_of
 from spar.server.port import port
-from spar.server.routes.control import control_routes
-from spar.server.routes.events import WATCHERS
-from spar.server.routes.runs import FOLLOWERS
+from spar.server.routes.control import served
 from spar.service.app import Service
 from spar.service.token_rows import SCOPES, Scope, TokenRow
 from spar.types import PHASES
 
-ROUTES = control_routes(cast(Service, None))
+ROUTES = served()
 STRANGER = ("192.0.2.7", 4711)
 
 
@@ -78,9 +79,9 @@ async def agent(tmp_path: Path) -> AsyncIterator[Port]:
         planner.may_end.set()
 
 
-def target(route: ApiRoute) -> str:
+def target(route: Operation[Any, Any]) -> str:
     """Return a path of this route, with a parameter that none knows: nobody who comes in changes anything."""
-    return route.plain_path.format_map(dict.fromkeys(PATH_PARAMETERS, "x")) + "?oddity=1"
+    return plain_path(route).format_map(dict.fromkeys(PATH_PARAMETERS, "x")) + "?oddity=1"
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -107,11 +108,11 @@ async def test_rights_add_up(agent: Port) -> None:
     assert statuses == {"read": 422, "approve": 422, "operate": 403, "step": 403, "admin": 403}
 
 
-@pytest.mark.parametrize("verb", [*(f"step_{phase}" for phase in PHASES), "step_all"])
+@pytest.mark.parametrize("verb", [f"step_{phase}" for phase in PHASES])
 @pytest.mark.parametrize("colon", [":", "%3A", "%3a"])
 async def test_only_who_may_step_may_step(agent: Port, verb: str, colon: str) -> None:
     for scope in SCOPES:
-        answer = await agent.ask("POST", f"/v1/agents/main{colon}{verb}", agent.tokens[scope], json=[])
+        answer = await agent.ask("POST", f"/v1/agent{colon}{verb}", agent.tokens[scope], json=[])
 
         if scope in ("step", "admin"):
             assert answer.status_code in (404, 409, 422), (scope, answer.text)  # it came in
@@ -242,7 +243,7 @@ async def test_every_answer_keeps_browsers_from_using_it_otherwise(agent: Port) 
 
 async def test_what_a_token_does_is_told_as_its_own(agent: Port) -> None:
     token = agent.tokens["admin"]
-    await agent.ask("POST", "/v1/agents/main:pause", token)
+    await agent.ask("POST", "/v1/agent:pause", token)
     sender = await agent.ask("POST", "/v1/senders:allow", token, json={"sender": "mail:a@example.org"})
     made = await agent.ask("POST", "/v1/tokens", token, json={"name": "second", "scopes": ["read"]})
     await agent.ask("POST", "/v1/runs", token, json={"message": "/status", "session": "new"})
@@ -419,7 +420,7 @@ async def test_an_answer_that_goes_on_ends_with_its_token_at_the_next_sign_of_li
     async def send(message: Any) -> None:
         sent.append(message)
 
-    door = TokenDoor(streaming, agent.service, [], HostNames("127.0.0.1"), Access(agent.service))
+    door = TokenDoor(streaming, agent.service, HostNames("127.0.0.1"), Access(agent.service))
     headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {agent.tokens['read']}".encode())]
     task = asyncio.create_task(door({"type": "http", "method": method, "path": "/", "headers": headers}, None, send))  # type: ignore[arg-type]
     for count in (2, 3):

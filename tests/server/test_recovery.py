@@ -15,10 +15,10 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Perception, tool
 from spar.config.load import load
+from spar.operations.review import LONGEST_NAME, LONGEST_REASON
 from spar.records.journal import DeadLetter, Doubt, Item
 from spar.review.left_work import doubt_cells, doubt_full, letter_cells, letter_full
 from spar.server.routes.control import control
-from spar.server.routes.review import LONGEST_NAME, LONGEST_REASON
 from spar.service.app import Service
 
 NOW = datetime.now(UTC)
@@ -221,14 +221,22 @@ async def test_a_body_that_says_more_less_or_other_is_refused_and_answers_nothin
         ("POST", "/v1/calls/in-doubt/zz/resolve", "no call in doubt 'zz'; known: "),
         ("GET", "/v1/dead-letters/zz", "no dead letter 'zz'; known: d1, d2/x"),
         ("POST", "/v1/dead-letters/zz/retry", "no dead letter 'zz'; known: d1, d2/x"),
-        ("POST", "/v1/dead-letters/d1/bury", "no verb 'bury'; known: retry, drop"),
     ],
 )
 async def test_what_is_not_there_is_refused_with_what_is(door: Door, method: str, path: str, known: str) -> None:
-    answer = await (door.get(path) if method == "GET" else door.post(path, {"answer": "done"}))
+    answer = await (
+        door.get(path) if method == "GET" else door.post(path, {"answer": "done"} if "resolve" in path else None)
+    )
 
     assert answer.status_code == 404
     assert known in answer.json()["detail"]
+
+
+async def test_an_unknown_verb_is_refused_with_the_known_requests(door: Door) -> None:
+    answer = await door.post("/v1/dead-letters/d1/bury")
+
+    assert answer.status_code == 405
+    assert "POST /v1/dead-letters/{id}/retry, POST /v1/dead-letters/{id}/drop" in answer.json()["detail"]
 
 
 async def test_an_agent_without_a_journal_says_so() -> None:

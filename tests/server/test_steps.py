@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spar.server.routes.steps import step_input
+from spar.operations.agent import step_input
 from spar.types import ActionResult, Call, Perception
 
 WIRE = {"_tool": "note", "text": "hello", "_id": "c1", "_outputPath": "†state.note", "_detach": True}

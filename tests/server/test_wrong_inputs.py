@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 from urllib.parse import quote, unquote
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +15,11 @@ from hypothesis import strategies as st
 from memory import Memory
 from spar import Agent, Call, Experience, Perception, tool
 from spar.config.load import load
+from spar.operations.operation import Operation
 from spar.records.journal import Doubt, Item
-from spar.server.api.route import ApiRoute
-from spar.server.routes.control import control, control_routes
+from spar.server.api.input import is_free
+from spar.server.api.openapi import has_body, plain_path, query_fields
+from spar.server.routes.control import control, served
 from spar.service.app import Service
 
 #: What a request was answered: a path with its query, and a body, to a status.
@@ -50,8 +51,7 @@ TEXTS = (
     *TIMES,
 )
 #: Ids of things that are there, so that a request gets further than the question whether they are.
-IDS = ("c1/pay", "d1", "learnt", "main", "x", "main:step_sense", "main:step_plan", "main:step_act", "main:step_reflect",
-       "x:retry", "x:test", "\x00", "‮", "é/%2F", "9" * 300)  # fmt: skip
+IDS = ("c1/pay", "d1", "learnt", "main", "x", "x:retry", "x:test", "\x00", "‮", "é/%2F", "9" * 300)  # fmt: skip
 
 LEAVES = st.sampled_from((None, True, False, 0.5, float("nan"), float("inf"), -0.0, *INTEGERS, *TEXTS))
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
@@ -71,11 +71,11 @@ def fitting(kind: Any) -> Any:
     return known(kind)[0] if known(kind) else simple.get(get_origin(kind) or kind, "x")
 
 
-def bodies_of(route: ApiRoute) -> st.SearchStrategy[bytes]:
+def bodies_of(route: Operation[Any, Any]) -> st.SearchStrategy[bytes]:
     """Return bodies for a route: mostly its fields, of which some do not fit, so that the handler is reached."""
     values = VALUES
-    if isinstance(route.body, type) and issubclass(route.body, msgspec.Struct):
-        fields = msgspec.structs.fields(route.body)
+    if not is_free(route):
+        fields = route.other_fields
         usual = {field.encode_name: fitting(field.type) for field in fields if field.required}
         wrong = {field.encode_name: LEAVES | VALUES | st.sampled_from([*known(field.type), "x"]) for field in fields}
         drawn = st.fixed_dictionaries({}, optional=wrong).map(lambda some: {**usual, **some})
@@ -88,23 +88,22 @@ def joined(values: dict[str, str]) -> str:
     return "&".join(f"{name}={quote(text, safe='', errors='surrogatepass')}" for name, text in values.items())
 
 
-def queries_of(route: ApiRoute) -> st.SearchStrategy[str]:
+def queries_of(route: Operation[Any, Any]) -> st.SearchStrategy[str]:
     """Return queries for a route: some of its parameters, each with some text."""
     texts = [*TEXTS, *map(str, INTEGERS), "0.5", "-0"]
     fields = {
-        field.encode_name: st.sampled_from([*texts, *map(str, known(field.type))])
-        for field in msgspec.structs.fields(route.query)
+        field.encode_name: st.sampled_from([*texts, *map(str, known(field.type))]) for field in query_fields(route)
     }
     return st.fixed_dictionaries({}, optional=fields).map(joined)
 
 
-def too_large(route: ApiRoute) -> Iterator[tuple[str, bytes]]:
+def too_large(route: Operation[Any, Any]) -> Iterator[tuple[str, bytes]]:
     """Yield a query and a body for each of a route's fields, with a number beyond 64 bits in it."""
-    fields = msgspec.structs.fields(route.body) if isinstance(route.body, type(msgspec.Struct)) else ()
+    fields = route.other_fields if has_body(route) and not is_free(route) else ()
     usual = {field.encode_name: fitting(field.type) for field in fields if field.required}
     body = json.dumps(usual).encode()
     for number in (2**63, -(2**63) - 1, 10**30):
-        for parameter in msgspec.structs.fields(route.query):
+        for parameter in query_fields(route):
             yield joined({parameter.encode_name: str(number)}), body
         for field in fields:
             yield "", json.dumps({**usual, field.encode_name: number}).encode()
@@ -161,22 +160,21 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
         runner.run(agent.stop())
 
 
-ROUTES = {f"{route.method} {route.path}": route for route in control_routes(cast(Service, None))}
+ROUTES = {f"{route.method} {route.path}": route for route in served()}
 
 
 @pytest.mark.parametrize("name", ROUTES)
 def test_no_wrong_input_is_answered_as_an_error_of_the_service(ask: Ask, name: str) -> None:
     route = ROUTES[name]
-    ids = st.sampled_from([*IDS, *(f"x:{verb}" for verb in route.verbs), *route.verbs])
-    paths = st.fixed_dictionaries(dict.fromkeys(route.param_convertors, ids))
+    paths = st.fixed_dictionaries(dict.fromkeys(route.path_fields, st.sampled_from(IDS)))
 
     @settings(max_examples=16, derandomize=True, database=None)
-    @given(paths, queries_of(route), bodies_of(route) if route.body is not None else st.just(b""))
+    @given(paths, queries_of(route), bodies_of(route) if has_body(route) else st.just(b""))
     def check(params: dict[str, str], query: str, body: bytes) -> None:
-        path = route.plain_path.format_map({key: quote(text, safe=":") for key, text in params.items()})
+        path = plain_path(route).format_map({key: quote(text, safe=":") for key, text in params.items()})
         assert 0 < ask(route.method, f"{path}?{query}", body) != 500, (path, query, body[:500])
 
     for query, body in too_large(route):
-        path = route.plain_path.format_map(dict.fromkeys(route.param_convertors, IDS[0]))
+        path = plain_path(route).format_map(dict.fromkeys(route.path_fields, IDS[0]))
         assert 0 < ask(route.method, f"{path}?{query}", body) != 500, (path, query, body)
     check()

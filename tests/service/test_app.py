@@ -276,7 +276,7 @@ def test_plugins_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_changed_rule_is_in_force_at_once(service: Service, edit: Edit) -> None:
-    agent = service.agent("")
+    agent = service.agent
     edit("hello {content:.20}", "good day {content:.20}")
 
     done = await service.reload()
@@ -287,7 +287,7 @@ async def test_a_changed_rule_is_in_force_at_once(service: Service, edit: Edit) 
 
 
 async def test_a_reload_rebuilds_only_what_the_change_concerns(service: Service, edit: Edit) -> None:
-    agent = service.agent("")
+    agent = service.agent
 
     def parts() -> dict[str, Any]:
         return {phase: module.part for phase, module in agent.modules.items()}
@@ -312,7 +312,7 @@ async def test_a_reload_rebuilds_only_what_the_change_concerns(service: Service,
 
 
 async def test_pace_and_limits_change_without_a_new_part(service: Service, edit: Edit) -> None:
-    agent = service.agent("")
+    agent = service.agent
     edit("loop_interval = 0.01", "loop_interval = 0.02")
 
     done = await service.reload()
@@ -326,7 +326,7 @@ async def test_overrides_survive_a_reload(service: Service, edit: Edit) -> None:
 
     await service.reload()
 
-    assert service.agent("").settings.agent.max_interval == 0.5
+    assert service.agent.settings.agent.max_interval == 0.5
 
 
 async def test_what_needs_a_restart_is_said_every_time_and_not_applied(service: Service, edit: Edit) -> None:
@@ -345,7 +345,7 @@ async def test_what_needs_a_restart_is_said_every_time_and_not_applied(service: 
     "change", [("answer =", "anwser ="), ("0.01", "-1"), ('use = "note"', 'use = "nonsense"'), ("[agent]", "[agent")]
 )
 async def test_a_bad_file_changes_nothing_and_is_told(service: Service, edit: Edit, change: tuple[str, str]) -> None:
-    agent, heard = service.agent(""), []
+    agent, heard = service.agent, []
     agent.events.subscribe(ErrorOccurred, heard.append)
     modules, settings = agent.modules, agent.settings
     edit(*change)
@@ -359,7 +359,7 @@ async def test_a_bad_file_changes_nothing_and_is_told(service: Service, edit: Ed
 
 
 async def test_a_reload_never_aborts_work(service: Service, edit: Edit) -> None:
-    agent = service.agent("")
+    agent = service.agent
     runs = [await agent.submit(f"number {number}", session=f"s{number % 3}") for number in range(30)]
 
     for number in range(5):
@@ -377,11 +377,11 @@ async def test_reloads_at_the_same_time_take_turns(service: Service, edit: Edit)
     done = await asyncio.gather(*(service.reload() for _ in range(4)))
 
     assert [event.changed for event in done] == [("rules",), (), (), ()]
-    assert service.agent("").state == "running"
+    assert service.agent.state == "running"
 
 
 async def test_a_paused_agent_stays_paused_when_it_is_reloaded(service: Service, edit: Edit) -> None:
-    agent = service.agent("")
+    agent = service.agent
     await agent.pause()
     edit("hello", "good day")
 
@@ -394,7 +394,7 @@ async def test_a_paused_agent_stays_paused_when_it_is_reloaded(service: Service,
 
 async def test_a_reload_is_an_event(service: Service, edit: Edit) -> None:
     heard: list[ConfigReloaded] = []
-    service.agent("").events.subscribe(ConfigReloaded, heard.append)
+    service.agent.events.subscribe(ConfigReloaded, heard.append)
     edit("hello", "good day")
 
     done = await service.reload()
@@ -403,15 +403,10 @@ async def test_a_reload_is_an_event(service: Service, edit: Edit) -> None:
 
 
 async def test_a_stopped_agent_is_not_reloaded(service: Service) -> None:
-    await service.agent("").stop()
+    await service.agent.stop()
 
     with pytest.raises(LifecycleError, match="cannot reload an agent that is stopped"):
         await service.reload()
-
-
-async def test_an_unknown_agent_is_told_with_those_that_are_known(service: Service) -> None:
-    with pytest.raises(LookupError, match="no agent 'nobody'; known: main"):
-        service.agent("nobody")
 
 
 def test_only_live_settings_are_taken_into_force() -> None:
@@ -435,7 +430,7 @@ def test_only_live_settings_are_taken_into_force() -> None:
 
 
 async def test_the_probes_tell_the_states_apart(service: Service) -> None:
-    agent = service.agent("")
+    agent = service.agent
     assert (service.alive()[0], service.started()[0], service.ready()[0]) == (True, True, True)
 
     await agent.pause()
@@ -455,5 +450,5 @@ async def test_a_status_is_plain_and_complete(service: Service) -> None:
 
     status = json.loads(encode(service.status()))
 
-    assert status["agents"][0]["modules"]["sense"]["sensors"]["inbox"]["state"] == "ok"
+    assert status["agent"]["modules"]["sense"]["sensors"]["inbox"]["state"] == "ok"
     assert isinstance(service.metrics, Metrics)

@@ -189,7 +189,7 @@ def shown(agent: Agent, **changes: Any) -> list[str]:
         "config": "config.toml",
         "started_at": "2026-01-01T00:00:00Z",
         "addresses": {},
-        "agents": [told | changes],
+        "agent": told | changes,
     }
     return "\n".join(map(plain, status_blocks(status))).splitlines()
 

@@ -115,7 +115,7 @@ class Service:
     def is_ready(self) -> bool:
         try:
             with self.client() as client:
-                return client.get("/v1/status").json()["agents"][0]["state"] == "running"
+                return client.get("/v1/status").json()["agent"]["state"] == "running"
         except (httpx.HTTPError, KeyError, ValueError):
             return False
 
@@ -196,7 +196,7 @@ def endured(minutes: float, files: int) -> tuple[list[float], list[float], dict[
             stop.set()
             other.join()
         with service.client() as client:
-            agent = client.get("/v1/status").json()["agents"][0]
+            agent = client.get("/v1/status").json()["agent"]
         service.end(signal.SIGTERM)
     return undisturbed, disturbed, agent
 

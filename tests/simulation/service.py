@@ -28,7 +28,7 @@ from spar import Agent
 from spar.errors import SparError, TransientError
 from spar.protocols import Home, Record, SensorSpec
 from spar.records.approvals import DecidedError, Decision
-from spar.runs.run import Receipt
+from spar.records.runs import Receipt
 from spar.testing import VirtualClock
 from spar.testing.clock import START
 from spar.types import CycleRecord, Experience, QueueMode

@@ -19,7 +19,7 @@ from spar.cli.top.words import harmless, harmless_lines, of_call
 
 #: Bounds of the shown end of a run: characters, and parts (texts and lines about calls).
 SHOWN, PARTS = 200_000, 2_000
-CUT = "… what came before is not shown here: spar follow, spar transcript"
+CUT = "… what came before is not shown here: spar runs follow, spar sessions transcript"
 #: Seconds between two updates, and events that one update takes at most.
 EVERY, AT_ONCE = 0.15, 2_000
 

@@ -17,7 +17,7 @@ class Part(Section, frozen=True, kw_only=True):
     """The part to use, and its options."""
 
     use: Text
-    """The name of a part (`spar parts` lists them), or "package.module:Class"."""
+    """The name of a part (`spar config parts` lists them), or "package.module:Class"."""
     options: Options = field(default_factory=dict)
     """The arguments of its constructor."""
 

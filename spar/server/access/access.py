@@ -10,15 +10,17 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import Response
 
 from spar.errors import NotReadyError, SparError
 from spar.observe.logs import get_logger
+from spar.operations.operation import PATIENCE
 from spar.server.access.guesses import GUESSES_WITHIN, MOST_GUESSES, Guesses
-from spar.server.answers import PATIENCE, on_loop
+from spar.server.agent_loop import on_loop
 from spar.server.problems import problem
 from spar.service.token_rows import Scope, TokenRow
 
@@ -58,6 +60,8 @@ class Access:
         self._guesses = Guesses(monotonic)
         self._logged_at: float | None = None
         self._unlogged: Counter[str] = Counter()
+        #: Handler of refusals for an application, which counts them.
+        self.handlers: dict[Any, Any] = {AccessRefusedError: self._on_refusal}
         #: Digests of tokens whose use is being stored: at most one write of a token at a time.
         self._noting: set[str] = set()
 
@@ -103,13 +107,16 @@ class Access:
             self._unlogged.clear()
         return refusal.answer()
 
+    async def _on_refusal(self, request: Request, refusal: AccessRefusedError) -> Response:
+        return self.refuse(refusal)
+
     def log_refusals(self, reasons: dict[str, int]) -> None:
         """Write a log line. Args: reasons: the number of refusals since the last line, by reason."""
         log.warning("requests refused at the port", reasons=reasons)
 
     async def _ready(self) -> None:
         """Read the tokens from the store if that was not done yet. Raises: NotReadyError."""
-        tokens, agent = self._service.tokens, self._service.agent("")
+        tokens, agent = self._service.tokens, self._service.agent
         if tokens.is_open:
             return
         self._service.demand_open()
@@ -120,7 +127,7 @@ class Access:
 
     def _note_use(self, row: TokenRow) -> None:
         """Store the use of a token in the agent's event loop, without waiting for the disk."""
-        loop = self._service.agent("").requests.loop
+        loop = self._service.agent.requests.loop
         if loop is None or loop.is_closed() or row.digest in self._noting:
             return
         work = self._service.tokens.note_use(row)

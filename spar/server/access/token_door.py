@@ -1,4 +1,4 @@
-"""Access check before the API at the port: a request needs a token with the scope of its route.
+"""Access check before the API at the port: a request needs a valid token; its route demands the scope.
 
 Only the head is checked; the body of a refused request is not read. The peer of an admitted request is `token NAME`,
 never the owner of the process. A long answer, such as a stream of events, ends when its token becomes invalid.
@@ -6,17 +6,14 @@ never the owner of the process. A long answer, such as a stream of events, ends 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.routing import Match
 
 from spar.errors import NotReadyError
 from spar.server.access.access import Access, AccessRefusedError
 from spar.server.access.browsers import HostNames
-from spar.server.api.route import ApiRoute
 from spar.server.peers import peer_of
 from spar.server.problems import on_error, problem
 from spar.service.token_rows import TokenRow
@@ -37,12 +34,11 @@ class _EndedError(OSError):
 class TokenDoor:
     """Middleware that admits only requests with a valid token.
 
-    Args: routes: the routes of the application, with their scopes; hosts: the host names that are served.
+    Args: hosts: the host names that are served.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, routes: Sequence[ApiRoute], hosts: HostNames,
-                 access: Access) -> None:  # fmt: skip
-        self._app, self._service, self._routes = app, service, routes
+    def __init__(self, app: ASGIApp, service: Service, hosts: HostNames, access: Access) -> None:
+        self._app, self._service = app, service
         self._hosts, self._access = hosts, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +49,7 @@ class TokenDoor:
         except NotReadyError as error:
             await (await on_error(Request(scope), error))(scope, receive, send)
         else:
-            inside = {**scope, "client": (f"token {token.name}", 0), "token": token.name}
+            inside = {**scope, "client": (f"token {token.name}", 0), "token": token}
             await self._serve(token, inside, receive, send)
 
     async def _check(self, scope: Scope) -> TokenRow:
@@ -66,12 +62,7 @@ class TokenDoor:
             raise AccessRefusedError(421, "host", f"host {host[:100]!r} is not served here; service.hosts names others")
         if self._hosts.is_foreign(headers):
             raise AccessRefusedError(403, "origin", "web pages of other origins may not ask here")
-        token = await self._access.token(headers, peer_of(Request(scope)))
-        for route in self._routes:
-            if route.matches(scope)[0] is Match.FULL:
-                self._access.demand(token, route.scope)
-                break
-        return token
+        return await self._access.token(headers, peer_of(Request(scope)))
 
     async def _serve(self, token: TokenRow, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve an admitted request; end the answer to a read as soon as its token is invalid."""

@@ -1,9 +1,6 @@
-"""The control API as data: each route with its scope, its parameters, its body and its answer.
+"""The control API: how a request becomes an operation, and an operation a description.
 
-The signatures of the handlers define the parameters. The reading of requests, the reference page and the OpenAPI
-document all use them.
-
-    query     reads the query of a request into typed values
-    route     defines a route: path, handler, scope
-    openapi   builds the OpenAPI document of all routes
+dispatch   answers a request: scope, state of the agent, input, audit, run, answer
+input      reads the input of an operation from path, query and body
+openapi    builds the OpenAPI document of all operations
 """

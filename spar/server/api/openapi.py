@@ -1,6 +1,6 @@
-"""OpenAPI document of the control API (https://spec.openapis.org/oas/v3.1.0), built from its routes.
+"""OpenAPI document of the control API (https://spec.openapis.org/oas/v3.1.0), built from its operations.
 
-The routes are the only source: paths and their parameters, types of bodies and answers, and the needed scopes.
+The operations are the only source: paths and their parameters, types of bodies and answers, and the needed scopes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,22 @@ from msgspec.structs import FieldInfo
 
 from spar import __version__
 from spar.decoding import schema_components
-from spar.server.api.query import is_list, meaning, schema_of
-from spar.server.api.route import PATH_PARAMETERS, ApiRoute
+from spar.operations.fields import is_list, meaning, schema_of
+from spar.operations.operation import Operation, Stream
+from spar.server.api.input import body_type, is_free
 from spar.server.problems import STATUS_OF, ProblemBody
 from spar.service.token_rows import SCOPES
-from spar.types import PHASES
 
-#: Refusals of any route, besides those of `STATUS_OF`.
+#: The description of each field in paths.
+PATH_PARAMETERS: Final = {
+    "run_id": "The id of a run.",
+    "cycle_id": "The id of a cycle.",
+    "key": "The key of a session; a slash in it may stand as `%2F`, a colon as `%3A`.",
+    "sensor": "The name of a sensor.",
+    "id": "The id, or a unique beginning of it; a slash in it may stand as `%2F`.",
+    "name": "The name.",
+}
+#: Refusals of any operation, besides those of `STATUS_OF`.
 _REFUSALS: Final = {
     401: "No token, or one that is not known or has expired.",
     403: "The token has not the scope that is needed, or a web page of another origin asks.",
@@ -31,15 +40,18 @@ _REF: Final = "#/components/schemas/{name}"
 _PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": _REF.format(name=ProblemBody.__name__)}}}
 
 
-def document(routes: Iterable[ApiRoute]) -> dict[str, Any]:
-    """Return the OpenAPI document of these routes, as JSON values."""
-    routes = list(routes)
-    types = [ProblemBody, *(kind for route in routes for kind in (route.body, route.answer) if _has_schema(kind))]
+def document(operations: Iterable[Operation[Any, Any]]) -> dict[str, Any]:
+    """Return the OpenAPI document of these operations, as JSON values."""
+    operations = list(operations)
+    types = [
+        ProblemBody,
+        *(kind for operation in operations for kind in (*_bodies(operation), operation.answer) if kind is not Stream),
+    ]
     schemas, components = schema_components(types, ref_template=_REF)
     by_type = list(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        paths.setdefault(route.plain_path, {})[route.method.lower()] = _operation(route, by_type)
+    for operation in operations:
+        paths.setdefault(plain_path(operation), {})[operation.method.lower()] = _operation(operation, by_type)
     openapi: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -69,54 +81,62 @@ def document(routes: Iterable[ApiRoute]) -> dict[str, Any]:
     return plain
 
 
-def summary_of(route: ApiRoute) -> str:
-    """Return the docstring of a route's handler as one line."""
-    return re.sub(r"\s+", " ", inspect.cleandoc(route.handler.__doc__ or "")).strip()
+def summary_of(operation: Operation[Any, Any]) -> str:
+    """Return the description of an operation as one line."""
+    return re.sub(r"\s+", " ", inspect.cleandoc(operation.does)).strip()
 
 
-def _operation(route: ApiRoute, by_type: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
-    """Return the operation object of a route."""
-    summary = summary_of(route)
+def plain_path(operation: Operation[Any, Any]) -> str:
+    """Return the path of an operation without the types of its parameters."""
+    return re.sub(r"\{(\w+):\w+\}", r"{\1}", operation.path)
+
+
+def has_body(operation: Operation[Any, Any]) -> bool:
+    """Return whether a request for an operation has a body."""
+    return operation.method != "GET" and bool(operation.other_fields)
+
+
+def query_fields(operation: Operation[Any, Any]) -> tuple[FieldInfo, ...]:
+    """Return the fields that are parameters of the query."""
+    return operation.other_fields if operation.method == "GET" else ()
+
+
+def _bodies(operation: Operation[Any, Any]) -> list[Any]:
+    return [body_type(operation)] if has_body(operation) and not is_free(operation) else []
+
+
+def _operation(operation: Operation[Any, Any], by_type: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
+    """Return the operation object of an operation."""
+    summary = summary_of(operation)
     first, point, _ = summary.partition(". ")
-    operation: dict[str, Any] = {
-        "operationId": _id(route),
-        "tags": [route.plain_path.split("/")[2].partition(":")[0].partition(".")[0]],
+    described: dict[str, Any] = {
+        "operationId": operation.name.replace(" ", "_").replace("-", "_"),
+        "tags": [operation.name.split()[0]],
         "summary": first + point.strip(),
-        "security": [{"token": [route.scope]}],
-        "parameters": [
-            *(_path_parameter(name, route) for name in route.param_convertors),
-            *map(_parameter, msgspec.structs.fields(route.query)),
-        ],
+        "security": [{"token": [operation.scope]}],
+        "parameters": [*map(_path_parameter, operation.path_fields), *map(_parameter, query_fields(operation))],
         "responses": {
-            str(route.status): {"description": HTTPStatus(route.status).phrase, "content": _answer(route, by_type)},
+            str(operation.status): {
+                "description": HTTPStatus(operation.status).phrase, "content": _answer(operation, by_type)
+            },
             **{str(status): {"description": text, "content": _PROBLEM} for status, text in _REFUSALS.items()},
             "default": {"$ref": "#/components/responses/refusal"},
         },
-    }
+    }  # fmt: skip
     if first != summary:
-        operation["description"] = summary
-    if route.body is not None:
-        is_free = route.body is bytes
-        schema: Mapping[str, Any] = {} if is_free else _schema(route.body, by_type)
-        operation["requestBody"] = {"required": not is_free, "content": {"application/json": {"schema": schema}}}
-    return operation
+        described["description"] = summary
+    if has_body(operation):
+        fields = operation.other_fields
+        schema: Mapping[str, Any] = {} if is_free(operation) else _schema(body_type(operation), by_type)
+        is_needed = any(field.required for field in fields)
+        described["requestBody"] = {"required": is_needed, "content": {"application/json": {"schema": schema}}}
+    return described
 
 
-def _id(route: ApiRoute) -> str:
-    """Return the unique id of an operation: the method and the words of the path."""
-    return "_".join([route.method.lower(), *re.findall(r"[a-z]+", route.plain_path.removeprefix("/v1/"))])
-
-
-def _path_parameter(name: str, route: ApiRoute) -> dict[str, Any]:
+def _path_parameter(name: str) -> dict[str, Any]:
     """Return the parameter object of a parameter in the path."""
-    schema: dict[str, Any] = {"type": "string"}
-    if name == "verb":
-        schema["enum"] = list(route.verbs)
-    elif name == "phase":
-        schema["enum"] = list(PHASES)
-    elif name == "target":
-        schema["pattern"] = f":({'|'.join(route.verbs)})$"
-    return {"name": name, "in": "path", "required": True, "description": PATH_PARAMETERS[name], "schema": schema}
+    return {"name": name, "in": "path", "required": True, "description": PATH_PARAMETERS[name],
+            "schema": {"type": "string"}}  # fmt: skip
 
 
 def _parameter(field: FieldInfo) -> dict[str, Any]:
@@ -126,19 +146,15 @@ def _parameter(field: FieldInfo) -> dict[str, Any]:
             "schema": schema_of(field), **more}  # fmt: skip
 
 
-def _answer(route: ApiRoute, by_type: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
-    """Return the content object of a route's answer."""
-    if route.answer is None:
+def _answer(operation: Operation[Any, Any], by_type: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
+    """Return the content object of an operation's answer."""
+    if operation.answer is Stream:
         return {"text/event-stream": {"schema": {"type": "string"}}}
-    return {"application/json": {"schema": _schema(route.answer, by_type) if _has_schema(route.answer) else {}}}
+    return {"application/json": {"schema": _schema(operation.answer, by_type)}}
 
 
 def _schema(kind: Any, by_type: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
     return next(schema for candidate, schema in by_type if candidate is kind or candidate == kind)
-
-
-def _has_schema(kind: Any) -> bool:
-    return kind is not None and kind is not Any and kind is not bytes
 
 
 def _statuses() -> str:

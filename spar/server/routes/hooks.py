@@ -17,9 +17,11 @@ from starlette.routing import Route
 
 from spar.errors import InboxFullError, LifecycleError, NoRoomError, TooLargeError, TransientError
 from spar.observe.logs import get_logger
+from spar.operations.operation import PATIENCE
 from spar.ports.optional import offers
 from spar.ports.webhook import HasWebhooks, Webhook, WebhookRefusal, WebhookRequest
-from spar.server.answers import PATIENCE, on_loop, reply
+from spar.server.agent_loop import on_loop
+from spar.server.encoding import encode
 from spar.server.problems import problem
 from spar.threads import Threads
 
@@ -72,7 +74,7 @@ class WebhookReceiver:
 
     def _hook(self, name: str) -> Webhook:
         """Return the hook of this name. Raises: WebhookRefusal."""
-        sense = self._service.agent("").setup.modules["sense"].part
+        sense = self._service.agent.setup.modules["sense"].part
         hook = sense.webhook(name) if offers(sense, HasWebhooks) else None
         if hook is None:
             raise WebhookRefusal(404, "there is no such hook", "unknown")
@@ -92,7 +94,7 @@ class WebhookReceiver:
         try:
             webhook_request = WebhookRequest(headers, await _body(request, hook.max_bytes))
             self._service.demand_open()
-            agent = self._service.agent("")
+            agent = self._service.agent
             if len(webhook_request.body) > _INLINE:
                 self._threads = self._threads or Threads("hooks", agent.core.clock, limit=4)
                 perceptions = await self._threads.run(hook.read, webhook_request)
@@ -102,7 +104,8 @@ class WebhookReceiver:
         finally:
             self._open_requests[name] -= 1
         outcome = "accepted" if receipt.accepted or not receipt.known else "known"
-        return reply({"accepted": receipt.accepted, "known": receipt.known}, 202 if receipt.accepted else 200), outcome
+        content = encode({"accepted": receipt.accepted, "known": receipt.known})
+        return Response(content, 202 if receipt.accepted else 200, media_type="application/json"), outcome
 
     def _log_refusal(self, name: str, outcome: str, reason: str) -> None:
         """Log a refusal, unless it was logged often already."""

@@ -10,49 +10,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal
-
-from msgspec import Struct
+from typing import Any, Literal
 
 from spar.errors import ConflictError
 from spar.ports.optional import NamesModels, offers
 from spar.protocols.host import Home, own_parts
 from spar.records.run_options import RunOptions
-from spar.records.session import Origin, SessionRecord
+from spar.records.session import LARGEST_PAGE, USUAL_PAGE, Origin, SessionPage, SessionRecord, SessionView
 from spar.runs.commands import is_command
 from spar.session.control.option_checks import check_options
 from spar.session.control.resets import Resets
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
 from spar.threads import Threads
-
-#: Sessions on a page: the default and the maximum.
-USUAL_PAGE: Final = 50
-LARGEST_PAGE: Final = 1_000
-
-
-class SessionView(Struct, frozen=True):
-    """One session as people see it. `runs` are its open runs, `state` says whether one of them has begun."""
-
-    key: str
-    id: str
-    ordinal: int
-    title: str
-    defaults: dict[str, Any]
-    origin: Origin
-    created_at: datetime
-    began_at: datetime
-    used_at: datetime
-    state: Literal["resting", "waiting", "running"] = "resting"
-    runs: tuple[str, ...] = ()
-    workspace: str = ""
-
-
-class SessionPage(Struct, frozen=True):
-    """A page of sessions, the last used first. `next` asks for the page after it; "" on the last page."""
-
-    sessions: tuple[SessionView, ...]
-    next: str = ""
 
 
 class SessionControl:

@@ -237,7 +237,7 @@ def test_a_container_that_is_killed_before_it_drains_is_bad_and_little_memory_a_
 
 def test_programs_that_run_in_no_sandbox_are_a_warning_with_its_reason(tmp_path: Path) -> None:
     about = subject(tmp_path, '[[tools]]\nuse = "shell"\n')
-    told = {"agents": [{"modules": {"act": {"parts": {"shell": {"sandbox": {"level": 0, "why": "no bwrap"}}}}}}]}
+    told = {"agent": {"modules": {"act": {"parts": {"shell": {"sandbox": {"level": 0, "why": "no bwrap"}}}}}}}
     (finding,) = checks.sandbox(told, about)
     assert (finding.state, "run in none (no bwrap)" in finding.found) == ("warn", True)
     (finding,) = checks.sandbox(None, about)

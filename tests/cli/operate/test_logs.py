@@ -1,4 +1,4 @@
-"""`spar logs`: lines of the service's log file, over its rotation, chosen, for people, damaged ones as such."""
+"""`spar service logs`: lines of the service's log file, over its rotation, chosen, for people, damaged ones as such."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_lines_are_shown_for_people_the_oldest_first(log: Path) -> None:
-    found = asked(log, "logs")
+    found = asked(log, "service", "logs")
     shown = found.output.splitlines()
 
     assert found.exit_code == 0
@@ -69,7 +69,7 @@ def test_lines_are_shown_for_people_the_oldest_first(log: Path) -> None:
     ],
 )
 def test_lines_are_chosen_and_printed_as_they_stand(log: Path, arguments: list[str], messages: list[Any]) -> None:
-    found = asked(log, "--json", "logs", *arguments).output.splitlines()
+    found = asked(log, "--json", "service", "logs", *arguments).output.splitlines()
 
     told = [json.loads(each) if each.endswith("}") else {} for each in found]
     assert [each.get("msg") for each in told] == messages
@@ -77,14 +77,14 @@ def test_lines_are_chosen_and_printed_as_they_stand(log: Path, arguments: list[s
 
 @pytest.mark.parametrize("since", ["yesterday", "", "-", "nan"])
 def test_a_time_that_is_none_is_refused(log: Path, since: str) -> None:
-    found = asked(log, "logs", "--since", since)
+    found = asked(log, "service", "logs", "--since", since)
 
     assert found.exit_code == 64
     assert "must be a time (2026-11-22T18:00) or a duration (15m)" in found.output
 
 
 def test_without_a_file_it_says_where_the_log_is_and_how_to_get_one(tmp_path: Path) -> None:
-    none, missing = asked(tmp_path, "logs", file=None), asked(tmp_path, "logs")
+    none, missing = asked(tmp_path, "service", "logs", file=None), asked(tmp_path, "service", "logs")
 
     assert (none.exit_code, missing.exit_code) == (69, 69)
     assert "journalctl -u spar" in none.output

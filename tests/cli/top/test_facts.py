@@ -35,7 +35,7 @@ def event(kind: str, session: str = "talk", run_id: str = "", **data: Any) -> di
 
 
 def status(*lanes: dict[str, Any]) -> dict[str, Any]:
-    return {"started_at": "2026-05-04T03:02:01Z", "agents": [{"state": "running", "lanes": list(lanes)}]}
+    return {"started_at": "2026-05-04T03:02:01Z", "agent": {"state": "running", "lanes": list(lanes)}}
 
 
 def lane(key: str, phase: str | None = None, seconds: float = 0.0, waiting: int = 0) -> dict[str, Any]:

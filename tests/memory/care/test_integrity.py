@@ -104,7 +104,7 @@ async def test_what_is_not_well_is_told_with_what_to_do(path: str, tmp_path: Pat
         lines = {line.name: line for line in Doctor(path).examine()}
 
     assert "held by process" in lines["memory lock"].found
-    assert (lines["facts"].state, lines["facts"].advice) == ("bad", "spar verify")
+    assert (lines["facts"].state, lines["facts"].advice) == ("bad", "spar memory verify")
     assert lines["clock"].state == "bad"
     assert (lines["in doubt"].state, lines["in doubt"].found) == ("warn", "1")
     assert lines["set aside"].state == "warn"

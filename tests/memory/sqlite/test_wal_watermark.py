@@ -79,7 +79,7 @@ async def test_a_log_that_was_cut_off_is_told_with_how_many_pages_and_what_to_do
 
     assert len(told) == 1
     assert "pages that were safe" in told[0]
-    assert "spar verify, spar restore" in told[0]
+    assert "spar memory verify, spar memory restore" in told[0]
     assert await told_of(left) == [], "told once"
 
 

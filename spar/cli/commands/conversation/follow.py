@@ -46,12 +46,12 @@ TRIES = 30
 def follow(options: Options, run_id: str, reasoning: bool, after: int) -> int:
     """Follow a run to its end: print its calls, and its answer as it is written. With --json, one event a line.
 
-    Exit 0 when it ended well, 1 when it failed. Stopping this command does not stop the run (spar abort does).
+    Exit 0 when it ended well, 1 when it failed. Stopping this command does not stop the run (spar runs abort does).
 
     \b
     Examples:
-      spar follow "$(spar send --no-wait 'tell me a long story')"
-      spar --json follow 18ea256e775307670000245362 --after 17
+      spar runs follow "$(spar send --no-wait 'tell me a long story')"
+      spar --json runs follow 18ea256e775307670000245362 --after 17
     """
     with service(options, timeout=SILENCE) as client:
         return follow_run(options, client, run_id, after, shows_thoughts=reasoning)
@@ -88,7 +88,7 @@ def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *,
             why = str(error) or why
         tries += 1
         if tries > TRIES:
-            fail(f"{why}; go on with: spar follow {run_id} --after {after}", exits.UNAVAILABLE)
+            fail(f"{why}; go on with: spar runs follow {run_id} --after {after}", exits.UNAVAILABLE)
         time.sleep(1.0)
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from spar.cli import complete
 from spar.cli.blocks import Block, table
-from spar.cli.client import service
 from spar.cli.context import Options, show
+from spar.cli.nouns import ask
 from spar.cli.tables import hook_line
 from spar.data.text import one_line
+from spar.operations.sessions import PromptChoice
+from spar.operations.sessions import prompt as show_prompt
 
 
 @click.command()
@@ -27,14 +28,12 @@ def prompt(options: Options, session: str, message: str, full: bool) -> None:
 
     \b
     Examples:
-      spar prompt
-      spar prompt alice --message "how is the weather?"
-      spar prompt --full
-      spar --json prompt alice
+      spar sessions prompt
+      spar sessions prompt alice --message "how is the weather?"
+      spar sessions prompt --full
+      spar --json sessions prompt alice
     """
-    with service(options) as client:
-        answer = client.get(f"/v1/sessions/{quote(session, safe='')}:prompt", message=message or None,
-                           full="1" if full else None)  # fmt: skip
+    answer = ask(options, show_prompt, PromptChoice(session, message, full))
     show(options, answer, *_blocks(answer))
 
 

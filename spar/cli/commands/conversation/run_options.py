@@ -1,18 +1,14 @@
-"""The options of a run on the command line; and the command `runs show`, which shows them."""
+"""The options of a run on the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from spar.cli import complete
-from spar.cli.client import service
-from spar.cli.commands.conversation.follow import path_of
-from spar.cli.context import Options, fail, show
-from spar.cli.tables import local, short, took, zoned
+from spar.cli.context import fail
 from spar.records.run_options import LONGEST_INSTRUCTIONS, LONGEST_TIMEOUT, THINKING
 from spar.service import exit_codes as exits
 
@@ -60,42 +56,3 @@ def _read(name: str) -> str:
     if len(text) > LONGEST_INSTRUCTIONS:
         fail(f"--instructions @{name}: has more than {LONGEST_INSTRUCTIONS} characters", exits.USAGE)
     return text
-
-
-@click.group()
-def runs() -> None:
-    """Look at runs."""
-
-
-@runs.command("show")
-@click.argument("run_id", shell_complete=complete.runs)
-@click.pass_obj
-def show_run(options: Options, run_id: str) -> None:
-    """Show a run: its state, its options, its usage, its error or reply.
-
-    \b
-    Example:
-      spar runs show "$(spar send --no-wait --thinking high 'what is wrong?')"
-    """
-    with service(options) as client:
-        status = client.get(path_of(run_id))
-    show(options, status, "\n".join(_lines(status)))
-
-
-def _lines(status: Mapping[str, Any]) -> list[str]:
-    state = "goes on" if status["status"] == "timeout" else status["status"]
-    lines = [f"run {status['run_id']}  {state}  ({status['outcome']})"]
-    times = {"started": status["started_at"], "ended": status["ended_at"]}
-    lines += [f"{zoned(what)}: {local(at)}" for what, at in times.items() if at]
-    lines += [f"option {name}: {short(value)}" for name, value in (status.get("options") or {}).items()]
-    usage = {name: value for name, value in status["usage"].items() if value}
-    waited = usage.pop("waited", None)
-    if usage:
-        lines.append("took: " + ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in usage.items()))
-    if waited:
-        lines.append(f"waited for a provider: {took(waited)}")
-    if status["error"]:
-        lines.append(f"error: {short(status['error'])}")
-    if status["reply"] is not None:
-        lines.append(f"reply: {short(status['reply'])}")
-    return lines

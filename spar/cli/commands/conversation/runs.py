@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,27 @@ import click
 from spar.cli import complete
 from spar.cli.answers import agent_of
 from spar.cli.client import Client, NotRunningError, connect, service
-from spar.cli.commands.conversation.follow import NO_ANSWER, SILENCE, failure_line, follow_run, has_failed, path_of
+from spar.cli.commands.conversation.follow import (
+    NO_ANSWER,
+    SILENCE,
+    failure_line,
+    follow,
+    follow_run,
+    has_failed,
+    path_of,
+)
 from spar.cli.commands.conversation.run_options import options_of_run, run_options
 from spar.cli.context import Options, fail, show
-from spar.cli.tables import model_lines
+from spar.cli.nouns import ask, group_of
+from spar.cli.tables import local, model_lines, short, took, zoned
 from spar.data.text import one_line, printable
+from spar.operations.runs import FeedbackBody, RunId, feedback
+from spar.operations.runs import show as show_status
 from spar.service import exit_codes as exits
 from spar.types import PHASES, Phase
+
+runs = group_of("runs", "Look at runs, wait for them, end them, judge them.")
+runs.add_command(follow)
 
 
 @click.command()
@@ -86,52 +101,69 @@ def send(
         return _report(options, client, status, timeout)
 
 
-@click.command()
+@runs.command("wait")
 @click.argument("run_id", shell_complete=complete.runs)
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @click.pass_obj
-def wait(options: Options, run_id: str, timeout: float) -> int:
+def wait_for(options: Options, run_id: str, timeout: float) -> int:
     """Wait for a run; exit 0 when it ended well, 1 when it or one of its calls failed, 124 when it has not ended.
 
     \b
     Example:
-      spar wait "$(spar send --no-wait 'how are you?')"
+      spar runs wait "$(spar send --no-wait 'how are you?')"
     """
     with service(options, timeout=timeout + 15) as client:
         return _report(options, client, client.get(f"{path_of(run_id)}/wait", timeout=timeout), timeout)
 
 
-@click.command()
-@click.argument("run_id", shell_complete=complete.runs)
-@click.pass_obj
-def abort(options: Options, run_id: str) -> None:
-    """Abort a run: a waiting one never starts, a running one is cancelled; returns when the run has ended.
-
-    \b
-    Example:
-      spar abort "$(spar send --no-wait 'count all files')"
-    """
-    with service(options, timeout=150.0) as client:
-        status = client.post(f"{path_of(run_id)}:abort")
-    show(options, status, f"{status['run_id']}: {status['error'] or status['status']}")
-
-
-@click.command()
+@runs.command("feedback")
 @click.argument("run_id", shell_complete=complete.runs)
 @click.argument("verdict", type=click.Choice(["good", "bad"]))
 @click.argument("why", default="")
 @click.pass_obj
-def feedback(options: Options, run_id: str, verdict: str, why: str) -> None:
+def give_feedback(options: Options, run_id: str, verdict: str, why: str) -> None:
     """Give feedback on a run that has ended, or on a cycle by its id: the agent learns from it.
 
     \b
     Examples:
-      spar feedback "$(spar send --no-wait 'clean the disk')" good
-      spar feedback 01JZ4Q5X9T bad "the wrong host"
+      spar runs feedback "$(spar send --no-wait 'clean the disk')" good
+      spar runs feedback 01JZ4Q5X9T bad "the wrong host"
     """
-    with service(options) as client:
-        answer = client.post(f"{path_of(run_id)}/feedback", {"good": verdict == "good", "why": why})
+    answer = ask(options, feedback, FeedbackBody(run_id, verdict == "good", why))
     show(options, answer, f"{run_id}: {verdict}, it is kept")
+
+
+@runs.command("show")
+@click.argument("run_id", shell_complete=complete.runs)
+@click.pass_obj
+def show_run(options: Options, run_id: str) -> None:
+    """Show a run: its state, its options, its usage, its error or reply.
+
+    \b
+    Example:
+      spar runs show "$(spar send --no-wait --thinking high 'what is wrong?')"
+    """
+    status = ask(options, show_status, RunId(run_id))
+    show(options, status, "\n".join(_lines(status)))
+
+
+def _lines(status: Mapping[str, Any]) -> list[str]:
+    state = "goes on" if status["status"] == "timeout" else status["status"]
+    lines = [f"run {status['run_id']}  {state}  ({status['outcome']})"]
+    times = {"started": status["started_at"], "ended": status["ended_at"]}
+    lines += [f"{zoned(what)}: {local(at)}" for what, at in times.items() if at]
+    lines += [f"option {name}: {short(value)}" for name, value in (status.get("options") or {}).items()]
+    usage = {name: value for name, value in status["usage"].items() if value}
+    waited = usage.pop("waited", None)
+    if usage:
+        lines.append("took: " + ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in usage.items()))
+    if waited:
+        lines.append(f"waited for a provider: {took(waited)}")
+    if status["error"]:
+        lines.append(f"error: {short(status['error'])}")
+    if status["reply"] is not None:
+        lines.append(f"reply: {short(status['reply'])}")
+    return lines
 
 
 #: The words for calls of an answered run that did not succeed, by the kind of their error.
@@ -155,7 +187,7 @@ def _report(options: Options, client: Client, status: dict[str, Any], timeout: f
     if status["status"] == "timeout":
         for line in model_lines(agent_of(client.get("/v1/status", lanes=0))):
             click.echo(line, err=True)
-        click.echo(f"no answer within {timeout:g} s; ask again with: spar wait {status['run_id']}", err=True)
+        click.echo(f"no answer within {timeout:g} s; ask again with: spar runs wait {status['run_id']}", err=True)
         return exits.TIMED_OUT
     click.echo(printable(failure_line(status["error"])), err=True)
     return exits.FAILED

@@ -1,18 +1,20 @@
-"""Commands for sessions: list, show, set titles and defaults, reset, forget."""
+"""Commands for sessions: list, show, set titles and defaults; and the group of all of them."""
 
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from spar.cli import complete
 from spar.cli.blocks import Fields, table
-from spar.cli.client import service
+from spar.cli.commands.conversation.prompt import prompt
+from spar.cli.commands.conversation.transcript import transcript
 from spar.cli.context import Options, fail, show
+from spar.cli.nouns import ask, group_of
 from spar.cli.tables import local, zoned
 from spar.data.text import one_line
+from spar.operations import sessions as operations
 from spar.service import exit_codes as exits
 
 #: The options of runs for which a session may have defaults.
@@ -20,9 +22,9 @@ DEFAULTS = ("model", "thinking", "timeout", "verbose", "instructions")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-@click.group()
-def sessions() -> None:
-    """Manage sessions: list, show, set, reset, forget."""
+sessions = group_of("sessions", "Manage sessions: list, show, set, reset, forget; print transcripts and prompts.")
+sessions.add_command(transcript)
+sessions.add_command(prompt)
 
 
 @sessions.command("list")
@@ -37,8 +39,7 @@ def list_sessions(options: Options, limit: int, after: str) -> None:
       spar sessions list
       spar --json sessions list --limit 1000
     """
-    with service(options) as client:
-        page = client.get("/v1/sessions", limit=limit, after=after or None)
+    page = ask(options, operations.list_sessions, operations.SessionsChoice(limit, after))
     rows = [(local(row["used_at"]), row["state"], str(row["ordinal"]), row["key"], _about(row))
             for row in page["sessions"]]  # fmt: skip
     block = table((zoned("last used"), "state", ">conversation", "session", "about"), rows) if rows else "no sessions"
@@ -56,8 +57,7 @@ def show_session(options: Options, session: str) -> None:
     Example:
       spar sessions show alice
     """
-    with service(options) as client:
-        view = client.get(path_of(session))
+    view = ask(options, operations.show, operations.SessionKey(session))
     show(options, view, _fields(view))
 
 
@@ -83,66 +83,8 @@ def set_session(options: Options, session: str, values: tuple[str, ...]) -> None
             body["title"] = value
         else:
             body.setdefault("defaults", {})[name] = _value(name, value)
-    with service(options) as client:
-        view = client.patch(path_of(session), body)
+    view = ask(options, operations.change, operations.SessionBody(session, **body))
     show(options, view, _fields(view))
-
-
-def _reset(options: Options, session: str) -> None:
-    with service(options, timeout=150.0) as client:
-        session_view = client.post(f"{path_of(session)}:reset")
-    show(options, session_view, f"{session_view['id']}: the next message begins a conversation")
-
-
-@sessions.command("reset")
-@click.argument("session", shell_complete=complete.sessions)
-@click.pass_obj
-def reset_session(options: Options, session: str) -> None:
-    """Reset a session: its next message begins a new conversation, without the earlier messages.
-
-    \b
-    Example:
-      spar sessions reset alice
-    """
-    _reset(options, session)
-
-
-@click.command()
-@click.argument("session", shell_complete=complete.sessions)
-@click.pass_obj
-def reset(options: Options, session: str) -> None:
-    """Reset a session: its next message begins a new conversation, without the earlier messages.
-
-    Its running and waiting runs end with the reason "reset". The transcript stays: spar transcript SESSION.
-
-    \b
-    Example:
-      spar reset alice
-    """
-    _reset(options, session)
-
-
-@sessions.command("forget")
-@click.argument("session", shell_complete=complete.sessions)
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
-@click.pass_obj
-def forget_session(options: Options, session: str, is_sure: bool) -> None:
-    """Delete a session with its transcript, its cycles, the answers of its runs, and its workspace.
-
-    \b
-    Example:
-      spar sessions forget alice
-    """
-    if not is_sure:
-        click.confirm(f"delete everything that is kept of session {session!r}?", abort=True, err=True)
-    with service(options, timeout=150.0) as client:
-        answer = client.delete(path_of(session))
-    show(options, answer, f"{session}: forgotten, {answer['deleted']} rows")
-
-
-def path_of(session: str) -> str:
-    """Return the path of a session in the control API; a slash in its name is escaped."""
-    return f"/v1/sessions/{quote(session, safe='')}"
 
 
 def _value(name: str, text: str) -> Any:

@@ -25,9 +25,9 @@ def transcript(options: Options, session: str | None, limit: int, before: int | 
 
     \b
     Examples:
-      spar transcript
-      spar transcript main
-      spar --json transcript main --limit 200
+      spar sessions transcript
+      spar sessions transcript main
+      spar --json sessions transcript main --limit 200
     """
     agent = options.load("agent.name").settings.agent.name
 
@@ -46,7 +46,7 @@ def transcript(options: Options, session: str | None, limit: int, before: int | 
     if session is None:
         show(options, rows, _sessions(rows) if rows else "no transcripts yet")
     elif not rows:
-        fail(f"no transcript of session {session!r}; spar transcript shows which there are")
+        fail(f"no transcript of session {session!r}; spar sessions transcript shows which there are")
     else:
         show(options, rows, _entries(rows))
 

@@ -1,45 +1,12 @@
-"""Commands that pause, resume, reload and stop the running service."""
+"""Command `stop`: lets the running service end, and waits for it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import click
 
 from spar.cli.client import service
 from spar.cli.context import Options, fail, show
 from spar.service import exit_codes as exits
-
-
-def _verb(verb: str, text: str, example: str, timeout: float = 900.0) -> click.Command:
-    """Return the command that sends a verb to the agent."""
-
-    @click.pass_obj
-    def command(options: Options) -> None:
-        with service(options, timeout=timeout) as client:
-            answer = client.act(verb)
-        show(options, answer, f"{answer['agent']}: {_effect(answer)}")
-
-    return click.Command(verb, callback=command, help=f"{text}\n\n\b\nExample:\n  {example}")
-
-
-def _effect(answer: dict[str, Any]) -> str:
-    """Return the sentence about the effect of a verb."""
-    if "changed" not in answer:
-        return f"{answer['before']} → {answer['after']}"
-    text = f"reloaded, changed: {', '.join(answer['changed']) or 'nothing'}"
-    return text + (f"; only after a restart: {', '.join(answer['needs_restart'])}" if answer["needs_restart"] else "")
-
-
-pause = _verb(
-    "pause", "Let the running cycles finish and begin no other; returns when they have finished.", "spar pause"
-)
-resume = _verb("resume", "Continue after a pause.", "spar resume")
-reload = _verb(
-    "reload",
-    "Read the configuration again and apply the settings that need no restart, between two cycles.",
-    "spar config check && spar reload",
-)
 
 
 @click.command()

@@ -79,10 +79,10 @@ def logs(options: Options, is_followed: bool, number: int, session: str | None, 
 
     \b
     Examples:
-      spar logs
-      spar logs -f --level warning
-      spar logs --since 15m --session alice
-      spar logs --cycle 18ea10a4 --json
+      spar service logs
+      spar service logs -f --level warning
+      spar service logs --since 15m --session alice
+      spar service logs --cycle 18ea10a4 --json
     """
     line_filter = LineFilter(session, cycle, level, None if since is None else _since(since))
     file = LogFile(_path(options))

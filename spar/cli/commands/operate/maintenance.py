@@ -35,8 +35,8 @@ def backup(options: Options, file: Path | None) -> None:
 
     \b
     Examples:
-      spar backup
-      spar backup /mnt/safe/memory.db
+      spar memory backup
+      spar memory backup /mnt/safe/memory.db
     """
     target = file or Path(time.strftime("memory-%Y%m%dT%H%M%SZ.db", time.gmtime()))
     care = _care(_store(options))
@@ -54,7 +54,7 @@ def restore(options: Options, file: Path) -> None:
 
     \b
     Example:
-      spar restore memory-20261121T180000Z.db
+      spar memory restore memory-20261121T180000Z.db
     """
     care = _care(_store(options))
     with _ending_on_errors(str(file)):
@@ -71,8 +71,8 @@ def verify(options: Options) -> None:
 
     \b
     Examples:
-      spar verify
-      spar verify --json
+      spar memory verify
+      spar memory verify --json
     """
     care = _care(_store(options))
     with _ending_on_errors(care.path):

@@ -33,7 +33,7 @@ def status(options: Options, is_watched: bool, every: float) -> None:
     Examples:
       spar status
       spar status --watch
-      spar --json status | jq '.agents[0].stats'
+      spar --json status | jq '.agent.stats'
     """
     if is_watched:
         _watch(options, every)

@@ -27,13 +27,13 @@ def status_blocks(answer: dict[str, Any]) -> list[Block]:
     head = f"spar {status['version']}, process {status['pid']}, since {began}, for {_since(status['started_at'])}, " \
            f"configuration {status['config'] or 'the defaults'}"  # fmt: skip
     blocks: list[Block] = [head]
-    for agent in status["agents"]:
-        rows = [row for part in PARTS for row in part(agent)]
-        title = f"agent {agent['name']}: {agent['state']}, interval {agent['loop_interval']}"
-        blocks.append(Fields(styled(title, STATES.get(agent["state"], "")), tuple(rows)))
-        if agent["blocked_by"]:
-            blocks.append(Fields("", (("blocked", styled("the event loop, by:", "bad")),)))
-            blocks.append("\n".join(f"    {line}" for line in agent["blocked_by"].splitlines()))
+    agent = status["agent"]
+    rows = [row for part in PARTS for row in part(agent)]
+    title = f"agent {agent['name']}: {agent['state']}, interval {agent['loop_interval']}"
+    blocks.append(Fields(styled(title, STATES.get(agent["state"], "")), tuple(rows)))
+    if agent["blocked_by"]:
+        blocks.append(Fields("", (("blocked", styled("the event loop, by:", "bad")),)))
+        blocks.append("\n".join(f"    {line}" for line in agent["blocked_by"].splitlines()))
     addresses = tuple((name, str(address)) for name, address in status["addresses"].items())
     if addresses:
         blocks.append(Fields("", addresses))

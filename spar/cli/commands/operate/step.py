@@ -14,7 +14,7 @@ import msgspec
 
 from spar.cli.context import Options, fail
 from spar.decoding import decode
-from spar.server.routes.steps import step_input
+from spar.operations.agent import step_input
 from spar.service import exit_codes as exits
 from spar.types import Action, ActionResult, Perception, Phase
 

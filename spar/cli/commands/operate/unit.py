@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spar.cli.commands.operate.logs import logs
 from spar.cli.context import Options, fail, refusals, show
 from spar.data.text import printable
 from spar.service import exit_codes as exits
@@ -36,7 +37,10 @@ _name = click.option("--name", default="spar", show_default=True, metavar="NAME"
 
 @click.group("service")
 def service_unit() -> None:
-    """Let systemd run the service: install, show and remove its unit."""
+    """Let systemd run the service: install, show and remove its unit; show its log."""
+
+
+service_unit.add_command(logs)
 
 
 @service_unit.command()

@@ -10,6 +10,7 @@ import click
 from spar.cli import complete
 from spar.cli.blocks import Table, styled, table
 from spar.cli.commands.records.cycle_tree import OUTCOMES, cycle_tree
+from spar.cli.commands.records.perceive import perceive
 from spar.cli.context import Options, fail, from_store, show
 from spar.cli.tables import ID, local, took, zoned
 
@@ -19,7 +20,10 @@ _MARK = ("id", "why", "answer", "answered_by", "answered_at", "reason", "output"
 
 @click.group()
 def cycles() -> None:
-    """Look at past cycles."""
+    """Look at past cycles, and at what the pipeline makes of lines."""
+
+
+cycles.add_command(perceive)
 
 
 @cycles.command("list")

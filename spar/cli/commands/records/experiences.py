@@ -13,7 +13,9 @@ import click
 from spar.cli import complete
 from spar.cli.blocks import Fields, table
 from spar.cli.client import NotRunningError, connect
+from spar.cli.commands.operate.maintenance import backup, restore, verify
 from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
+from spar.cli.lazy import NounGroup
 from spar.cli.tables import counted, entry_line, local, short, zoned
 from spar.service import exit_codes as exits
 
@@ -22,9 +24,10 @@ _MARKS = {True: "✓", False: "✗", None: "·"}
 _PART = 512 * 1024
 
 
-@click.group()
-def memory() -> None:
-    """Search, show and manage experiences."""
+memory = NounGroup("memory", help="Search, show and manage experiences; back up, restore and verify the memory.",
+                   renamed={"audit": "memory figures"})  # fmt: skip
+for _command in (backup, restore, verify):
+    memory.add_command(_command)
 
 
 @memory.command("search")
@@ -138,34 +141,34 @@ def why(options: Options, cycle_id: str) -> None:
     show(options, decisions, "\n".join(lines) or "memory changed no decision of this cycle")
 
 
-@memory.command("audit")
+@memory.command("figures")
 @click.pass_obj
-def audit(options: Options) -> None:
+def figures(options: Options) -> None:
     """Count the experiences: merged, used, useless and untrusted ones.
 
     \b
     Example:
-      spar memory audit
+      spar memory figures
     """
-    figures = from_store(options, lambda store: store.figures())
-    total = max(1, figures["rows"])
+    numbers = from_store(options, lambda store: store.figures())
+    total = max(1, numbers["rows"])
 
     def share(name: str) -> str:
-        return f"{figures[name]} ({figures[name] / total:.1%})"
+        return f"{numbers[name]} ({numbers[name] / total:.1%})"
 
     rows = (
-        ("rows", f"{figures['rows']} for {figures['made']} experiences, {figures['bytes'] / 1e6:.1f} MB"),
+        ("rows", f"{numbers['rows']} for {numbers['made']} experiences, {numbers['bytes'] / 1e6:.1f} MB"),
         ("merged", f"{share('merged')} stand for more than one"),
         ("used", f"{share('used')} went into a decision that was judged"),
         ("idle", f"{share('idle')} teach nothing, were never used, and nobody knows whether they worked"),
         ("failed", share("failed")),
         ("unjudged", share("unjudged")),
-        ("lessons", f"{share('lessons')}, of which {figures['retired']} are retired"),
+        ("lessons", f"{share('lessons')}, of which {numbers['retired']} are retired"),
         ("untrusted", f"{share('untrusted')} are of strangers, or beside words of theirs"),
         ("no key", f"{share('without_key')} have no situation, and are never merged"),
         ("vectors", share("vectors")),
     )
-    show(options, figures, Fields("memory", rows, width=10))
+    show(options, numbers, Fields("memory", rows, width=10))
 
 
 @memory.command("export")

@@ -1,17 +1,18 @@
-"""Commands for incidents: their perceptions, their history, and the cycles that handled them."""
+"""Command `incidents show`: the history of an incident, and the cycles that handled it."""
 
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 import click
 
-from spar.cli.blocks import Branch, table
-from spar.cli.client import AbsentError, NotRunningError, connect, service
+from spar.cli.blocks import Branch
 from spar.cli.commands.records.cycle_tree import call_lines
-from spar.cli.context import Options, fail, from_store, show
+from spar.cli.context import Options, from_store, show
+from spar.cli.nouns import ask, group_of
 from spar.cli.tables import ID, counted, local, short, zoned
+from spar.operations.perceived import IncidentId
+from spar.operations.perceived import show as show_one
 
 #: The words for each kind of step.
 _DID = {"joined": "joins", "grown": "grows", "raised": "grows worse", "over": "is over", "again": "comes again",
@@ -22,35 +23,7 @@ _CYCLES = 20
 _SEARCHED = 200
 
 
-@click.group()
-def incidents() -> None:
-    """Look at incidents: perceptions that belong to one problem."""
-
-
-@incidents.command("list")
-@click.option("--open", "only_open", is_flag=True, help="Only those that are open.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many, newest first.")
-@click.pass_obj
-def list_incidents(options: Options, only_open: bool, limit: int) -> None:
-    """List incidents, newest first: as the running service knows them, without one as they are stored.
-
-    \b
-    Examples:
-      spar incidents list
-      spar incidents list --open
-    """
-    rows = _from_service(options, "/v1/incidents", state="open" if only_open else "all", limit=limit)
-    if rows is None:
-        stored = [row for row in _incidents(options) if row["state"] == "open" or not only_open]
-        rows = list(map(_summary, stored[::-1][:limit]))
-    cells = [
-        (row["id"], row["state"], row["severity"], str(row["count"]), local(row["opened_at"]), local(row["last_at"]),
-         _about(row), short(row["title"]))
-        for row in rows
-    ]  # fmt: skip
-    heads = ("incident", "state", "severity", ">count", zoned("opened"), "last", "about", "now")
-    nothing = "no open incidents" if only_open else "no incidents yet"
-    show(options, rows, table(heads, cells) if rows else nothing)
+incidents = group_of("incidents", "Look at incidents: perceptions that belong to one problem.")
 
 
 @incidents.command("show")
@@ -63,41 +36,9 @@ def show_incident(options: Options, incident_id: str) -> None:
     Example:
       spar incidents show I-12
     """
-    path = _path_of(incident_id)
-    row = _from_service(options, path) or _one(_incidents(options), incident_id)
+    row = ask(options, show_one, IncidentId(incident_id))
     cycles = _cycles_of(options, row)
     show(options, {**row, "dealt": cycles}, None if options.as_json else story(row, cycles))
-
-
-@incidents.command("close")
-@click.argument("incident_id", metavar="ID")
-@click.pass_obj
-def close(options: Options, incident_id: str) -> None:
-    """Close one incident. Later perceptions of the same problem open it again, or open a new one.
-
-    \b
-    Example:
-      spar incidents close I-12
-    """
-    path = _path_of(incident_id)
-    with service(options) as client:
-        row = client.post(f"{path}:close")
-    show(options, row, f"closed with the next cycle: {row['id']}")
-
-
-def _path_of(incident_id: str) -> str:
-    """Return the path of an incident in the control API. An empty id ends the command."""
-    if not incident_id.strip():
-        fail("ID is empty; spar incidents list --open shows those that are open")
-    return f"/v1/incidents/{quote(incident_id.strip(), safe='', errors='replace')}"
-
-
-def _from_service(options: Options, path: str, **params: Any) -> Any:
-    """Return the answer of the running service; None if none runs, or it knows nothing of that name."""
-    try:
-        return connect(options.state_dir()).get(path, **params)
-    except (NotRunningError, AbsentError):
-        return None
 
 
 def story(row: dict[str, Any], cycles: list[dict[str, Any]]) -> Branch:
@@ -140,43 +81,6 @@ def _cycle(cycle: dict[str, Any]) -> Branch:
 
 def _thing(thing: dict[str, Any]) -> Branch:
     return Branch(f"{thing['count']} × {thing['source']}/{thing['kind']} {thing['state']}: {short(thing['text'])}")
-
-
-def _about(row: dict[str, Any]) -> str:
-    names = [names[0] for names in row["entities"].values() if names]
-    return ", ".join(names[:3]) or row.get("subject") or ""
-
-
-def _summary(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an incident in short form, as `GET /v1/incidents` does."""
-    number = len(row["things"]) + row["left_out"].get("things", 0)
-    return {key: value for key, value in row.items() if key not in ("states", "examples", "steps", "cycles")} | {
-        "things": number
-    }
-
-
-def _incidents(options: Options) -> list[dict[str, Any]]:
-    """Return the incidents from the store, the oldest first: all that cycles have begun to handle."""
-    from spar.ports.small_rows import rows_of
-    from spar.records.perceived.incidents import incidents_in, owner_of
-
-    agent = options.load("agent.name").settings.agent.name
-
-    async def question(store: Any) -> Any:
-        rows = rows_of(store)
-        return incidents_in(await rows.rows(owner_of(agent)) if rows is not None else {})[0]
-
-    rows: list[dict[str, Any]] = from_store(options, question)
-    return rows
-
-
-def _one(rows: list[dict[str, Any]], incident_id: str) -> dict[str, Any]:
-    """Return the incident of an id. An unknown id ends the command."""
-    for row in rows:
-        if row["id"].casefold() == incident_id.strip().casefold():
-            return row
-    known = ", ".join(row["id"] for row in rows[-5:]) or "none"
-    fail(f"no incident {incident_id!r:.100}; the last are: {known}")
 
 
 def _cycles_of(options: Options, row: dict[str, Any]) -> list[dict[str, Any]]:

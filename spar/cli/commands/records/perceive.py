@@ -48,10 +48,10 @@ def perceive(options: Options, file: str, sensor: str, kind: str) -> int | None:
 
     \b
     Examples:
-      spar perceive /var/log/syslog
-      journalctl -o cat -n 1000 | spar perceive - --sensor journal
-      echo "please restart the shop" | spar perceive - --kind message
-      spar perceive alerts.jsonl --kind alert --json
+      spar cycles perceive /var/log/syslog
+      journalctl -o cat -n 1000 | spar cycles perceive - --sensor journal
+      echo "please restart the shop" | spar cycles perceive - --kind message
+      spar cycles perceive alerts.jsonl --kind alert --json
     """
     examine = _examiner(options)
     reader, lines = _Reader(sensor, kind), BoundedDict[str, int](REMEMBERED)

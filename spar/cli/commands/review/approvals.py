@@ -1,60 +1,23 @@
-"""Commands for approvals: list, show and decide them. A decision first shows the exact call that would run."""
+"""Commands that decide approvals. A decision first shows the exact call that would run."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, get_args
-from urllib.parse import quote
+from typing import Any
 
 import click
 
-from spar.cli.client import service
-from spar.cli.context import Options, fail, show
-from spar.cli.records import json_value, make_sure, path_of, record_table, rows_of, show_list, show_record
-from spar.records.approvals import ApprovalStatus
-from spar.review.kinds import APPROVALS, GRANTS
+from spar.cli.context import Options, fail, json_value, make_sure, show
+from spar.cli.nouns import ask, group_of
+from spar.operations.review import DecisionBody, RecordId, decide, show_approval
+from spar.records.approvals import Decision
 from spar.service import exit_codes as exits
 
 #: The words for each decision.
 _DONE = {"approve": "approved", "deny": "denied", "edit": "approved with other parameters", "replace": "replaced"}
 
 
-@click.group()
-def approvals() -> None:
-    """Look at calls that wait for your decision, and decide."""
-
-
-@approvals.command("list")
-@click.option("--all", "is_all", is_flag=True, help="Also the answered, expired and used ones.")
-@click.option("--status", type=click.Choice([*get_args(ApprovalStatus), "all"]), help="Only these (default: pending).")
-@click.pass_obj
-def list_approvals(options: Options, is_all: bool, status: str | None) -> None:
-    """List the calls that wait, newest first, a line each.
-
-    \b
-    Examples:
-      spar approvals list
-      spar approvals list --all
-      spar approvals list --status denied --json
-    """
-    if is_all and status not in (None, "all"):
-        fail(f"--all and --status {status} exclude each other", exits.USAGE)
-    selected = "all" if is_all else status or "pending"
-    nothing = "nothing waits for an answer" if selected == "pending" else "no approvals of that kind"
-    show_list(options, APPROVALS, rows_of(options, APPROVALS, status=selected), nothing)
-
-
-@approvals.command("show")
-@click.argument("approval_id", metavar="ID")
-@click.pass_obj
-def show_approval(options: Options, approval_id: str) -> None:
-    """Show one in full: the call that would run, and why it needs approval. ID may be a unique beginning of an id.
-
-    \b
-    Example:
-      spar approvals show 18ea10a4
-    """
-    show_record(options, APPROVALS, approval_id)
+approvals = group_of("approvals", "Look at calls that wait for your decision, and decide.")
 
 
 def _add_answer_options(function: Any) -> Any:
@@ -149,37 +112,10 @@ def replace(options: Options, approval_id: str, call: str, reason: str, is_sure:
     _decide(options, approval_id, "replace", reason, is_sure, digest, lambda record: {"call": new_call})
 
 
-@approvals.command()
-@click.pass_obj
-def grants(options: Options) -> None:
-    """List the grants in force: calls that run without a question.
-
-    \b
-    Example:
-      spar approvals grants
-    """
-    show_list(options, GRANTS, rows_of(options, GRANTS), "no grants are in force")
-
-
-@approvals.command()
-@click.argument("grant_id", metavar="ID")
-@click.pass_obj
-def revoke(options: Options, grant_id: str) -> None:
-    """End a grant: its calls need approval again.
-
-    \b
-    Example:
-      spar approvals revoke 18ea10a4
-    """
-    with service(options) as client:
-        ended = client.delete(f"{GRANTS.path}/{quote(grant_id, safe='', errors='replace')}")
-    show(options, ended, None if options.as_json else "revoked:", record_table(GRANTS, [ended]))
-
-
 # -- the answer
 
 
-def _decide(options: Options, approval_id: str, decision: str, reason: str, is_sure: bool, digest: str | None,
+def _decide(options: Options, approval_id: str, decision: Decision, reason: str, is_sure: bool, digest: str | None,
             more: Any) -> None:  # fmt: skip
     """Show the waiting call, ask for confirmation, and send the decision with the digest of the shown call.
 
@@ -187,16 +123,17 @@ def _decide(options: Options, approval_id: str, decision: str, reason: str, is_s
     """
     from spar.data.text import value_lines
 
-    with service(options) as client:
-        record = client.get(path_of(APPROVALS, approval_id))
-        if digest is not None and not record["digest"].startswith(digest.lower()):
-            fail(f"approval {record['id']} waits with digest {record['digest']}, which does not begin with {digest!r}")
-        body = {"digest": record["digest"], "decision": decision, "reason": reason, **more(record)}
-        if record["status"] == "pending":
-            instead = body.get("params") or body.get("call")
-            lines = [] if instead is None else ["  to run instead", *value_lines(instead, 2)]
-            make_sure(options, APPROVALS, "\n".join([record["text"], *lines]), decision, is_sure=is_sure)
-        answer = client.post(path_of(APPROVALS, record["id"]), body)
+    if not approval_id.strip():
+        fail("ID is empty; spar approvals list shows those that wait", exits.USAGE)
+    record = ask(options, show_approval, RecordId(approval_id))
+    if digest is not None and not record["digest"].startswith(digest.lower()):
+        fail(f"approval {record['id']} waits with digest {record['digest']}, which does not begin with {digest!r}")
+    body = DecisionBody(record["id"], record["digest"], decision, reason, **more(record))
+    if record["status"] == "pending":
+        instead = body.params or body.call
+        lines = [] if instead is None else ["  to run instead", *value_lines(instead, 2)]
+        make_sure(options, "\n".join([record["text"], *lines]), decision, "it still waits", is_sure=is_sure)
+    answer = ask(options, decide, body)
     grant = f"; grant {answer['grant']}" if answer["grant"] else ""
     what = f"{answer['id']} ({answer['call']['tool']}, digest {answer['digest'][:12]})"
     show(options, answer, f"{_DONE[decision]}: {what} by {answer['decided_by']}{grant}")

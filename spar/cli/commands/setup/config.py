@@ -17,7 +17,7 @@ from spar.service import exit_codes as exits
 
 @click.group()
 def config() -> None:
-    """Check, show or describe the configuration."""
+    """Check, show or describe the configuration; list the parts that it can name."""
 
 
 @config.command()
@@ -147,7 +147,7 @@ def schema(options: Options) -> None:
     show(options, make(default_registry()))
 
 
-@click.command()
+@config.command()
 @click.option("--broken", is_flag=True, help="Only parts that cannot be loaded.")
 @click.pass_obj
 def parts(options: Options, broken: bool) -> None:
@@ -155,8 +155,8 @@ def parts(options: Options, broken: bool) -> None:
 
     \b
     Examples:
-      spar parts
-      spar parts --broken
+      spar config parts
+      spar config parts --broken
     """
     from spar.config.registry import default_registry
 

@@ -104,7 +104,7 @@ def _check_name(name: str, group: str) -> None:
         fail(f"name {safe_line(name, 60)!r}: must be small letters, digits and single hyphens between them, begin with "
              "a letter and have at most 40 characters, e.g. night-watch", exits.USAGE)  # fmt: skip
     if name in Registry().names(group):
-        fail(f"name {name!r}: there is a part of this name under {group} already (spar parts); choose another one",
+        fail(f"name {name!r}: there is a part of this name under {group} already (spar config parts); choose another",
              exits.USAGE)  # fmt: skip
 
 

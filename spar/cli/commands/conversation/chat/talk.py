@@ -287,7 +287,7 @@ class _Talk:
                     write(line)
             case "/quit" | "/exit":
                 if self._current:
-                    self._note(f"the run goes on; look with: spar follow {self._current}")
+                    self._note(f"the run goes on; look with: spar runs follow {self._current}")
                 raise _Left(exits.OK)
             case _:
                 self._note(f"no command {word}; /help lists them (a message that begins with a slash: a space first)")

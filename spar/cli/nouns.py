@@ -1,0 +1,274 @@
+"""Commands that follow from the table of operations: a group for each noun, a command for each of its operations.
+
+Fields that the path names are arguments, the others options. A command asks the running service; without one, a read
+is answered from the store in the same words, and so is a change that needs nothing but the store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from inspect import cleandoc
+from typing import Any, Final, Literal, get_args, get_origin
+
+import click
+import msgspec
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import FieldInfo
+
+from spar.cli import complete
+from spar.cli.blocks import Block, table
+from spar.cli.client import NotRunningError, connect
+from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
+from spar.cli.lazy import NounGroup
+from spar.cli.tables import local, short, took, zoned
+from spar.decoding import convert
+from spar.operations.fields import is_list, meaning, plain_type, value_of
+from spar.operations.operation import AgentStore, Column, CommandForm, Operation
+from spar.operations.table import operations_of
+
+#: The completion of an argument or option, by its field.
+COMPLETIONS: Final = {"key": complete.sessions, "session": complete.sessions, "run_id": complete.runs,
+                      "sensor": complete.sensors}  # fmt: skip
+#: The text of a cell, by the form of its column.
+_FORMS: Final[dict[str, Callable[[Any], str]]] = {
+    "text": str, "time": local, "line": short, "list": ", ".join, "took": took,
+}  # fmt: skip
+#: The seconds that an answer may come later than the operation may take.
+_LATER: Final = 20.0
+
+
+class StoreAlone(Struct):
+    """Store of an agent without a running service, as operations use it."""
+
+    memory: Any
+    agent_name: str
+
+    @property
+    def tokens(self) -> Any:
+        """Return the access tokens in the store."""
+        from spar.clock import SystemClock
+        from spar.service.tokens import Tokens
+
+        return Tokens(lambda: self.memory, SystemClock.now)
+
+
+class FieldType(click.ParamType[Any]):
+    """Type of an argument or option: the text is read as the field of the operation is."""
+
+    def __init__(self, field: FieldInfo) -> None:
+        self._field = field
+        self.name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return value_of(param.opts[0] if param is not None else self._field.name, value, self._field)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def command_of_noun(name: str, does: str) -> click.Command:
+    """Return the command of a name that follows from the table alone: a group, or an operation of one word."""
+    operations = operations_of(name)
+    return command_of(operations[0]) if operations[0].name == name else group_of(name, does)
+
+
+def group_of(noun: str, does: str, **renamed: str) -> click.Group:
+    """Return the group of a noun with the commands that follow from the table.
+
+    Args: does: its description; renamed: commands of earlier builds, with the present ones.
+    """
+    group = NounGroup(noun, help=does, renamed=renamed)
+    for operation in operations_of(noun):
+        if operation.command is not None:
+            group.add_command(command_of(operation))
+    return group
+
+
+def command_of(operation: Operation[Any, Any]) -> click.Command:
+    """Return the command of an operation."""
+    command = operation.command
+    assert command is not None
+    arguments = operation.path_fields if command.arguments is None else command.arguments
+    fields = {field.name: field for field in msgspec.structs.fields(operation.given)}
+    params: list[click.Parameter] = [_argument(fields[name]) for name in arguments]
+    params += [_option(field, command.default.get(name, field.default)) for name, field in fields.items()
+               if name not in (*arguments, *command.hidden)]  # fmt: skip
+    if command.confirm:
+        params.append(click.Option(["--yes", "-y", "is_sure"], is_flag=True, help="Do not ask for confirmation."))
+    name = operation.name.split()[-1]
+    return click.Command(name, callback=partial(_run, operation), params=params, help=_help(operation, command))
+
+
+def ask(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
+    """Return the answer of an operation as JSON values: from the running service, without one from the store."""
+    target, body = operation.request(given)
+    try:
+        client = connect(options.state_dir(), operation.seconds(given) + _LATER)
+        return client.send(operation.method, target, body)
+    except NotRunningError:
+        if operation.stored is None:
+            fail_without_service(options)
+    return _ask_store(options, operation, given)
+
+
+def fail_without_service(options: Options) -> None:
+    """End the command because no service runs."""
+    from spar.service import exit_codes as exits
+
+    fail(f"no service runs on {options.state_dir()}; start it with: spar run", exits.UNAVAILABLE)
+
+
+def typed(operation: Operation[Any, Any], answer: Any) -> Any:
+    """Return an answer as a value of its type. One that does not fit, of another version, ends the command."""
+    from spar import __version__
+
+    try:
+        return convert(answer, operation.answer)
+    except msgspec.ValidationError as error:
+        fail(f"the answer of {operation.name!r} cannot be read by version {__version__} of this command: {error}; "
+             "is the service of another version?")  # fmt: skip
+
+
+def blocks_of(command: CommandForm, given: Any, answer: Any) -> Sequence[Block]:
+    """Return the answer of an operation for people."""
+    blocks: list[Block] = [] if command.sentence is None else [command.sentence(given, answer)]
+    if command.columns:
+        rows = command.rows(answer) if command.rows is not None else answer
+        empty = command.empty if isinstance(command.empty, str) else command.empty(given)
+        blocks.append(listing(command.columns, rows) if rows else empty)
+    return blocks
+
+
+def listing(columns: Sequence[Column], rows: Sequence[Any]) -> Block:
+    """Return rows as a table."""
+    heads = [zoned(column.head) if column.form == "time" and column is _first_time(columns) else column.head
+             for column in columns]  # fmt: skip
+    return table(heads, [[_cell(column, row) for column in columns] for row in rows])
+
+
+def _first_time(columns: Sequence[Column]) -> Column:
+    return next(column for column in columns if column.form == "time")
+
+
+def _cell(column: Column, row: Any) -> str:
+    if callable(column.cell):
+        return column.cell(row)
+    value = getattr(row, column.cell)
+    return column.absent if value != 0 and not value else _FORMS[column.form](value)
+
+
+def _run(operation: Operation[Any, Any], **values: Any) -> None:
+    """Carry out the command of an operation."""
+    options: Options = click.get_current_context().obj
+    command = operation.command
+    assert command is not None
+    is_sure = values.pop("is_sure", True)
+    given = operation.given(**{name: value for name, value in values.items() if value is not NODEFAULT})
+    for name in operation.path_fields:
+        if not str(getattr(given, name)).strip():
+            raise click.UsageError(f"{name.upper()} is empty")
+    if not is_sure and not options.as_json:
+        click.confirm(command.confirm.format_map(msgspec.structs.asdict(given)), abort=True, err=True)
+    answer = ask(options, operation, given)
+    if options.as_json:
+        show(options, answer)
+    else:
+        show(options, answer, *blocks_of(command, given, typed(operation, answer)))
+
+
+def _ask_store(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
+    """Return the answer of an operation from the store of an agent that does not run; a change is audited there."""
+    from spar.errors import ConflictError
+    from spar.operations.operation import Caller
+    from spar.records.audit import AuditDraft, auditing
+    from spar.server.peers import name_of
+
+    name, who = options.load(*STORE).settings.agent.name, name_of(os.getuid())
+
+    async def question(memory: Any) -> Any:
+        store: AgentStore = StoreAlone(memory, name)
+        entry = operation.audit
+        if entry is None:
+            return await operation.from_store(store, given, Caller(who))
+        draft = AuditDraft(who, "shell", entry.action, entry.subject_of(given), agent=name, rows=entry.rows)
+        draft.detail |= entry.detail_of(given)
+        try:
+            with auditing(draft):
+                return await operation.from_store(store, given, Caller(who))
+        except ConflictError as error:
+            fail(str(error))
+
+    with refusals():
+        return from_store(options, question, read_only=operation.is_read)
+
+
+def _argument(field: FieldInfo) -> click.Argument:
+    plain, _ = plain_type(field.type)
+    kind = click.Choice(list(get_args(plain))) if get_origin(plain) is Literal else FieldType(field)
+    default = {} if field.required else {"default": field.default, "required": False}
+    return click.Argument([field.name], type=kind, shell_complete=COMPLETIONS.get(field.name), **default)
+
+
+def _option(field: FieldInfo, default: Any) -> click.Option:
+    """Return the option of a field. Args: default: its value without the option."""
+    plain, _ = plain_type(field.type)
+    name, described = f"--{field.encode_name.replace('_', '-')}", meaning(field)
+    absent = None if default is NODEFAULT else default
+    if plain is bool:
+        spelled = f"{name}/--no-{name[2:]}" if absent is not False else name
+        return click.Option([spelled, field.name], is_flag=True, default=absent, help=described)
+    kind: Any = FieldType(field)
+    if get_origin(plain) is Literal:
+        kind = click.Choice(list(get_args(plain)))
+    elif plain is datetime:
+        kind = LocalTime()
+    elif is_list(field):
+        kind = WordList(field)
+    return click.Option([name, field.name], type=kind, default=absent, required=field.required, help=described,
+                        show_default=absent not in (None, ""), metavar=_metavar(plain),
+                        shell_complete=COMPLETIONS.get(field.name))  # fmt: skip
+
+
+class LocalTime(Time):
+    """Type of a time; without a zone it is local."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        at: datetime = super().convert(value, param, ctx)
+        return at.astimezone()
+
+
+class WordList(click.ParamType[Any]):
+    """Type of several words, separated by commas, each one of the accepted ones."""
+
+    name = "words"
+
+    def __init__(self, field: FieldInfo) -> None:
+        (self._word,) = get_args(plain_type(field.type)[0])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        words, known = [word.strip() for word in value.split(",") if word.strip()], get_args(self._word)
+        if not words:
+            self.fail(f"it is empty: must be of {', '.join(known)}", param, ctx)
+        for word in words:
+            if word not in known:
+                self.fail(f"{word!r:.80}: must be of {', '.join(known)}", param, ctx)
+        return words
+
+
+def _metavar(plain: Any) -> str | None:
+    return {int: "NUMBER", float: "NUMBER", datetime: "TIME"}.get(plain)
+
+
+def _help(operation: Operation[Any, Any], command: CommandForm) -> str:
+    does = cleandoc(operation.does)
+    if not command.examples:
+        return does
+    head = "Example:" if len(command.examples) == 1 else "Examples:"
+    return f"{does}\n\n\b\n{head}\n" + "\n".join(f"  {line}" for line in command.examples)

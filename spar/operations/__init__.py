@@ -1,0 +1,18 @@
+"""Operations: a table of all that people and programs can do with an agent, each said once.
+
+Routes, client, audit log, commands, completion and the pages of reference are made from the table.
+
+operation   one operation: request, scope, input and answer, entry in the audit log, command; streams of events
+fields      the fields of an input: their texts as values, the accepted values as text
+table       all operations, and the operations of a noun
+
+agent       status, pauses, reload, stop, single steps, sensors, live events
+runs        runs: submit, list, show, wait, follow, abort, give feedback
+sessions    sessions: list, show, set, reset, forget; the next request to the model
+history     past cycles, and the audit log
+memory      experiences and transcripts: search, show, explain, count, forget, import
+perceived   incidents, and examples that perception learns from
+review      approvals and grants, calls in doubt, dead letters
+channels    channels, undelivered messages, notifiers
+access      senders of messages, access tokens of programs
+"""

@@ -1,0 +1,216 @@
+"""Operations on those who reach the agent: senders of messages, and access tokens of programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from spar.data.text import visible
+from spar.operations.operation import AgentStore, AuditRule, Caller, Column, CommandForm, Nothing, operation
+from spar.records.senders import SenderStatus, SenderView
+from spar.service.token_rows import LONGEST_DAYS, NewToken, Scope, TokenView
+
+if TYPE_CHECKING:
+    from spar.service.app import Service
+
+Terms = Annotated[Literal["trusted", "untrusted"], Meta(description="The trust in its text.")]
+Person = Annotated[str, Meta(description="The name of the person.")]
+
+
+class SenderChoice(Struct, frozen=True, forbid_unknown_fields=True):
+    """Choice of senders."""
+
+    status: Annotated[SenderStatus | None, Meta(description="Only with this status.")] = None
+
+
+class PairBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The code that a sender received, the person's name, and the trust in its text."""
+
+    code: str
+    person: Person = ""
+    trust: Terms = "trusted"
+
+
+class AllowBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A sender (channel:address), the person's name, and the trust in its text."""
+
+    sender: str
+    person: Person = ""
+    trust: Terms = "trusted"
+
+
+class SenderBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A sender (channel:address)."""
+
+    sender: str
+
+
+def _decided(argument: str, done: str, *examples: str, has_trust: bool = False) -> CommandForm:
+    """Return the command of a decision about a sender. Args: done: the word for it."""
+
+    def sentence(given: Any, sender: SenderView) -> str:
+        who = f" ({visible(sender.person)})" if sender.person else ""
+        return f"{done}: {visible(sender.sender)}{who}{f', {sender.trust}' if has_trust else ''}"
+
+    return CommandForm(arguments=(argument,), sentence=sentence, examples=examples)
+
+
+def _nobody(given: SenderChoice) -> str:
+    return f"no sender is {given.status}" if given.status else "nobody has written, and the configuration names nobody"
+
+
+@operation(
+    "senders list",
+    "GET /v1/senders",
+    "read",
+    command=CommandForm(
+        columns=(
+            Column("sender", "sender"),
+            Column("status", "status"),
+            Column("person", "person"),
+            Column("trust", lambda row: row.trust if row.status == "allowed" else ""),
+            Column("from", "origin"),
+            Column(">unheard", "messages"),
+            Column("last", "last_at", "time"),
+        ),
+        empty=_nobody,
+        examples=("spar senders list", "spar senders list --status waiting"),
+    ),
+)
+async def list_senders(service: Service, given: SenderChoice) -> list[SenderView]:
+    """List the senders that the configuration names, that have written, or that people have decided about.
+
+    Messages of unknown senders are not read, only counted."""
+    return list(service.agent.senders.list(given.status))
+
+
+@operation(
+    "senders pair",
+    "POST /v1/senders:pair",
+    "admin",
+    audit=AuditRule("sender.pair", ("sender",), subject="person", detail=("trust",)),
+    command=_decided("code", "let in", "spar senders pair K7QF-2M9X",
+                     "spar senders pair K7QF-2M9X --person bob --trust untrusted", has_trust=True),
+)  # fmt: skip
+async def pair(service: Service, given: PairBody, caller: Caller) -> SenderView:
+    """Allow the sender that received a code and gave it to you. A code is valid once, for a day."""
+    return await service.agent.senders.pair(given.code, person=given.person, trust=given.trust, by=caller.by)
+
+
+@operation(
+    "senders allow",
+    "POST /v1/senders:allow",
+    "admin",
+    audit=AuditRule("sender.allow", ("sender",), subject="sender", detail=("trust", "person")),
+    command=_decided("sender", "let in", "spar senders allow mail:bob@example.org --person bob", has_trust=True),
+)
+async def allow(service: Service, given: AllowBody, caller: Caller) -> SenderView:
+    """Allow a sender (channel:address) by name, without a code."""
+    return await service.agent.senders.allow(given.sender, person=given.person, trust=given.trust, by=caller.by)
+
+
+@operation(
+    "senders deny",
+    "POST /v1/senders:deny",
+    "admin",
+    audit=AuditRule("sender.deny", ("sender",), subject="sender"),
+    command=_decided("sender", "denied", "spar senders deny mail:spam@example.org"),
+)
+async def deny(service: Service, given: SenderBody, caller: Caller) -> SenderView:
+    """Ignore all messages of a sender (channel:address)."""
+    return await service.agent.senders.deny(given.sender, by=caller.by)
+
+
+@operation(
+    "senders forget",
+    "POST /v1/senders:forget",
+    "admin",
+    audit=AuditRule("sender.forget", ("sender",), subject="sender"),
+    command=_decided("sender", "forgotten", "spar senders forget mail:bob@example.org"),
+)
+async def forget(service: Service, given: SenderBody) -> SenderView:
+    """Delete the decision about a sender: it is unknown again."""
+    return await service.agent.senders.forget(given.sender)
+
+
+class TokenBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A token's name, its scopes, and its validity in days (null: until it is revoked)."""
+
+    name: str
+    scopes: Annotated[
+        list[Scope],
+        Meta(min_length=1, max_length=20, description="Its rights: read, operate, step, approve, admin (all)."),
+    ]
+    days: (
+        Annotated[float, Meta(gt=0, le=LONGEST_DAYS, description="Validity in days; default: until it is revoked.")]
+        | None
+    ) = None
+
+
+class TokenName(Struct, frozen=True, forbid_unknown_fields=True):
+    """A token's name."""
+
+    name: str
+
+
+@operation(
+    "tokens list",
+    "GET /v1/tokens",
+    "admin",
+    stored=True,
+    command=CommandForm(
+        columns=(
+            Column("name", "name"),
+            Column("scopes", "scopes", "list"),
+            Column("made", "made_at", "time"),
+            Column("by", "by"),
+            Column("last used", "used_at", "time", "never"),
+            Column("good until", "expires_at", "time", "it is revoked"),
+            Column("", lambda row: "expired" if row.is_expired else ""),
+        ),
+        empty="no tokens: nobody reaches /v1 over the network",
+        examples=("spar tokens list",),
+    ),
+)
+async def list_tokens(store: AgentStore, given: Nothing) -> list[TokenView]:
+    """List the tokens, without their secret texts: scopes, creation, last use (to the hour), and validity."""
+    return list(await store.tokens.list())
+
+
+@operation(
+    "tokens create",
+    "POST /v1/tokens",
+    "admin",
+    stored=True,
+    status=201,
+    audit=AuditRule("token.create", ("token",), subject="name", detail=("scopes", "days")),
+    command=CommandForm(
+        arguments=("name",),
+        sentence=lambda given, token: token.token,
+        examples=("spar tokens create dashboard --scopes read",
+                  "spar tokens create chat-bot --scopes read,operate --days 90"),
+    ),
+)  # fmt: skip
+async def create(store: AgentStore, given: TokenBody, caller: Caller) -> NewToken:
+    """Create a token and return its text, which cannot be read again: only its digest is stored.
+
+    Programs send it as `Authorization: Bearer TOKEN` to /v1 at service.host and service.port. In the audit log their
+    actor is `token NAME`."""
+    return await store.tokens.create(given.name, given.scopes, days=given.days, by=caller.by)
+
+
+@operation(
+    "tokens revoke",
+    "DELETE /v1/tokens/{name}",
+    "admin",
+    stored=True,
+    audit=AuditRule("token.revoke", ("token",), subject="name"),
+    command=CommandForm(
+        sentence=lambda given, token: f"revoked: {token.name}",
+        examples=("spar tokens revoke dashboard",),
+    ),
+)
+async def revoke(store: AgentStore, given: TokenName) -> TokenView:
+    """Revoke a token: it becomes invalid, and the streams that it has opened end."""
+    return await store.tokens.revoke(given.name)

@@ -1,0 +1,107 @@
+"""Fields of an operation's input: their texts as values, and the accepted values as text.
+
+A query has them as parameters, a command as options and arguments. The types are `str`, `int`, `float`, `bool`,
+`datetime` and `Literal`; a field of the type `list[str]` may be repeated.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import FieldInfo
+
+from spar.decoding import convert, json_schema
+
+#: Characters of a wrong value that the error shows.
+_SHOWN = 60
+
+
+def is_list(field: FieldInfo) -> bool:
+    """Return whether a field may be repeated."""
+    return get_origin(plain_type(field.type)[0]) is list
+
+
+def meaning(field: FieldInfo) -> str:
+    """Return the description of a field."""
+    return next((meta.description for meta in _metas(field.type) if meta.description), "")
+
+
+def accepted_values(field: FieldInfo) -> str:
+    """Return the accepted values of a field in words, such as `1 to 1000` or `one of open, closed`."""
+    plain, metas = plain_type(field.type)
+    if get_origin(plain) is Literal:
+        return f"one of {', '.join(map(str, get_args(plain)))}"
+    if plain in (int, float):
+        least = next((meta.ge for meta in metas if meta.ge is not None), None)
+        most = next((meta.le for meta in metas if meta.le is not None), None)
+        noun = "a whole number of at most 64 bits" if plain is int else "a number"
+        return (
+            noun
+            if least is None and most is None
+            else f"{noun} from {least:g}"
+            if most is None
+            else f"{least:g} to {most:g}"
+        )
+    if plain is bool:
+        return "1 or 0"
+    if plain is datetime:
+        return "a time such as 2026-11-22T18:00:00+00:00"
+    most = next((meta.max_length for meta in metas if meta.max_length is not None), None)
+    return "a text" if most is None else f"a text of at most {most} characters"
+
+
+def schema_of(field: FieldInfo) -> dict[str, Any]:
+    """Return the JSON schema of a field's value."""
+    plain, _ = plain_type(field.type)
+    schema = dict(json_schema(_bounded(field.type)))
+    schema.pop("description", None)
+    if get_origin(plain) is Literal:
+        schema.setdefault("type", "string")
+    if field.default is not msgspec.NODEFAULT and field.default is not None:
+        schema["default"] = field.default
+    return schema
+
+
+def value_of(name: str, text: str, field: FieldInfo) -> Any:
+    """Return the text of a field, called `name` there, as a value of its type. Raises: ValueError."""
+    plain, _ = plain_type(field.type)
+    try:
+        if plain is datetime:
+            at = datetime.fromisoformat(text)
+            return at if at.tzinfo is not None else at.astimezone()
+        value = convert(text, _bounded(field.type), strict=False)
+        if plain is int and not -(2**63) <= value < 2**63:
+            raise ValueError
+        return value
+    except (msgspec.ValidationError, ValueError):
+        wrong = f"{name} has {len(text)} characters" if len(text) > 1_000 else f"{name} = {text[:_SHOWN]!r}"
+        raise ValueError(f"{wrong}: must be {accepted_values(field)}") from None
+
+
+def plain_type(annotation: Any) -> tuple[Any, list[Meta]]:
+    """Return a type without its annotations and without None, and the `Meta` annotations."""
+    metas: list[Meta] = []
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation, *more = get_args(annotation)
+            metas += [meta for meta in more if isinstance(meta, Meta)]
+        elif get_origin(annotation) in (Union, UnionType):
+            (annotation,) = (member for member in get_args(annotation) if member is not NoneType)
+        else:
+            return annotation, metas
+
+
+def _metas(annotation: Any) -> list[Meta]:
+    return plain_type(annotation)[1]
+
+
+def _bounded(annotation: Any) -> Any:
+    """Return a type with its bounds but without None, so that the text `null` stays a text."""
+    plain, metas = plain_type(annotation)
+    for meta in metas:
+        plain = Annotated[plain, meta]
+    return plain

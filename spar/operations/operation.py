@@ -1,0 +1,279 @@
+"""Operation: one thing that people and programs can do with an agent, said once.
+
+The control API, the client, the audit log, the commands and the reference pages are made from it. The signature of its
+function defines its input and its answer: `async def work(service, given, caller) -> Answer`, of which `given` (a
+structure) and `caller` may be absent. A field of `given` that the path names is read from the path; the others come
+from the query of a GET, and from the body of every other request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Protocol, TypeVar, get_type_hints, overload
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Meta, Struct
+
+from spar.service.token_rows import Scope
+
+if TYPE_CHECKING:
+    from spar.service.tokens import Tokens
+
+In = TypeVar("In", bound=Struct)
+Out = TypeVar("Out")
+
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+#: The place where an operation runs: in the event loop of the agent; in the thread of the server, with the service; or
+#: there with nothing but the store.
+Where = Literal["agent", "service", "store"]
+#: When an operation is served: while the agent takes work; also while it stops; at any time.
+Served = Literal["open", "stopping", "always"]
+#: Seconds that an operation may take that should be immediate.
+PATIENCE: Final = 10.0
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """Input without fields."""
+
+
+class Caller(Struct, frozen=True):
+    """Client of an operation, as the server determined it; the content of its request has no part in this.
+
+    `by` is the name of the user or token, `is_token` tells which; the others are headers of the request.
+    """
+
+    by: str
+    is_token: bool = False
+    idempotency_key: str = ""
+    traceparent: str = ""
+    last_event_id: str = ""
+
+
+class AuditRule(Struct, frozen=True):
+    """Entry of an operation in the audit log.
+
+    `action` is its name; `rows` are the kinds of rows of the store with which the entry is written in one transaction
+    ("": the first row of any kind; none: it is written when the operation has succeeded). `subject` and `detail` are
+    names of fields of the input. `is_first` returns whether a service writes it before the operation, because the
+    memory may be closed afterwards.
+    """
+
+    action: str
+    rows: tuple[str, ...] = ()
+    subject: str = ""
+    detail: tuple[str, ...] = ()
+    is_first: Callable[[Any], bool] = lambda service: False
+
+    def subject_of(self, given: Struct) -> str:
+        """Return the subject of the entry from the input."""
+        return str(getattr(given, self.subject)) if self.subject else ""
+
+    def detail_of(self, given: Struct) -> dict[str, Any]:
+        """Return the details of the entry from the input."""
+        values = {name: getattr(given, name) for name in self.detail}
+        return {name: None if value is msgspec.UNSET else value for name, value in values.items()}
+
+
+class AgentStore(Protocol):
+    """Data of one agent on disk, as a running service or a store that a command has opened provides them."""
+
+    @property
+    def memory(self) -> Any: ...
+    @property
+    def agent_name(self) -> str: ...
+    @property
+    def tokens(self) -> Tokens: ...
+
+
+class Column(Struct, frozen=True):
+    """Column of a list for people.
+
+    `head` is its header, aligned to the right after a ">"; `cell` the name of the field of each row, or a function that
+    returns the text. `form` is how a value is written: a time in the zone of the reader, one line of at most 200
+    characters, a list with commas, a duration. `absent` stands for a value that is empty.
+    """
+
+    head: str
+    cell: str | Callable[[Any], str]
+    form: Literal["text", "time", "line", "list", "took"] = "text"
+    absent: str = ""
+
+
+class CommandForm(Struct, frozen=True):
+    """The form of an operation on the command line; the rest follows from the operation.
+
+    Attributes:
+        arguments: The fields of the input that are given without a name; default: those of the path.
+        hidden: Fields that only programs give.
+        columns: The columns of an answer that is a list, or of the list that `rows` returns.
+        empty: The sentence for an empty list.
+        sentence: The sentence for another answer, from the input and the answer.
+        confirm: The question that a person must answer first, with the fields of the input; "" for none.
+        examples: Lines that show its use.
+        default: Fields whose default differs from that of a program.
+    """
+
+    arguments: tuple[str, ...] | None = None
+    hidden: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    rows: Callable[[Any], Sequence[Any]] | None = None
+    empty: str | Callable[[Any], str] = "none"
+    sentence: Callable[[Any, Any], str] | None = None
+    confirm: str = ""
+    examples: tuple[str, ...] = ()
+    default: Mapping[str, Any] = {}
+
+
+class Operation(Generic[In, Out]):
+    """One thing that people and programs can do; `operation` makes one of a function.
+
+    Args:
+        name: Its noun and its verb, as on the command line: "tokens revoke".
+        request: The method and the path of its request; parameters in the path stand in braces.
+        scope: The scope that a token needs for it.
+        where: The place where it runs.
+        audit: Its entry in the audit log; None: it changes nothing, or what it changes has an entry of its own.
+        served: In which states of the agent it is served.
+        patience: Seconds that it may take; or a function that returns them from the input.
+        status: The HTTP status of a successful answer.
+        streams: How many clients may read its stream of events at once, and what they do; None: it is no stream.
+        is_masked: Whether secrets are masked in its answer.
+        command: Its command; None: it has one of its own, or none.
+        stored: Returns the answer from the store alone, for a command without a running service; True: its function
+            itself does, since that takes `AgentStore` instead of `Service`.
+    """
+
+    def __init__(self, work: Callable[..., Coroutine[Any, Any, Out]], name: str, request: str, scope: Scope, *,
+                 where: Where = "agent", audit: AuditRule | None = None, served: Served = "open",
+                 patience: float | Callable[[In], float] = PATIENCE, status: int = 200,
+                 streams: tuple[int, str] | None = None, is_masked: bool = False, command: CommandForm | None = None,
+                 stored: Callable[..., Coroutine[Any, Any, Out]] | bool = False) -> None:  # fmt: skip
+        method, _, path = request.partition(" ")
+        self.work, self.name, self.path, self.scope, self.where = work, name, path, scope, where
+        self.method: Method = method  # type: ignore[assignment]
+        self.audit, self.served, self.patience, self.status, self.streams = audit, served, patience, status, streams
+        self.is_masked, self.command = is_masked, command
+        self.stored = work if stored is True or where == "store" else stored or None
+
+    @property
+    def does(self) -> str:
+        """Return the description of the operation."""
+        return self.work.__doc__ or ""
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether it changes nothing, so that it ends when its caller leaves."""
+        return self.method == "GET" or self.scope == "read"
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.work, localns={"Service": Any, "Tokens": Any}, include_extras=True)
+
+    @cached_property
+    def given(self) -> type[In]:
+        """Return the structure of the input."""
+        kind: type[In] = self._hints.get("given", Nothing)
+        return kind
+
+    @cached_property
+    def answer(self) -> Any:
+        """Return the type of the answer."""
+        return self._hints["return"]
+
+    @cached_property
+    def path_fields(self) -> tuple[str, ...]:
+        """Return the fields of the input that the path has."""
+        return tuple(part.partition("}")[0].partition(":")[0] for part in self.path.split("{")[1:])
+
+    @cached_property
+    def other_fields(self) -> tuple[msgspec.structs.FieldInfo, ...]:
+        """Return the fields of the input that the query or the body has."""
+        return tuple(field for field in msgspec.structs.fields(self.given) if field.name not in self.path_fields)
+
+    def request(self, given: In) -> tuple[str, bytes | None]:
+        """Return the target of a request for this operation, and its body, None for none."""
+        values = msgspec.to_builtins(given)
+        words = {name: quote(values.pop(name), safe="", errors="replace") for name in self.path_fields}
+        target = re.sub(r"\{(\w+)[^}]*\}", lambda name: words[name[1]], self.path)
+        if self.method != "GET":
+            return target, msgspec.json.encode(values) if values else None
+        usual = {field.name: field.default for field in self.other_fields}
+        asked = {name: _as_text(value) for name, value in values.items() if value not in (None, usual[name])}
+        return (f"{target}?{urlencode(asked, doseq=True, errors='replace')}" if asked else target), None
+
+    def seconds(self, given: In) -> float:
+        """Return the seconds that it may take."""
+        return self.patience(given) if callable(self.patience) else self.patience
+
+    def run(self, first: Any, given: In, caller: Caller) -> Coroutine[Any, Any, Out]:
+        """Return the work of the operation. Args: first: the service, or the store for an operation of that."""
+        return self.work(first, *self._arguments(self.work, given, caller))
+
+    def from_store(self, store: AgentStore, given: In, caller: Caller) -> Coroutine[Any, Any, Out]:
+        """Return the work that answers from the store alone. Raises: LookupError if it needs a running service."""
+        if self.stored is None:
+            raise LookupError(f"{self.name} needs a running service")
+        return self.stored(store, *self._arguments(self.stored, given, caller))
+
+    def _arguments(self, work: Callable[..., Any], given: In, caller: Caller) -> list[Any]:
+        names = work.__annotations__
+        return [value for name, value in (("given", given), ("caller", caller)) if name in names]
+
+
+def _as_text(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value
+
+
+class _Makes(Protocol):
+    """Decorator that makes an operation of a function."""
+
+    @overload
+    def __call__(self, work: Callable[[Any, In, Caller], Coroutine[Any, Any, Out]], /) -> Operation[In, Out]: ...
+    @overload
+    def __call__(self, work: Callable[[Any, In], Coroutine[Any, Any, Out]], /) -> Operation[In, Out]: ...
+
+
+def operation(name: str, request: str, scope: Scope, **more: Any) -> _Makes:
+    """Make an operation of a function; the arguments are those of `Operation`."""
+
+    def decorate(work: Callable[..., Coroutine[Any, Any, Any]]) -> Operation[Any, Any]:
+        return Operation(work, name, request, scope, **more)
+
+    return decorate
+
+
+#: The field of a stream's input with the position of the client.
+After = Annotated[str | None, Meta(description="The number of the last event that was seen; 0: from the beginning.")]
+
+
+class EventSource(Protocol):
+    """EventSource of a stream: `some` waits for the next events and returns them, or none at the end."""
+
+    async def some(self) -> Sequence[Any]: ...
+
+
+class Stream(Struct, frozen=True):
+    """Events of a source, each with its number `seq`.
+
+    `name_of` returns the name of an event. `position` returns the number up to which the client has received all
+    events, which heartbeats send, so that a client that reconnects skips what its filter left out. `close` is called
+    in the event loop of the agent when the client has left.
+    """
+
+    source: EventSource
+    name_of: Callable[[Any], str]
+    position: Callable[[], int | None] = lambda: None
+    close: Callable[[], object] = lambda: None
+
+
+def after_of(caller: Caller, parameter: str | None) -> int | None:
+    """Return the number of the last event that the client has seen, None without one. Raises: ValueError."""
+    text = caller.last_event_id or parameter
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise ValueError(f"after = {text[:40]!r}: must be the seq of an event, or 0 for all")
+    return int(text)

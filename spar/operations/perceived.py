@@ -1,0 +1,270 @@
+"""Operations on perception: incidents, and the examples that the pipeline learns from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
+
+from msgspec import Meta, Struct, field
+
+from spar.data.text import visible
+from spar.errors import ConflictError
+from spar.observe.logs import get_logger
+from spar.operations.operation import AgentStore, AuditRule, Caller, Column, CommandForm, Nothing, operation
+from spar.records.perceived.incidents import Incident, IncidentState, Severity, incidents_in, owner_of
+
+if TYPE_CHECKING:
+    from spar.ports.optional import IncidentsKept, Learns
+    from spar.service.app import Service
+
+log = get_logger("spar.incidents")
+
+#: Incidents in one answer.
+MOST: Final = 1_000
+
+
+class IncidentsChoice(Struct, frozen=True, forbid_unknown_fields=True):
+    """Choice of incidents."""
+
+    state: Annotated[Literal["all", "open", "closed"], Meta(description="Only in this state.")] = "all"
+    limit: Annotated[int, Meta(ge=1, le=MOST, description="How many.")] = 100
+
+
+class IncidentId(Struct, frozen=True, forbid_unknown_fields=True):
+    """An incident's id."""
+
+    id: str
+
+
+class IncidentSummary(Struct, frozen=True):
+    """Incident in a list: without its states, examples, steps and cycles, and with the number of its things."""
+
+    id: str
+    session: str
+    title: str
+    severity: Severity
+    opened_at: datetime
+    last_at: datetime
+    subject: str | None
+    state: IncidentState
+    trust: str
+    count: int
+    strange: int
+    told_count: int = field(name="told")
+    ordinal: int
+    reason: str
+    closed_at: datetime | None
+    entities: dict[str, list[str]]
+    things: int
+    left_out: dict[str, int]
+    asked_by: str
+
+
+def summary_of(incident: Incident) -> IncidentSummary:
+    """Return an incident as it is listed."""
+    things = len(incident.things) + incident.left_out.get("things", 0)
+    same = {name: getattr(incident, name) for name in IncidentSummary.__struct_fields__ if name != "told_count"}
+    return IncidentSummary(**{**same, "things": things, "told_count": incident.told})
+
+
+def _about(row: IncidentSummary) -> str:
+    names = [names[0] for names in row.entities.values() if names]
+    return ", ".join(names[:3]) or row.subject or ""
+
+
+def _incidents(service: Service) -> IncidentsKept:
+    from spar.ports.optional import KeepsIncidents, offers
+
+    sense = service.agent.setup.modules["sense"].part
+    if not offers(sense, KeepsIncidents):
+        raise LookupError(f"agent {service.agent.name!r} keeps no incidents: its sense module has none")
+    return sense.incidents
+
+
+def _chosen(incidents: list[Incident], given: IncidentsChoice) -> list[IncidentSummary]:
+    selected = [incident for incident in incidents if given.state in ("all", incident.state)]
+    return [summary_of(incident) for incident in selected[::-1][: given.limit]]
+
+
+def _one(incidents: list[Incident], id: str) -> Incident:
+    for incident in incidents:
+        if incident.id.casefold() == id.strip().casefold():
+            return incident
+    known = ", ".join(incident.id for incident in incidents[-5:]) or "none"
+    raise LookupError(f"no incident {id[:100]!r}; the last are: {known}")
+
+
+async def _stored(store: AgentStore) -> list[Incident]:
+    """Return the incidents in the store, the oldest first: all that cycles have begun to handle."""
+    from spar.ports.small_rows import rows_of
+
+    rows = rows_of(store.memory)
+    return incidents_in(await rows.rows(owner_of(store.agent_name)) if rows is not None else {})[0]
+
+
+async def _list_stored(store: AgentStore, given: IncidentsChoice) -> list[IncidentSummary]:
+    return _chosen(await _stored(store), given)
+
+
+async def _show_stored(store: AgentStore, given: IncidentId) -> Incident:
+    return _one(await _stored(store), given.id)
+
+
+@operation("incidents list", "GET /v1/incidents", "read", where="service", stored=_list_stored, command=CommandForm(
+    default={"limit": 20},
+    columns=(
+        Column("incident", "id"), Column("state", "state"), Column("severity", "severity"), Column(">count", "count"),
+        Column("opened", "opened_at", "time"), Column("last", "last_at", "time"), Column("about", _about),
+        Column("now", "title", "line"),
+    ),
+    empty=lambda given: "no incidents yet" if given.state == "all" else f"no {given.state} incidents",
+    examples=("spar incidents list", "spar incidents list --state open"),
+))  # fmt: skip
+async def list_incidents(service: Service, given: IncidentsChoice) -> list[IncidentSummary]:
+    """List incidents in short form, newest first: as the running service knows them, without one as they are stored."""
+    return _chosen(list(_incidents(service).list()), given)
+
+
+@operation("incidents show", "GET /v1/incidents/{id}", "read", where="service", stored=_show_stored)
+async def show(service: Service, given: IncidentId) -> Incident:
+    """Return one incident in full: its perceptions, its history with reasons, and the cycles that handled it."""
+    return _one(list(_incidents(service).list()), given.id)
+
+
+@operation("incidents close", "POST /v1/incidents/{id}:close", "operate", status=202,
+           audit=AuditRule("incident.close", subject="id"), command=CommandForm(
+    sentence=lambda given, incident: f"closed with the next cycle: {incident.id}",
+    examples=("spar incidents close I-12",),
+))  # fmt: skip
+async def close(service: Service, given: IncidentId, caller: Caller) -> Incident:
+    """Close an incident in the next cycle; 409 if it is closed already. Later perceptions of the same problem open it
+    again, or open a new one."""
+    incidents = _incidents(service)
+    incident = _one(list(incidents.list()), given.id)
+    try:
+        closing = incidents.ask_closing(incident.id, caller.by)
+    except ValueError as error:
+        raise ConflictError(str(error)) from None
+    log.info("incident closed", agent=service.agent.name, incident=incident.id, by=caller.by)
+    return closing
+
+
+# -- examples
+
+
+class TeachBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A text, its label, and whether that is an intent or a kind."""
+
+    text: str
+    label: str
+    what: Literal["intent", "kind"] = "intent"
+
+
+class ForgetBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """An example's id, or a unique beginning of it."""
+
+    id: str
+
+
+class TryBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A text to classify."""
+
+    text: str
+
+
+class Label(Struct, frozen=True):
+    """Known label, and how many of its examples the configuration has and people taught."""
+
+    what: str
+    label: str
+    written: int
+    taught: int
+
+
+class ExampleRow(Struct, frozen=True):
+    """Example that a person taught."""
+
+    id: str
+    what: str = ""
+    label: str = ""
+    text: str = ""
+    by: str = ""
+    at: datetime | None = None
+
+
+class Examples(Struct, frozen=True):
+    """Known labels, the examples that people taught, and the state of the training."""
+
+    labels: list[Label] = []
+    taught: list[ExampleRow] = []
+    examples: int = 0
+    examples_taught: int = 0
+    trained: Any = None
+    is_training: bool = False
+    failure: str = ""
+
+
+class ReadingRow(Struct, frozen=True):
+    """Reading of a text: its label (None: none of the known ones), the confidence (0 to 1), and why."""
+
+    label: str | None
+    confidence: float
+    nearest: str
+    why: str
+    slots: dict[str, Any] = {}
+
+
+class Taught(Struct, frozen=True):
+    """Example that was just taught: how its text is read now, and whether similar texts count only later."""
+
+    label: str
+    what: str = ""
+    reading: ReadingRow | None = None
+    is_training: bool = False
+    examples: int = 0
+    examples_taught: int = 0
+    trained: Any = None
+    failure: str = ""
+
+
+def _learner(service: Service) -> Learns:
+    from spar.ports.optional import Learns, offers
+
+    sense = service.agent.setup.modules["sense"].part
+    if not offers(sense, Learns):
+        raise LookupError("this sense module learns nothing from examples; the standard one does")
+    return sense
+
+
+@operation("examples list", "GET /v1/examples", "read")
+async def list_examples(service: Service, given: Nothing) -> Examples:
+    """List the known labels, and the examples that people taught."""
+    answer: Any = _learner(service).taught()
+    return cast("Examples", answer)
+
+
+@operation("examples teach", "POST /v1/examples:teach", "operate",
+           audit=AuditRule("example.teach", ("",), subject="label", detail=("what",)))  # fmt: skip
+async def teach(service: Service, given: TeachBody, caller: Caller) -> Taught:
+    """Teach an example: from now on similar texts have this intent, or this kind."""
+    answer: Any = await _learner(service).teach(given.what, given.text, given.label, by=caller.by)
+    return cast("Taught", answer)
+
+
+@operation("examples forget", "POST /v1/examples:forget", "operate",
+           audit=AuditRule("example.forget", ("",), subject="id"), command=CommandForm(
+    arguments=("id",),
+    sentence=lambda given, row: f"forgotten: {visible(row.text)!r} had the {row.what} {visible(row.label)}",
+    examples=("spar examples forget 3f9a1c",),
+))  # fmt: skip
+async def forget_example(service: Service, given: ForgetBody, caller: Caller) -> ExampleRow:
+    """Forget an example that a person taught."""
+    answer: Any = await _learner(service).unteach(given.id, by=caller.by)
+    return cast("ExampleRow", answer)
+
+
+@operation("examples try", "POST /v1/examples:try", "read")
+async def attempt(service: Service, given: TryBody) -> dict[str, ReadingRow | None]:
+    """Return how a text would be classified; nothing is stored."""
+    answer: Any = _learner(service).read(given.text)
+    return cast("dict[str, ReadingRow | None]", answer)

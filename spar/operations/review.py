@@ -1,0 +1,356 @@
+"""Operations on records that wait for people: approvals and grants, calls in doubt, dead letters.
+
+All kinds are listed and shown in the same way. An answer names its record by id; the call that runs is the stored one,
+or the one that an edit replaces it with. The answering person is known from the connection, never from the body; `by`
+may name the person on whose word it was. The id of a call in doubt contains a slash, which may be escaped
+(`cycle%2Fcall`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict, replace
+
+from spar.data.text import visible
+from spar.errors import ConflictError, GoneError, SparError
+from spar.observe.logs import get_logger
+from spar.operations.operation import AgentStore, AuditRule, Caller, Column, CommandForm, Nothing, operation
+from spar.records.approvals import Approval, ApprovalStatus, Approver, DecidedError, Decision, Grant
+from spar.records.audit import refine
+from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
+from spar.review.kinds import APPROVALS, CALLS_IN_DOUBT, DEAD_LETTERS, GRANTS, ReviewKind
+from spar.review.left_work import answered
+
+if TYPE_CHECKING:
+    from spar.service.app import Service
+
+log = get_logger("spar.recovery")
+
+LONGEST_REASON: Final = 2000
+LONGEST_NAME: Final = 200
+#: The decisions with which a field of a body is allowed; with others it is an error.
+GOES_WITH: Final[dict[str, tuple[str, ...]]] = {
+    "params": ("edit",),
+    "call": ("replace",),
+    "grant_for": ("approve",),
+    "grant_session": ("approve",),
+}
+#: States of an approval that ended without an answer: answered 410. A pending one is about to expire.
+GONE: Final[tuple[ApprovalStatus, ...]] = ("pending", "expired", "void")
+
+
+class RecordId(Struct, frozen=True, forbid_unknown_fields=True):
+    """A record's id, or a unique beginning of it; a slash in it may stand as `%2F`."""
+
+    id: str
+
+
+class ShownApproval(Approval, frozen=True):
+    """Approval with `text`, its rendering for people."""
+
+    text: str = ""
+
+
+class ShownDoubt(Doubt, frozen=True):
+    """Call in doubt with `text`, its rendering for people."""
+
+    text: str = ""
+
+
+class ShownLetter(DeadLetter, frozen=True):
+    """Dead letter with `text`, its rendering for people."""
+
+    text: str = ""
+
+
+async def _text(kind: ReviewKind, record: Any) -> str:
+    """Return the rendering of a record. It may be megabytes long, so a thread renders it: nothing else must wait."""
+    from anyio import to_thread
+
+    return await to_thread.run_sync(kind.full, record, datetime.now(UTC))
+
+
+def _columns(kind: ReviewKind) -> tuple[Column, ...]:
+    """Return the columns of a kind of records, whose cells are made together."""
+
+    def cell(number: int) -> Any:
+        return lambda record: kind.cells(record, datetime.now(UTC))[number]
+
+    return tuple(Column(head, cell(number)) for number, head in enumerate(kind.heads))
+
+
+def _check_length(name: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise ValueError(f"{name!r} has {len(text)} characters, at most {most} are kept")
+
+
+# -- approvals
+
+
+class ApprovalsChoice(Struct, frozen=True, forbid_unknown_fields=True):
+    """Choice of approvals."""
+
+    status: Annotated[Literal[ApprovalStatus, "all"], Meta(description="Only with this status.")] = "pending"
+
+
+class DecisionBody(RecordId, frozen=True, forbid_unknown_fields=True):
+    """A decision on an approval; `digest` is that of the call which was shown to the person."""
+
+    digest: str
+    decision: Decision
+    reason: str = ""
+    params: dict[str, Any] | None = None
+    call: dict[str, Any] | None = None
+    grant_for: float | None = None
+    grant_session: bool | None = None
+
+    def check(self) -> None:
+        """Check the fields. Raises: ValueError for a field that the decision does not allow, or that is missing."""
+        for name, decisions in GOES_WITH.items():
+            if getattr(self, name) is not None and self.decision not in decisions:
+                raise ValueError(f"{name!r} goes with {decisions[0]!r} only, the decision is {self.decision!r}")
+        for name in ("params", "call"):
+            if self.decision in GOES_WITH[name] and getattr(self, name) is None:
+                raise ValueError(f"{self.decision!r} needs {name!r}: what is to run instead")
+        _check_length("reason", self.reason, LONGEST_REASON)
+        if self.grant_session is not None and self.grant_for is None:
+            raise ValueError("'grant_session' needs 'grant_for': for how many seconds")
+
+
+def _approver(service: Service) -> Approver:
+    from spar.review.pending_approvals import approver_of
+
+    approver = approver_of(service.agent.setup)
+    if approver is None:
+        raise LookupError(f"agent {service.agent.name!r} keeps no approvals: its act module has nobody to ask")
+    return approver
+
+
+async def _shown_approval(approval: Approval) -> ShownApproval:
+    return ShownApproval(**asdict(approval), text=await _text(APPROVALS, approval))
+
+
+@operation("approvals list", "GET /v1/approvals", "read", command=CommandForm(
+    columns=_columns(APPROVALS),
+    empty=lambda given: "nothing waits for an answer" if given.status == "pending" else "no approvals of that kind",
+    examples=("spar approvals list", "spar approvals list --status all", "spar approvals list --status denied --json"),
+))  # fmt: skip
+async def list_approvals(service: Service, given: ApprovalsChoice) -> list[Approval]:
+    """List the calls that wait for a decision, newest first; or those of another status."""
+    return list(await _approver(service).list(None if given.status == "all" else given.status))
+
+
+@operation("approvals show", "GET /v1/approvals/{id}", "read", command=CommandForm(
+    sentence=lambda given, approval: approval.text, examples=("spar approvals show 18ea10a4",),
+))  # fmt: skip
+async def show_approval(service: Service, given: RecordId) -> ShownApproval:
+    """Return one approval in full, with `text` for people: the call that would run, and why it needs approval."""
+    return await _shown_approval(await _approver(service).get(given.id))
+
+
+@operation("approvals decide", "POST /v1/approvals/{id}", "approve",
+           audit=AuditRule("approval.decide", ("approval",), subject="id"))  # fmt: skip
+async def decide(service: Service, given: DecisionBody, caller: Caller) -> ShownApproval:
+    """Decide about a call that waits for approval."""
+    given.check()
+    approver = _approver(service)
+    record = await approver.get(given.id)
+    detail = {"tool": record.call.tool, "digest": given.digest, "reason": given.reason, "grant_for": given.grant_for}
+    refine(action=f"approval.{given.decision}", subject=record.id,
+           detail={name: value for name, value in detail.items() if value})  # fmt: skip
+    more = {} if given.grant_session is None else {"grant_session": given.grant_session}
+    try:
+        return await _shown_approval(await approver.decide(
+            record.id, given.digest, given.decision, by=caller.by, reason=given.reason, params=given.params,
+            call=given.call, grant_for=given.grant_for, **more,
+        ))  # fmt: skip
+    except DecidedError as error:
+        latest = await approver.get(record.id)
+        raise (GoneError if latest.status in GONE else ConflictError)(str(error)) from None
+
+
+@operation("approvals grants", "GET /v1/grants", "read", command=CommandForm(
+    columns=_columns(GRANTS), empty="no grants are in force", examples=("spar approvals grants",),
+))  # fmt: skip
+async def list_grants(service: Service, given: Nothing) -> list[Grant]:
+    """List the grants in force: calls that run without a question."""
+    return list(await _approver(service).grants())
+
+
+@operation("approvals revoke", "DELETE /v1/grants/{id}", "approve",
+           audit=AuditRule("grant.revoke", ("grant",), subject="id"), command=CommandForm(
+    sentence=lambda given, grant: "revoked:", columns=_columns(GRANTS), rows=lambda grant: [grant],
+    examples=("spar approvals revoke 18ea10a4",),
+))  # fmt: skip
+async def revoke_grant(service: Service, given: RecordId) -> Grant:
+    """End a grant: its calls need approval again."""
+    return await _approver(service).revoke(given.id)
+
+
+# -- calls in doubt
+
+
+class DoubtsChoice(Struct, frozen=True, forbid_unknown_fields=True):
+    """Choice of calls in doubt."""
+
+    status: Annotated[Literal["open", "all"], Meta(description="`all`: also the answered ones.")] = "open"
+
+
+class AnswerBody(RecordId, frozen=True, forbid_unknown_fields=True):
+    """An answer about a call in doubt; `output` is the call's value, `by` the person on whose word it is."""
+
+    answer: Answer
+    output: Any | UnsetType = UNSET
+    by: str = ""
+    reason: str = ""
+
+    def check(self) -> None:
+        """Check the fields. Raises: ValueError for one that the answer does not allow, or that is too long."""
+        if self.output is not UNSET and self.answer != "done":
+            raise ValueError(f"'output' goes with 'done' only, the answer is {self.answer!r}")
+        _check_length("by", self.by, LONGEST_NAME)
+        _check_length("reason", self.reason, LONGEST_REASON)
+
+
+def _journal(service: Service) -> Any:
+    journal = service.agent.recovery.journal
+    if journal is None:
+        name = service.agent.name
+        raise LookupError(f"agent {name!r} keeps no journal now: it does not run, or its memory has none")
+    return journal
+
+
+async def _doubt(service: Service, id: str) -> Doubt:
+    journal = _journal(service)
+    doubt: Doubt = named(await journal.doubts(service.agent.name, is_open=False), id, CALLS_IN_DOUBT.noun)
+    return replace(doubt, call=await journal.call(doubt))
+
+
+async def _shown_doubt(doubt: Doubt) -> ShownDoubt:
+    return ShownDoubt(**asdict(doubt), text=await _text(CALLS_IN_DOUBT, doubt))
+
+
+async def _left(store: AgentStore) -> tuple[list[Doubt], list[DeadLetter]]:
+    """Return the work that a stopped service left to people. Raises: SparError if the store cannot tell."""
+    from spar.ports.optional import offers
+    from spar.ports.store import ReadsLeftWork
+
+    if not offers(store.memory, ReadsLeftWork):
+        raise SparError("this store cannot be asked while no service runs: spar run")
+    doubts, letters = await store.memory.left(store.agent_name)
+    return list(doubts), list(letters)
+
+
+async def _doubts_left(store: AgentStore, given: DoubtsChoice) -> list[Doubt]:
+    return [doubt for doubt in (await _left(store))[0] if given.status == "all" or doubt.answer is None]
+
+
+async def _doubt_left(store: AgentStore, given: RecordId) -> ShownDoubt:
+    return await _shown_doubt(named((await _left(store))[0], given.id, CALLS_IN_DOUBT.noun))
+
+
+@operation("calls resolve", "POST /v1/calls/in-doubt/{id:path}/resolve", "approve",
+           audit=AuditRule("doubt.resolve", ("doubt",), subject="id"))  # fmt: skip
+async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownDoubt:
+    """Answer what became of a call in doubt. With a header `Idempotency-Key` the same answer may be repeated."""
+    given.check()
+    doubt = await _doubt(service, given.id)
+    output = None if given.output is UNSET else given.output
+    by = f"{caller.by} for {given.by}" if given.by else caller.by
+    detail = {"answer": given.answer, "by": given.by, "reason": given.reason, "repeated": doubt.answer is not None}
+    refine(subject=doubt.id, detail={name: value for name, value in detail.items() if value})
+    try:
+        if doubt.answer is None:
+            await service.agent.recovery.doubts.resolve(
+                doubt.id, given.answer, by=by, output=output, reason=given.reason
+            )
+            log.info("call in doubt answered", agent=service.agent.name, id=doubt.id, tool=doubt.call.tool,
+                     answer=given.answer, by=by, reason=given.reason)  # fmt: skip
+            return await _shown_doubt(await _doubt(service, doubt.id))
+    except ConflictError:  # another answer was faster
+        doubt = await _doubt(service, doubt.id)
+    is_same = (doubt.answer, doubt.answered_by, doubt.output) == (given.answer, by, output)
+    if is_same and caller.idempotency_key:  # repeated by a client that did not receive the first response
+        return await _shown_doubt(doubt)
+    raise ConflictError(answered(doubt))
+
+
+@operation("calls list", "GET /v1/calls/in-doubt", "read", stored=_doubts_left, command=CommandForm(
+    columns=_columns(CALLS_IN_DOUBT),
+    empty=lambda given: "no call is in doubt" if given.status == "open" else "no call is or was in doubt",
+    examples=("spar calls list", "spar calls list --status all --json"),
+))  # fmt: skip
+async def list_doubts(service: Service, given: DoubtsChoice) -> list[Doubt]:
+    """List the calls in doubt, the oldest first: they may have had an effect that must not be repeated."""
+    return list(await _journal(service).doubts(service.agent.name, is_open=given.status == "open"))
+
+
+@operation("calls show", "GET /v1/calls/in-doubt/{id:path}", "read", stored=_doubt_left, command=CommandForm(
+    sentence=lambda given, doubt: doubt.text, examples=("spar calls show 18ea10a4",),
+))  # fmt: skip
+async def show_doubt(service: Service, given: RecordId) -> ShownDoubt:
+    """Return one call in doubt in full, with `text` for people: the call, and why it is unknown what became of it."""
+    return await _shown_doubt(await _doubt(service, given.id))
+
+
+# -- dead letters
+
+
+async def _shown_letter(letter: DeadLetter) -> ShownLetter:
+    return ShownLetter(**asdict(letter), text=await _text(DEAD_LETTERS, letter))
+
+
+async def _letters_left(store: AgentStore, given: Nothing) -> list[DeadLetter]:
+    return (await _left(store))[1]
+
+
+async def _letter_left(store: AgentStore, given: RecordId) -> ShownLetter:
+    return await _shown_letter(named((await _left(store))[1], given.id, DEAD_LETTERS.noun))
+
+
+def _settled(done: str) -> CommandForm:
+    """Return the command of a decision about a dead letter. Args: done: the word for it."""
+    return CommandForm(sentence=lambda given, item: f"{done}: {visible(item.id)}",
+                   examples=(f"spar dead {'retry' if done == 'tried again' else 'drop'} 18ea10a4",))  # fmt: skip
+
+
+@operation("dead retry", "POST /v1/dead-letters/{id:path}/retry", "operate",
+           audit=AuditRule("dead_letter.retry", ("dead_letter",), subject="id"),
+           command=_settled("tried again"))  # fmt: skip
+async def retry_letter(service: Service, given: RecordId, caller: Caller) -> Item:
+    """Try a dead letter again, as if it were new."""
+    _journal(service)
+    item = await service.agent.recovery.letters.revive(given.id)
+    log.info("dead letter retried", agent=service.agent.name, id=item.id, by=caller.by)
+    return item
+
+
+@operation("dead drop", "POST /v1/dead-letters/{id:path}/drop", "operate",
+           audit=AuditRule("dead_letter.drop", ("dead_letter",), subject="id"),
+           command=_settled("dropped"))  # fmt: skip
+async def drop_letter(service: Service, given: RecordId, caller: Caller) -> Item:
+    """End a dead letter permanently; it is not tried again."""
+    _journal(service)
+    item = await service.agent.recovery.letters.bury(given.id)
+    log.info("dead letter dropped", agent=service.agent.name, id=item.id, by=caller.by)
+    return item
+
+
+@operation("dead list", "GET /v1/dead-letters", "read", stored=_letters_left, command=CommandForm(
+    columns=_columns(DEAD_LETTERS), empty="there are no dead letters", examples=("spar dead list",),
+))  # fmt: skip
+async def list_letters(service: Service, given: Nothing) -> list[DeadLetter]:
+    """List the dead letters, the oldest first: work that failed too often, put aside until a person decides."""
+    _journal(service)
+    return list(await service.agent.recovery.letters.list())
+
+
+@operation("dead show", "GET /v1/dead-letters/{id:path}", "read", stored=_letter_left, command=CommandForm(
+    sentence=lambda given, letter: letter.text, examples=("spar dead show 18ea10a4",),
+))  # fmt: skip
+async def show_letter(service: Service, given: RecordId) -> ShownLetter:
+    """Return one dead letter in full, with `text` for people: its content, and why it failed."""
+    return await _shown_letter(named(await list_letters.work(service, Nothing()), given.id, DEAD_LETTERS.noun))

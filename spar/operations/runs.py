@@ -1,0 +1,195 @@
+"""Operations on runs: submit, list, show, wait, follow, abort, give feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+from msgspec import Meta, Struct
+
+from spar.errors import TransientError
+from spar.operations.operation import (
+    PATIENCE,
+    After,
+    AuditRule,
+    Caller,
+    Column,
+    CommandForm,
+    Stream,
+    after_of,
+    operation,
+)
+from spar.records.runs import Receipt, RunRow, RunStatus
+from spar.records.session import Origin
+
+if TYPE_CHECKING:
+    from spar.service.app import Service
+
+R = TypeVar("R")
+
+#: Clients that may follow runs at once: a fifth of all connections of the server.
+FOLLOWERS: Final = 50
+#: Runs in one list.
+LONGEST_LIST: Final = 1_000
+#: Seconds that an abort may take: the running phase ends first, or is abandoned.
+ABORT_WITHIN: Final = 120.0
+#: States in which the agent also knows the runs of earlier processes.
+KNOWING: Final = ("running", "pausing", "paused")
+
+
+class RunsChoice(Struct, frozen=True, forbid_unknown_fields=True):
+    """Choice of runs."""
+
+    limit: Annotated[int, Meta(ge=1, le=LONGEST_LIST, description="How many.")] = 50
+    open: Annotated[bool, Meta(description="Only those that have not ended.")] = False
+
+
+class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A message.
+
+    `mode` is the queue mode while the session is busy (as `runs.queue_mode`), `output` a JSON schema of the answer, and
+    `options` may have `model`, `instructions`, `thinking`, `timeout` and `verbose`.
+    """
+
+    message: str
+    session: str = "main"
+    mode: str | None = None
+    idempotency_key: str | None = None
+    output: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
+
+
+class RunId(Struct, frozen=True, forbid_unknown_fields=True):
+    """A run's id."""
+
+    run_id: str
+
+
+class Wait(RunId, frozen=True, forbid_unknown_fields=True):
+    """A run's id, and how long to wait."""
+
+    timeout: Annotated[float, Meta(ge=0, le=3600, description="Seconds to wait at most.")] = 30.0
+
+
+class FollowRun(RunId, frozen=True, forbid_unknown_fields=True):
+    """A run's id, and the position in its events."""
+
+    after: After = None
+
+
+class FeedbackBody(RunId, frozen=True, forbid_unknown_fields=True):
+    """A run's id, whether it went well, and why."""
+
+    good: bool
+    why: str = ""
+
+
+class FeedbackReceipt(Struct, frozen=True):
+    """Feedback that was stored."""
+
+    run_id: str
+    good: bool
+
+
+async def _known(service: Service, work: Awaitable[R]) -> R:
+    """Return the result of work on a run.
+
+    Raises: LookupError for an unknown run; TransientError instead, while the agent does not know all its runs.
+    """
+    try:
+        return await work
+    except LookupError:
+        if (state := service.agent.core.state) in KNOWING:
+            raise
+        sentence = f"agent {service.agent.name!r} is {state}: it knows its runs while it runs"
+        raise TransientError(sentence) from None
+
+
+@operation("runs submit", "POST /v1/runs", "operate", status=202)
+async def submit(service: Service, given: RunBody, caller: Caller) -> Receipt:
+    """Accept a message and return its receipt.
+
+    The traces of the run link to a header `traceparent`."""
+    origin = Origin("http", sender=caller.by) if caller.is_token else Origin("http")
+    receipt = await service.agent.submit(
+        given.message, session=given.session, mode=given.mode, idempotency_key=given.idempotency_key,
+        output=given.output, options=given.options, origin=origin,
+    )  # fmt: skip
+    if service.tracer is not None and caller.traceparent:
+        # There was no await since submit, so the first cycle of the run cannot have ended.
+        service.tracer.linked(receipt.run_id, caller.traceparent)
+    return receipt
+
+
+@operation(
+    "runs list",
+    "GET /v1/runs",
+    "read",
+    command=CommandForm(
+        columns=(
+            Column("run", "run_id"),
+            Column("session", "session"),
+            Column("status", "status"),
+            Column("accepted", "accepted_at", "time"),
+            Column("ended", "ended_at", "time"),
+        ),
+        empty=lambda given: "no open runs" if given.open else "no runs",
+        examples=("spar runs list", "spar runs list --open"),
+    ),
+)
+async def list_runs(service: Service, given: RunsChoice) -> list[RunRow]:
+    """List the runs that this process knows, the newest first."""
+    return service.agent.runs.rows(given.limit, is_open=given.open)
+
+
+@operation("runs wait", "GET /v1/runs/{run_id:path}/wait", "read", served="stopping",
+           patience=lambda given: given.timeout + PATIENCE)  # fmt: skip
+async def wait(service: Service, given: Wait) -> RunStatus:
+    """Wait for a run and return its status."""
+    return await _known(service, service.agent.wait(given.run_id, given.timeout))
+
+
+@operation("runs follow", "GET /v1/runs/{run_id:path}/events", "read", served="stopping",
+           streams=(FOLLOWERS, "follow runs"))  # fmt: skip
+async def follow(service: Service, given: FollowRun, caller: Caller) -> Stream:
+    """Stream the events of a run as server-sent events, after `after` or `Last-Event-ID`."""
+    source = service.agent.core.events.run(given.run_id, after=after_of(caller, given.after) or 0)
+    await _known(service, service.agent.wait(given.run_id, 0))  # raises at once for an unknown run
+    return Stream(source, lambda event: event.stream)
+
+
+@operation("runs feedback", "POST /v1/runs/{run_id:path}/feedback", "operate",
+           audit=AuditRule("run.feedback", subject="run_id"))  # fmt: skip
+async def feedback(service: Service, given: FeedbackBody) -> FeedbackReceipt:
+    """Store feedback on a run, or a cycle, that has ended; it is on disk when this answers."""
+    await _known(service, service.agent.feedback(given.run_id, given.good, given.why))
+    return FeedbackReceipt(given.run_id, given.good)
+
+
+@operation(
+    "runs abort",
+    "POST /v1/runs/{run_id:path}:abort",
+    "operate",
+    served="stopping",
+    patience=ABORT_WITHIN,
+    audit=AuditRule("run.abort", subject="run_id"),
+    command=CommandForm(
+        sentence=lambda given, run: f"{run.run_id}: {run.error or run.status}",
+        examples=("spar runs abort \"$(spar send --no-wait 'count all files')\"",),
+    ),
+)
+async def abort(service: Service, given: RunId) -> RunStatus:
+    """Abort a run: a waiting one never starts, a running one is cancelled; returns when the run has ended."""
+
+    async def work() -> RunStatus:
+        if (await service.agent.wait(given.run_id, 0)).status == "timeout":
+            await service.agent.abort(given.run_id)
+        return await service.agent.wait(given.run_id, 0)
+
+    return await _known(service, work())
+
+
+@operation("runs show", "GET /v1/runs/{run_id:path}", "read", served="stopping")
+async def show(service: Service, given: RunId) -> RunStatus:
+    """Return the status of a run: its state, its options, its usage, its error or reply."""
+    return await _known(service, service.agent.wait(given.run_id, 0))

@@ -1,0 +1,35 @@
+"""Table of all operations.
+
+The order is that of the routes: of two paths that fit a request, the first one is taken.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from spar.operations.operation import Operation
+
+#: The module of each noun. A command imports only that of its own noun.
+MODULES: Final = {
+    "status": "agent", "pause": "agent", "resume": "agent", "reload": "agent", "stop": "agent", "step": "agent",
+    "sensors": "agent", "events": "agent", "runs": "runs", "sessions": "sessions", "cycles": "history",
+    "audit": "history", "memory": "memory", "incidents": "perceived", "examples": "perceived", "approvals": "review",
+    "calls": "review", "dead": "review", "channels": "channels", "notifiers": "channels", "senders": "access",
+    "tokens": "access",
+}  # fmt: skip
+
+
+def operations() -> list[Operation[Any, Any]]:
+    """Return all operations, in the order of the routes."""
+    return [operation for module in dict.fromkeys(MODULES.values()) for operation in _in_module(module)]
+
+
+def operations_of(noun: str) -> list[Operation[Any, Any]]:
+    """Return the operations of a noun."""
+    return [operation for operation in _in_module(MODULES[noun]) if operation.name.split()[0] == noun]
+
+
+def _in_module(module: str) -> list[Operation[Any, Any]]:
+    names = vars(import_module(f"spar.operations.{module}"))
+    return [value for value in names.values() if isinstance(value, Operation)]

@@ -1,0 +1,56 @@
+"""Values of a run as people and programs see it: its receipt, its status, its row in a list."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from spar.decoding import convert
+from spar.records.run_options import NO_OPTIONS, RunOptions
+from spar.types import RunUsage
+
+
+class Receipt(Struct, frozen=True):
+    """Result of `submit`: the run's id, and when it was accepted (UTC)."""
+
+    run_id: str
+    accepted_at: datetime
+
+
+class RunStatus(Struct, frozen=True):
+    """Result of `wait`. `status` is `timeout` while the run continues; `outcome` says how its message was handled.
+
+    `reply` is the text for people: from the output, or one sentence about the failure. `silent` says that the run chose
+    to send none. `usage` counts this process only; `options` are those in force.
+    """
+
+    run_id: str
+    status: Literal["ok", "error", "timeout"]
+    outcome: str = "queued"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: str = ""
+    output: Any = None
+    errors: tuple[dict[str, Any], ...] = ()
+    reply: str | None = None
+    silent: bool = False
+    usage: RunUsage = RunUsage()
+    options: RunOptions = NO_OPTIONS
+
+    @classmethod
+    def read(cls, plain: Any) -> RunStatus:
+        """Return a status from its stored form. Raises: msgspec.ValidationError."""
+        return convert(plain, cls, strict=False)
+
+
+class RunRow(Struct, frozen=True):
+    """Run in a list. `status` is queued, running, ok or error."""
+
+    run_id: str
+    session: str
+    status: str
+    accepted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
