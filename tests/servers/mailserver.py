@@ -7,6 +7,7 @@ of the addresses that `honest` names. Nothing leaves the machine.
 
 from __future__ import annotations
 
+import asyncio
 import email
 import email.policy
 import email.utils
@@ -77,6 +78,21 @@ service stats {{
 """
 
 
+class SmtpServer(Controller):
+    """SMTP server in a thread of its own, whose connections end with it."""
+
+    def stop(self, no_assert: bool = False) -> None:
+        asyncio.run_coroutine_threadsafe(self._end_connections(), self.loop).result(20)
+        super().stop(no_assert)
+
+    async def _end_connections(self) -> None:
+        assert self.server is not None
+        self.server.close()
+        for transport in list(self.loop._transports.values()):  # type: ignore[attr-defined]
+            transport.abort()
+        await asyncio.sleep(0)
+
+
 class MailHost:
     """The mail host.
 
@@ -97,7 +113,7 @@ class MailHost:
         if certificate is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(*certificate)
-        self._controller = Controller(
+        self._controller = SmtpServer(
             self, hostname="127.0.0.1", port=self.smtp, ready_timeout=20, tls_context=context, auth_required=False,
             auth_require_tls=False, authenticator=_authenticate, data_size_limit=100 << 20,
         )  # fmt: skip

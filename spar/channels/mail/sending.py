@@ -12,6 +12,15 @@ from spar.channels.mail.servers import Server
 from spar.errors import PermanentError, TransientError
 
 
+class _Connection(aiosmtplib.SMTP):
+    """Connection that ends at once: that of the library waits for the server, which may never end the encryption."""
+
+    def close(self) -> None:
+        if isinstance(self.transport, asyncio.WriteTransport):
+            self.transport.abort()
+        super().close()
+
+
 class Postman:
     """Client of one SMTP server; without a `user` there is no login."""
 
@@ -27,7 +36,7 @@ class Postman:
         """
         server = self._server
         is_secure = server.security != "none"
-        client = aiosmtplib.SMTP(
+        client = _Connection(
             hostname=server.host, port=server.port, use_tls=server.security == "tls",
             start_tls=server.security == "starttls", tls_context=self._context if is_secure else None, timeout=timeout,
         )  # fmt: skip

@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
 
 from spar.channels.mail.notifier import MailNotifier
 from spar.errors import ConfigError, TransientError
 from spar.ports.notifier import Notice
 from spar.testing import check_notifier
-from tests.servers.mailserver import free_port
+from tests.servers.mailserver import SmtpServer, free_port
 
 
 class Box:
@@ -24,7 +23,7 @@ class Box:
     def __init__(self) -> None:
         self.mails: list[Any] = []
         self.answer, self.refused = "250 OK", ""
-        self.controller = Controller(self, hostname="127.0.0.1", port=free_port())
+        self.controller = SmtpServer(self, hostname="127.0.0.1", port=free_port())
 
     async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:
         if address == self.refused:

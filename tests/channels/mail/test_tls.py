@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +46,12 @@ def channel_of(host: MailHost, imap: str, smtp: str, **options: Any) -> MailChan
                        trust_authentication_results=NAME, **options)  # fmt: skip
 
 
+def open_connections(port: int) -> list[socket.socket]:
+    """Return the open sockets of this process that are connected to a port."""
+    sockets = [item for item in gc.get_objects() if type(item) is socket.socket]
+    return [item for item in sockets if f"raddr=('127.0.0.1', {port})" in repr(item)]
+
+
 async def test_mails_are_read_and_sent_encrypted(
     secured: MailHost, certificate: tuple[Path, Path], reader: Reader
 ) -> None:
@@ -53,6 +62,8 @@ async def test_mails_are_read_and_sent_encrypted(
             secured.write(letter("hello", id=f"{imap}@x"))
             await reader.until(lambda: reader.heard)
         await channel.send(Outgoing(imap, "alice@example.org", "well"))
+        await asyncio.sleep(0)  # the loop closes what was aborted
+        assert not open_connections(secured.smtp)
     assert len(secured.sent_to("alice@example.org")) == 2
 
 
