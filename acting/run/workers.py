@@ -21,10 +21,11 @@ from acting.run.results import reviewed
 from acting.run.shared.runtime import Runtime
 from spar.failpoints import armed, crashpoint
 from spar.threads import OTHERS_TURN
-from spar.types import CallResult
+from spar.types import CallResult, Message
 
 INLINE_LIMIT = 32  # calls in a row in one worker, before other tasks get their turn
 FAILED_CALL = 8  # a failed call counts as this many calls: its stack, its fault and its line in the log take time
+LARGE_RESULT = 16_384  # characters and values of a result that counts as INLINE_LIMIT calls: it is copied and encoded
 LARGEST_START = 64  # most workers started at once
 
 
@@ -110,7 +111,7 @@ class WorkerPool:
                     step.draft = await reviewed(self._runtime, self._scope, step.draft)
                     self._free += 1
                 self._ended(step, step.draft)
-                turns += 1 if step.draft.status == "ok" else FAILED_CALL
+                turns += _weight(step.draft)
                 if turns >= INLINE_LIMIT:
                     turns = 0
                     await OTHERS_TURN
@@ -214,3 +215,23 @@ class WorkerPool:
             step.draft = await reviewed(self._runtime, self._scope, step.draft)
         finally:
             self._ended(step, step.draft)
+
+
+def _weight(result: CallResult) -> int:
+    """Return as how many calls in a row a call counts."""
+    if result.status != "ok":
+        return FAILED_CALL
+    value = result.output
+    left, parts = LARGE_RESULT, [value.data if type(value) is Message else value]
+    for part in parts:  # the list grows during the loop
+        kind = type(part)
+        if kind is str or kind is dict or kind is list:
+            left -= len(part)
+            if left <= 0:
+                return INLINE_LIMIT
+            if kind is dict:
+                parts += part
+                parts += part.values()
+            elif kind is list:
+                parts += part
+    return 1
