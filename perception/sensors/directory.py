@@ -256,11 +256,11 @@ class DirectorySensor:
             self._watch = None
 
     def _hinted(self, paths: set[str] | None) -> None:
-        """Note the full paths of events; None: everything may have changed."""
+        """Note the paths of events; None: everything may have changed."""
         if paths is None or len(self._hints) + len(paths) > HINTS:
             self._look_at = 0.0
         else:
-            self._hints |= {os.path.relpath(path, self._root) for path in paths if path != self._root}
+            self._hints |= paths
         if not self._nudge.done():
             self._nudge.set_result(None)
 

@@ -7,6 +7,7 @@ reported, because events merge and get lost; the receiver looks at the files.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,7 +16,7 @@ DELETED = 3  # watchfiles' Change.deleted
 
 
 class Watch:
-    """Watching thread, from its construction on; `hinted` is called in the loop with full paths.
+    """Watching thread, from its construction on; `hinted` is called in the loop with paths below `root`.
 
     It is called with None, for "anything may have changed", when the watch has begun and when it ends by itself.
     `error` is the reason for such an end, `is_stale` tells that the directory was deleted, and `identity` identifies
@@ -74,7 +75,7 @@ class Watch:
         try:
             for changes in self.events():
                 self.is_stale = self.is_stale or (DELETED, self._root) in changes
-                self._hand_over({path for _, path in changes})
+                self._hand_over({os.path.relpath(path, self._root) for _, path in changes if path != self._root})
         except Exception as error:
             self.error = error
             self._hand_over(None)

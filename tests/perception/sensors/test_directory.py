@@ -330,6 +330,13 @@ async def test_a_full_buffer_delays_and_loses_nothing(drop: Drop) -> None:
         await drop.sees(*(("file.added", f"{i}.txt") for i in range(5)))
 
 
+async def test_the_paths_of_many_events_hold_nothing_up(drop: Drop) -> None:
+    async with drop.watched() as sensor:
+        await idle(sensor)
+        paths = {f"{i}.txt" for i in range(5_000)}
+        assert effort(lambda: sensor._hinted(paths)) < 20
+
+
 async def test_a_file_that_cannot_be_read_is_told_once_and_disturbs_no_other(drop: Drop) -> None:
     class Guarded(Folder):
         def read(self, entry: Entry, limit: int) -> Text | None:
