@@ -58,7 +58,11 @@ class Collections:
         self._collect()
 
     def look(self) -> bool:
-        """Collect if that is due and no work was done since the last call; return whether it collected."""
+        """Collect the young objects, and all if that is due and no work was done since the last call.
+
+        Return whether all were collected.
+        """
+        gc.collect(0)  # automatic only once more objects were made than freed: where old ones go, young ones gather
         before, self._done = self._done, self._work()
         if gc.get_count()[2] < DUE or self._done is None or self._done != before:
             return False

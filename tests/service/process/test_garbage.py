@@ -66,6 +66,18 @@ def test_garbage_is_collected_at_a_quiet_moment_only(collections: Collections, w
     assert kept.itself is kept
 
 
+def test_young_objects_do_not_gather_while_old_ones_are_freed(collections: Collections) -> None:
+    old: list[list[int]] = [[] for _ in range(10_000)]
+    gc.collect()
+    young = []
+    while old:
+        old.pop()
+        young.append([0])
+    assert len(gc.get_objects(0)) > len(young) // 2  # the collector of the interpreter was not called
+    collections.look()
+    assert len(gc.get_objects(0)) < 100
+
+
 def test_nothing_is_done_before_it_is_due(collections: Collections) -> None:
     assert not collections.look()
 
