@@ -71,7 +71,7 @@ bench-compare: $(VENV)/.run  ## print the last run that `make bench ARGS=--json`
 profile: $(VENV)/.test  ## print where the processor time of a row of the benchmark goes, by named step (ROW=9)
 	@$(BIN)/python -m benchmarks.profile $(or $(ROW),1) $(ARGS)
 
-hops: $(VENV)/.test  ## count the steps of a cycle, a message, a streamed call and a bare call through the files (ARGS="--way call")
+hops: $(VENV)/.test  ## count the steps of a cycle, a message, a channel's message, a streamed call and a bare call through the files (ARGS="--way call")
 	@$(BIN)/python -m benchmarks.hops $(ARGS)
 
 docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference, the dashboard, a picture, the rules of deploy/kubernetes

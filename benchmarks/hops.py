@@ -1,16 +1,18 @@
 """Count the steps through the house: `python -m benchmarks.hops [--way cycle]` (`make hops`).
 
-A reader who follows what happens opens a file each time a function of another file is called. For each of five ways
+A reader who follows what happens opens a file each time a function of another file is called. For each of these ways
 this prints how often that is, through how many files of all packages, beside what is owed. `--way NAME` prints the way
 itself.
 
     cycle      one cycle that carries out one call
     journalled the same with a journal on disk
     message    a message from `submit` to its answer, with a journal
+    channel    a person's message on a channel from its arrival to its answer, with a journal, over all threads
     streamed   a call from the piece of a model's answer that holds it to its tool
     call       a call of the bare executor that does nothing, from `run` to its result
 
-Only the thread of the event loop is followed. Comprehensions, lambdas and properties count as the file they stand in.
+But for `channel`, only the thread of the event loop is followed. Comprehensions, lambdas and properties count as the
+file they stand in.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import asyncio
 import itertools
 import sys
 import tempfile
+import threading
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +34,9 @@ from acting import Executor
 from memory import Memory
 from planning.llm.planner import ModelPlanner
 from spar import Action, Agent, Call, Perception, tool
+from spar.events import MessageDelivered
+from spar.ports.channel import ChannelLimits, ChannelSpec
+from spar.testing import MemoryChannel
 
 HOME = Path(__file__).parents[1]
 PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
@@ -37,18 +44,31 @@ PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
 
 @dataclass
 class Way:
-    """The functions of all packages that were called on the way, as (file, function), in order."""
+    """The functions of all packages that were called on the way."""
 
-    steps: list[tuple[str, str]] = field(default_factory=list)
+    _steps: dict[int, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
     _files: dict[CodeType, str] = field(default_factory=dict)
+    _is_on: bool = False
+
+    def follow_new_threads(self) -> None:
+        """Follow the threads that begin from now on too, each by itself."""
+        threading.setprofile(self._called)
 
     def begin(self) -> None:
         """Follow this thread from now on, and forget what was before."""
-        self.steps.clear()
+        self._steps.clear()
+        self._is_on = True
         sys.setprofile(self._called)
 
     def end(self) -> None:
+        self._is_on = False
         sys.setprofile(None)
+        threading.setprofile(None)
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """The called functions as (file, function), in order, one thread after another."""
+        return [step for steps in list(self._steps.values()) for step in steps]
 
     @property
     def files(self) -> list[str]:
@@ -62,14 +82,14 @@ class Way:
         return sum(one != other for one, other in itertools.pairwise(before))
 
     def _called(self, frame: FrameType, event: str, _: Any) -> None:
-        if event != "call":
+        if event != "call" or not self._is_on:
             return
         code = frame.f_code
         file = self._files.get(code)
         if file is None:
             file = self._files[code] = self._file_of(code)
         if file:
-            self.steps.append((file, code.co_qualname))
+            self._steps[threading.get_ident()].append((file, code.co_qualname))
 
     def _file_of(self, code: CodeType) -> str:
         try:
@@ -129,6 +149,32 @@ async def message() -> Way:
             way.end()
     if status.output != "well":
         raise RuntimeError(f"the message was answered by {status}")
+    return way
+
+
+async def channel() -> Way:
+    """The third message of a person on a channel, until its answer is delivered."""
+    way, delivered = Way(), asyncio.Queue[MessageDelivered]()
+
+    async def plan(perceptions: Any) -> Action:
+        return Action(output="well")
+
+    way.follow_new_threads()
+    with tempfile.TemporaryDirectory() as folder:
+        memory, people = Memory(f"sqlite:///{folder}/memory.db"), MemoryChannel(ChannelLimits())
+        senders = {"senders": {"allow": [{"senders": ["chat:alice"]}]}}
+        agent = Agent(plan=plan, loop_interval=3600, memory=memory, settings=senders)
+        agent.channels.take([ChannelSpec("chat", people)])
+        agent.events.subscribe(MessageDelivered, delivered.put_nowait)
+        async with agent:
+            for number in range(3):
+                if number == 2:
+                    way.begin()
+                people.say("good morning")
+                await asyncio.wait_for(delivered.get(), 30)
+            way.end()
+    if people.texts() != ["well"] * 3:
+        raise RuntimeError(f"the messages were answered by {people.texts()}")
     return way
 
 
@@ -195,6 +241,7 @@ WAYS = {
     "cycle": Owed(cycle, files=28, changes=85),
     "journalled": Owed(journalled, files=42, changes=160),
     "message": Owed(message, files=50, changes=190),
+    "channel": Owed(channel, changes=560),
     "streamed": Owed(streamed, files=20),
     "call": Owed(call, files=8, changes=24),
 }
