@@ -4,6 +4,7 @@ conversations  the channels of one agent: received messages become runs
 answers        sends the answers of runs to their senders, other messages to their conversations
 messages       checks the messages that a channel hands over, and finds their session; pure
 supervisor     runs one channel: receiving and sending, each with back-off and quarantine
+outbox         sends what waits for one channel or notifier, and leaves calls behind that hang
 deliveries     the messages of one channel that wait to be sent, on disk, in order for each address
 owed           the answers that people are owed, by run
 drafts         answers that people see grow, and the sign that the agent writes

@@ -99,16 +99,15 @@ class Deliveries:
         self._leave(delivery, 0.0)
         self._drop(delivery)
 
-    def put_off(self, delivery: Delivery, error: str, due: float) -> Delivery:
+    def put_off(self, delivery: Delivery, error: str, due: float) -> None:
         """Schedule another attempt at a message (monotonic seconds)."""
-        delivery = replace(delivery, attempts=delivery.attempts + 1, error=error)
-        if delivery.id in self.items:
-            self.went_on(delivery)
+        if (now := self.items.get(delivery.id)) is not None:  # perhaps some of its parts were sent
+            self.went_on(replace(now, attempts=now.attempts + 1, error=error))
             self._push(delivery.address, due)
-        return delivery
 
     def put_aside(self, delivery: Delivery, error: str) -> Delivery:
         """Stop trying a message until a person retries it."""
+        delivery = self.items.get(delivery.id, delivery)
         self._leave(delivery, 0.0)
         failed = replace(delivery, attempts=delivery.attempts + 1, error=error, state="failed")
         self.failed[failed.id] = failed

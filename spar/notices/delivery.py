@@ -1,12 +1,11 @@
-"""Delivery of the notices of one notifier: one after another, again after a failure, without delaying anything else.
+"""Delivery of the notices of one notifier: one after another, again after a failure.
 
-A notifier that hangs is left behind at its deadline, and is not called again before this attempt has ended. In its
-quiet hours it gets only critical notices; those that waited for their end follow as one notice.
+A notifier that was left behind at its deadline is not called again before that attempt has ended. In its quiet hours
+it gets only critical notices; those that waited for their end follow as one notice.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from datetime import datetime
@@ -14,7 +13,8 @@ from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from spar.backoff import Backoff
-from spar.errors import ENDS_PROCESS
+from spar.channels.outbox import Outbox
+from spar.errors import TransientError
 from spar.events import NotifierFailed, NotifierRestored
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
@@ -36,15 +36,16 @@ _URGENCY: Final[dict[str, Literal["low", "normal", "critical"]]] = {
 }  # fmt: skip
 
 
-class NoticeSender:
-    """Sender of notices through one notifier. `sent(key)` is called for each notice that was sent or given up."""
+class NoticeSender(Outbox[list[str]]):
+    """Sender of notices through one notifier. `forget(key)` is called for each notice that was sent or given up.
 
-    def __init__(self, spec: NotifierSpec, core: Core, sent: Callable[[str], None]) -> None:
-        self.spec, self._core, self._sent = spec, core, sent
+    An item is the keys of the notices that are sent as one.
+    """
+
+    def __init__(self, spec: NotifierSpec, core: Core, forget: Callable[[str], None]) -> None:
+        super().__init__(f"notifier {spec.name!r}", core)
+        self.spec, self._forget = spec, forget
         self._waiting: dict[str, Notice] = {}
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._hanging: asyncio.Task[Any] | None = None
         self._threads = Threads(f"notifier {spec.name}", core.clock)
         self.failures, self.last_error = 0, ""
         self.counts = {"sent": 0, "failed": 0, "given_up": 0}
@@ -63,106 +64,74 @@ class NoticeSender:
     def add(self, key: str, notice: Notice) -> None:
         """Send a notice after those that wait already."""
         if len(self._waiting) >= MOST_WAITING:
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
-            self._give_up(oldest, f"{MOST_WAITING} notices wait already")
+            self._give_up([next(iter(self._waiting))], f"{MOST_WAITING} notices wait already")
         self._waiting[key] = notice
-        self._wake.set()
+        self.wake()
 
-    def begin(self) -> None:
-        """Start sending."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"notifier {self.spec.name}")
-
-    async def end(self) -> None:
-        """Stop sending; waiting notices stay stored."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def attempt(self, notice: Notice) -> str:
-        """Try to send a notice once, at most until its deadline; return what was wrong, "" for nothing."""
-        if self._hanging is not None and not self._hanging.done():
-            return "an earlier attempt hangs and ignores that it was cancelled"
-        task = asyncio.get_running_loop().create_task(self._deliver(notice))
-        try:
-            await asyncio.wait([task], timeout=self.spec.timeout)
-        finally:
-            if not task.done():
-                task.cancel()
-                self._hanging = task
-                task.add_done_callback(_retrieve)
-        if not task.done():
-            return f"it took longer than {self.spec.timeout:g} s"
-        if task.cancelled():
-            return "it was cancelled"
-        error = task.exception()
-        if isinstance(error, ENDS_PROCESS):
-            raise error
-        return "" if error is None else str(error) or type(error).__name__
-
-    async def _deliver(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notice) -> None:
+        """Try to send a notice once. Raises: the errors of the notifier; TransientError when it takes too long."""
+        if self.left_behind:
+            raise TransientError("an earlier attempt hangs and ignores that it was cancelled")
         notifier = self.spec.notifier
-        if offers(notifier, DeliversNotices):
-            await notifier.deliver(notice)
-            return
         urgency = _URGENCY.get(notice.state) or _URGENCY[f"{notice.state}.{notice.severity}"]
-        if inspect.iscoroutinefunction(notifier.notify):
-            await notifier.notify(notice.title, notice.text, urgency=urgency)
+        if offers(notifier, DeliversNotices):
+            work = notifier.deliver(notice)
+        elif inspect.iscoroutinefunction(notifier.notify):
+            work = notifier.notify(notice.title, notice.text, urgency=urgency)
         else:
-            await self._threads.run(lambda: notifier.notify(notice.title, notice.text, urgency=urgency))
+            work = self._threads.run(lambda: notifier.notify(notice.title, notice.text, urgency=urgency))
+        await self._call(work, self.spec.timeout)
 
-    async def _run(self) -> None:
-        clock = self._core.clock
-        while True:
-            while not (keys := self._next()):
-                await self._more()
-            notice = self._join([self._waiting[key] for key in keys])
-            reason = await self.attempt(notice)
-            remaining = [key for key in keys if key in self._waiting]  # the others were dropped meanwhile
-            if not reason:
-                for key in remaining:
-                    del self._waiting[key]
-                self._note_success()
-                for key in keys:
-                    self._sent(key)
-                continue
-            self._note_failure(reason)
-            if remaining and (clock.now() - self._sendable_from(notice)).total_seconds() > self.spec.give_up_after:
-                for key in remaining:
-                    del self._waiting[key]
-                    self._give_up(key, reason)
-                continue
-            await clock.sleep(AGAIN.delay(self.failures))
+    # -- the queue
+
+    def _next(self) -> tuple[list[str] | None, float]:
+        """Return the keys of the notices to send next, as one notice; else the seconds until the clock is read again,
+        because it may be set."""
+        quiet, now = self.spec.quiet, self._clock.now()
+        if quiet is not None and quiet.covers(now):
+            keys = [key for key, notice in self._waiting.items() if notice.severity == "critical"][:1]
+            return keys or None, min((quiet.end_after(now) - now).total_seconds(), LOOK_AGAIN)
+        held_keys = [key for key, notice in self._waiting.items() if self._was_held(notice)]
+        first = list(self._waiting)[:1]
+        return (held_keys if first == held_keys[:1] else first) or None, float("inf")
+
+    async def _send(self, keys: list[str]) -> None:
+        await self.deliver(self._join(keys))
+
+    async def _sent(self, keys: list[str]) -> None:
+        self.counts["sent"] += 1
+        if self.failures:
+            self.failures, self.last_error = 0, ""
+            log.info("notifier works again", agent=self._core.name, notifier=self.spec.name)
+            self._core.events.publish(NotifierRestored(notifier=self.spec.name))
+        for key in keys:
+            if self._waiting.pop(key, None) is not None:  # else it was dropped meanwhile
+                self._forget(key)
+
+    def _failed(self, keys: list[str], error: Exception) -> float:
+        self.counts["failed"] += 1
+        self.failures += 1
+        self.last_error = why = str(error) or type(error).__name__
+        if self.failures == 1:  # no alert, because it could not be sent
+            log.warning("notifier fails", agent=self._core.name, notifier=self.spec.name, reason=why)
+            self._core.events.publish(NotifierFailed(notifier=self.spec.name, reason=why, waiting=self.waiting))
+        last = next((self._waiting[key] for key in reversed(keys) if key in self._waiting), None)
+        if last is None or (self._clock.now() - self._sendable_from(last)).total_seconds() <= self.spec.give_up_after:
+            return AGAIN.delay(self.failures)
+        self._give_up(keys, why)
+        return 0.0
+
+    def _give_up(self, keys: list[str], why: str) -> None:
+        for key in keys:
+            if self._waiting.pop(key, None) is not None:
+                self.counts["given_up"] += 1
+                log.error("notice given up", agent=self._core.name, notifier=self.spec.name, notice=key, reason=why)
+                self._forget(key)
 
     # -- quiet hours
 
-    def _next(self) -> list[str]:
-        """Return the keys of the notices to send next, as one notice; empty if there are none."""
-        if self._is_quiet():
-            return [key for key, notice in self._waiting.items() if notice.severity == "critical"][:1]
-        held_keys = [key for key, notice in self._waiting.items() if self._was_held(notice)]
-        first = list(self._waiting)[:1]
-        return held_keys if first == held_keys[:1] else first
-
-    async def _more(self) -> None:
-        """Wait until there are more notices to send, or the quiet hours are over."""
-        clock, quiet = self._core.clock, self.spec.quiet
-        timer = None
-        if quiet is not None and self._waiting:
-            now = clock.now()
-            seconds_left = (quiet.end_after(now) - now).total_seconds()
-            timer = clock.call_at(clock.monotonic() + min(seconds_left, LOOK_AGAIN), self._wake.set)
-        self._wake.clear()
-        try:
-            await self._wake.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
-
     def _is_quiet(self) -> bool:
-        return self.spec.quiet is not None and self.spec.quiet.covers(self._core.clock.now())
+        return self.spec.quiet is not None and self.spec.quiet.covers(self._clock.now())
 
     def _was_held(self, notice: Notice) -> bool:
         quiet = self.spec.quiet
@@ -173,41 +142,15 @@ class NoticeSender:
         quiet = self.spec.quiet
         return quiet.end_after(notice.at) if quiet is not None and self._was_held(notice) else notice.at
 
-    def _join(self, notices: list[Notice]) -> Notice:
+    def _join(self, keys: list[str]) -> Notice:
         """Return one notice for all of these; its id depends on their ids only, so it stays the same after a
         restart."""
-        first, last = notices[0], notices[-1]
+        notices, core = [self._waiting[key] for key in keys], self._core
         if len(notices) == 1:
-            return first
-        core = self._core
+            return notices[0]
         lines = [f"{notice.at.astimezone():%H:%M} {notice.title}: {notice.text}" for notice in notices]
         digest = blake2b("\0".join(notice.id for notice in notices).encode(), digest_size=12).hexdigest()
         title = f"spar {core.name}: {len(notices)} notices of the quiet hours"
-        return Notice(f"quiet.{digest}", "quiet", "digest", "warning", title, "\n".join(lines), last.at, core.name)
-
-    # -- success and failure
-
-    def _note_success(self) -> None:
-        self.counts["sent"] += 1
-        if self.failures:
-            self.failures, self.last_error = 0, ""
-            log.info("notifier works again", agent=self._core.name, notifier=self.spec.name)
-            self._core.events.publish(NotifierRestored(notifier=self.spec.name))
-
-    def _note_failure(self, why: str) -> None:
-        self.counts["failed"] += 1
-        self.failures += 1
-        self.last_error = why
-        if self.failures == 1:  # no alert, because it could not be sent
-            log.warning("notifier fails", agent=self._core.name, notifier=self.spec.name, reason=why)
-            self._core.events.publish(NotifierFailed(notifier=self.spec.name, reason=why, waiting=self.waiting))
-
-    def _give_up(self, key: str, why: str) -> None:
-        self.counts["given_up"] += 1
-        log.error("notice given up", agent=self._core.name, notifier=self.spec.name, notice=key, reason=why)
-        self._sent(key)
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
+        return Notice(
+            f"quiet.{digest}", "quiet", "digest", "warning", title, "\n".join(lines), notices[-1].at, core.name
+        )

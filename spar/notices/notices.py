@@ -8,6 +8,7 @@ an id that stays the same over restarts, so that a receiver recognises a repeate
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, cast
@@ -52,7 +53,7 @@ class Notices:
 
     def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: Callable[[], ModuleRows | None]) -> None:
         self._core, self._rows_of = core, rows
-        self.by_name = {spec.name: NoticeSender(spec, core, partial(self._sent, spec.name)) for spec in specs}
+        self.by_name = {spec.name: NoticeSender(spec, core, self._forget) for spec in specs}
         self._open: dict[str, Episode] = {}  # by the id of the alert in this process
         self._former: dict[str, Episode] = {}  # of the former process, by key
         self._repeating: dict[tuple[str, str], Timer] = {}  # by notifier and alert
@@ -76,7 +77,7 @@ class Notices:
         for event in early:
             self._handle(event)
         for sender in self.by_name.values():
-            sender.begin()
+            sender.start()
         if self._former:
             clock = self._core.clock
             self._settling = clock.call_at(clock.monotonic() + SETTLE, self._settle)
@@ -88,8 +89,7 @@ class Notices:
         for timer in self._repeating.values():
             timer.cancel()
         self._repeating.clear()
-        for sender in self.by_name.values():
-            await sender.end()
+        await asyncio.gather(*(sender.close() for sender in self.by_name.values()))
 
     async def test(self, name: str) -> str:
         """Send a test through one notifier now; return what was wrong, "" for nothing. Raises: LookupError."""
@@ -99,7 +99,11 @@ class Notices:
         core = self._core
         notice = Notice(core.clock.new_id(), "test", "test", "warning", f"spar {core.name}: a test",
                         "This is a test of the notifier. Nothing is wrong.", core.clock.now(), core.name)  # fmt: skip
-        return await sender.attempt(notice)
+        try:
+            await sender.deliver(notice)
+        except Exception as error:  # anybody may have written the notifier
+            return str(error) or type(error).__name__
+        return ""
 
     # -- events
 
@@ -169,7 +173,7 @@ class Notices:
         self._keep(f"out/{key}", msgspec.to_builtins(notice))
         sender.add(key, notice)
 
-    def _sent(self, name: str, key: str) -> None:
+    def _forget(self, key: str) -> None:
         self._drop(f"out/{key}")
 
     def _keep(self, key: str, value: Any) -> None:

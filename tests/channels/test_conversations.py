@@ -194,6 +194,21 @@ async def test_what_can_never_be_sent_is_put_aside_and_shown_until_it_is_tried_a
         assert agent.channels.undelivered() == []
 
 
+async def test_a_message_that_was_put_aside_goes_on_with_its_unsent_parts(clock: VirtualClock) -> None:
+    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+        return Action(output="word " * 15) if context.run else None
+
+    channel = plain(None, PermanentError("blocked"))
+    async with made(clock, ChannelSpec("chat", channel), plan=plan) as agent:
+        failed = told(agent, MessageUndeliverable)
+        channel.say("tell me")
+        await until(clock, lambda: failed)
+        agent.channels.retry(failed[0].message_id)
+        await until(clock, lambda: len(channel.sent) == 2)
+        await clock.sleep(5)
+    assert (channel.attempts, "".join(channel.texts())) == (3, "word " * 15)
+
+
 async def test_what_was_tried_for_too_long_is_put_aside(clock: VirtualClock) -> None:
     channel = plain(*[TransientError("down")] * 100)
     async with made(clock, ChannelSpec("chat", channel, give_up_after=100.0, max_failures=1000)) as agent:

@@ -182,7 +182,9 @@ async def test_a_notifier_that_hangs_holds_up_nobody_and_is_not_asked_twice_at_o
         state = desk.notices.snapshot()[0]
         assert state["waiting"] == 1
         assert desk.agent.stats.total_cycles > cycles
+        await clock.sleep(60)
         assert desk.teller.tries == 1
+        assert "an earlier attempt hangs" in desk.notices.snapshot()[0]["last_error"]
         desk.teller.hangs = False
 
 
