@@ -82,14 +82,15 @@ class Talks(dict[str, tuple[str, str]]):
 class Channels:
     """Channels of one agent. Without any, nothing is received and nothing is stored."""
 
-    __slots__ = ("_core", "_home", "_owed", "_runs", "_senders", "_specs", "_state", "_submit", "_talks", "answers",
-                 "supervisors")  # fmt: skip
+    __slots__ = ("_core", "_home", "_owed", "_rows", "_runs", "_senders", "_specs", "_state", "_submit", "_talks",
+                 "answers", "supervisors")  # fmt: skip
 
     def __init__(self, core: Core, runs: Runs, state: HasRows, senders: KnowsSenders, submit: Submit,
                  home: Home | None) -> None:  # fmt: skip
         self._core, self._runs, self._state = core, runs, state
         self._senders, self._submit, self._home = senders, submit, home
         self._specs: tuple[ChannelSpec, ...] = ()
+        self._rows: ModuleRows | None = None
         self._owed = OwedAnswers(None)
         self._talks = Talks()
         self.answers: Answers | None = None
@@ -108,7 +109,7 @@ class Channels:
         """Load the rows of an earlier process, and begin to receive and to send. Raises: the errors of the store."""
         if not self._specs or self.supervisors:
             return
-        rows = self._state.rows_of(OWNER)
+        rows = self._rows = self._state.rows_of(OWNER)
         stored: Mapping[str, Any] = {} if rows is None else await rows.list()
         self._owed = OwedAnswers(rows)
         self._owed.restore((value for key, value in stored.items() if key.startswith("run/")), self._core.clock.now())
@@ -150,6 +151,7 @@ class Channels:
         if self.answers is not None:
             await self.answers.close()
         await asyncio.gather(*(supervisor.close() for supervisor in self.supervisors.values()))
+        self._owed.write()
         self.answers, self.supervisors = None, {}
 
     def snapshot(self) -> dict[str, Any]:
@@ -196,9 +198,10 @@ class Channels:
             return Accepted("known", receipt.run_id)
         owed = Owed(receipt.run_id, spec.name, message.address, self._core.clock.now(), session, message.reply)
         self._owed.keep(owed)
-        self._talks.note(session, (spec.name, message.address), self._state.rows_of(OWNER))
+        self._talks.note(session, (spec.name, message.address), self._rows)
         if self.answers is not None:
             await self.answers.settle(owed)  # after a crash the run may have ended before its answer was owed
+        self._owed.write()
         if (journal := self._state.journal) is not None:
             await journal.safe()
         return Accepted("accepted", receipt.run_id)

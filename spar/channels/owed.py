@@ -2,10 +2,14 @@
 
 A row is written with the run of the message, and closed with the last message about it. So a process that dies between
 the end of a run and the sending of its answer still owes the answer, and one that dies later does not send it twice.
+
+All changes within one turn of the event loop are written at its end, once. The row of a message to send may then be
+on disk before the digest of its text: the message is found waiting by its id, and not enqueued twice.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -51,6 +55,7 @@ class OwedAnswers:
     def __init__(self, rows: KeepsRows | None) -> None:
         self._rows = rows
         self._items: dict[str, Owed] = {}
+        self._unwritten: dict[str, Owed] = {}
 
     def restore(self, values: Iterable[Mapping[str, Any]], now: datetime) -> None:
         """Load the answers of an earlier process; those that were answered long ago are forgotten."""
@@ -70,15 +75,23 @@ class OwedAnswers:
         return [owed for owed in self._items.values() if not owed.is_done]
 
     def keep(self, owed: Owed) -> None:
-        """Store one."""
-        self._items[owed.run_id] = owed
-        if self._rows is not None:
-            self._rows.keep(f"run/{owed.run_id}", msgspec.to_builtins(owed))
+        """Store one, at the end of this turn of the event loop."""
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self.write)
+        self._items[owed.run_id] = self._unwritten[owed.run_id] = owed
         if len(self._items) > MOST_ANSWERED:
             self._forget_oldest()
 
+    def write(self) -> None:
+        """Write all changes now."""
+        while self._unwritten:
+            run_id, owed = self._unwritten.popitem()
+            if self._rows is not None:
+                self._rows.keep(f"run/{run_id}", msgspec.to_builtins(owed))
+
     def forget(self, session: str) -> None:
         """Forget the runs of a session; the caller deletes their rows."""
+        self.write()
         self._items = {run_id: owed for run_id, owed in self._items.items() if owed.session != session}
 
     def _forget_oldest(self) -> None:
@@ -89,6 +102,7 @@ class OwedAnswers:
 
     def _forget(self, run_id: str) -> None:
         del self._items[run_id]
+        self._unwritten.pop(run_id, None)
         if self._rows is not None:
             self._rows.drop(f"run/{run_id}")
 

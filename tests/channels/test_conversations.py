@@ -14,7 +14,7 @@ from memory import Memory
 from spar import Action, Agent, Decision, Perception
 from spar.channels.conversations import OWNER, Talks
 from spar.channels.deliveries import MOST_WAITING, Delivery
-from spar.channels.owed import digest_of
+from spar.channels.owed import Owed, OwedAnswers, digest_of
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.events import (
     AssistantDelta,
@@ -260,6 +260,49 @@ async def test_a_run_that_ended_while_nobody_listened_is_answered_at_the_next_st
     async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)):
         await clock.sleep(10)
     assert channel.texts() == ["you said hello"]
+
+
+async def test_a_message_that_waits_is_not_owed_again_where_its_digest_was_not_written(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    """As after a death between the two rows of an answer."""
+    channel = Death(PLAIN)
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
+        sent = told(agent, MessageSent)
+        channel.say("hello")
+        await until(clock, lambda: sent)
+        rows = agent.agent_state.rows_of(OWNER)
+        assert rows is not None
+        (key,) = (key for key in await rows.list() if key.startswith("run/"))
+        rows.keep(key, {**(await rows.list())[key], "told": [], "is_done": False})
+    channel.down = False
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)):
+        await until(clock, lambda: channel.texts())
+        await clock.sleep(10)
+    assert (channel.texts(), channel.attempts) == (["you said hello"], 1)
+
+
+async def test_all_that_changes_of_an_owed_answer_in_one_turn_is_written_once(clock: VirtualClock) -> None:
+    written: list[tuple[str, Any]] = []
+
+    class Rows:
+        def keep(self, key: str, value: Any) -> None:
+            written.append((key, list(value["told"])))
+
+        def drop(self, key: str) -> None:
+            written.append((key, None))
+
+    answers = OwedAnswers(Rows())
+    owed = Owed("r1", "chat", "alice", clock.now())
+    answers.keep(owed)
+    answers.keep(owed.telling("d1"))
+    assert written == []
+    await asyncio.sleep(0)
+    assert written == [("run/r1", ["d1"])]
+    answers.keep(owed.telling("d2"))
+    answers.write()
+    await asyncio.sleep(0)
+    assert written[1:] == [("run/r1", ["d2"])]
 
 
 async def test_messages_that_steer_a_run_are_answered_once_to_those_who_talk_in_it(clock: VirtualClock) -> None:

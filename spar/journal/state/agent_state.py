@@ -100,9 +100,8 @@ class AgentState:
     @property
     def journal(self) -> Journal | None:
         """Return the memory's journal while it is open; None without one."""
-        memory = self.memory
         try:
-            return memory.journal if offers(memory, KeepsJournal) else None
+            return getattr(self.memory, "journal", None)
         except SparError:
             return None
 
