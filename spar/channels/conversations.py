@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
 
 from spar.channels.answers import Answers
 from spar.channels.deliveries import Deliveries, Delivery, KeepsRows
-from spar.channels.messages import check_message, session_of, short_digest
 from spar.channels.owed import Owed, OwedAnswers
+from spar.channels.senders import Senders
 from spar.channels.supervisor import ChannelSupervisor
 from spar.decoding import convert
 from spar.errors import ConfigError, InboxFullError, SparError
+from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.ports.channel import (
+    LONGEST_ADDRESS,
+    LONGEST_ID,
+    LONGEST_TEXT,
     Accepted,
     ChannelContext,
     ChannelSpec,
     Incoming,
-)
+)  # fmt: skip
 from spar.protocols import Home, ModuleRows
 from spar.records.runs import Receipt
-from spar.records.senders import Admission
 from spar.records.session import Origin
 from spar.runs.run import Run
 from spar.runs.runs import Runs
@@ -39,28 +45,13 @@ from spar.types import Perception
 OWNER: Final = "channels"
 #: Sessions whose address is kept: as many as a memory keeps sessions. Its retention deletes sessions without a word.
 MOST_TALKS: Final = 100_000
+#: Characters of a session's name.
+LONGEST_SESSION: Final = 256
+#: Bytes of the data that a message gets back with its answer.
+LARGEST_REPLY: Final = 16_384
 
-
-class KnowsSenders(Protocol):
-    """Table of the senders and the decisions about them."""
-
-    async def meet(self, channel: str, address: str, *, is_verified: bool = True) -> Admission: ...
-    def knows(self, channel: str, address: str) -> bool: ...
-
-
-class HasRows(Protocol):
-    """Part of an agent's state that channels need."""
-
-    @property
-    def journal(self) -> Any: ...
-    def rows_of(self, name: str) -> ModuleRows | None: ...
-
-
-class Submit(Protocol):
-    """Submission of a message with its origin."""
-
-    def __call__(self, message: Perception, session: str, mode: str | None, key: str | None, /, *,
-                 origin: Origin | None = None) -> Awaitable[Receipt]: ...  # fmt: skip
+#: Submission of a message, its session, queue mode and idempotency key, with its `origin`.
+Submit = Callable[..., Awaitable[Receipt]]
 
 
 class Talks(dict[str, tuple[str, str]]):
@@ -85,7 +76,7 @@ class Channels:
     __slots__ = ("_core", "_home", "_owed", "_rows", "_runs", "_senders", "_specs", "_state", "_submit", "_talks",
                  "answers", "supervisors")  # fmt: skip
 
-    def __init__(self, core: Core, runs: Runs, state: HasRows, senders: KnowsSenders, submit: Submit,
+    def __init__(self, core: Core, runs: Runs, state: AgentState, senders: Senders, submit: Submit,
                  home: Home | None) -> None:  # fmt: skip
         self._core, self._runs, self._state = core, runs, state
         self._senders, self._submit, self._home = senders, submit, home
@@ -263,3 +254,27 @@ class Channels:
             if id in supervisor.deliveries.failed:
                 return supervisor
         raise LookupError(f"no message {id!r:.100} was put aside; spar channels failed")
+
+
+def session_of(spec: ChannelSpec, message: Incoming) -> str:
+    """Return the session of a message: the channel's, its own, or one for each address."""
+    session = spec.session or message.session or f"{spec.name}:{message.address}"
+    return session if len(session) <= LONGEST_SESSION else f"{session[:200]}…{short_digest(session)}"
+
+
+def short_digest(text: str) -> str:
+    """Return a short name for a text of any length."""
+    return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def check_message(message: Incoming) -> None:
+    """Check that a channel may hand over a message. Raises: ValueError."""
+    if not isinstance(message, Incoming):
+        raise ValueError(f"a channel must hand over an Incoming, found {message!r:.100}")
+    for name, value, most in (("id", message.id, LONGEST_ID), ("address", message.address, LONGEST_ADDRESS)):
+        if not isinstance(value, str) or not 0 < len(value) <= most:
+            raise ValueError(f"the {name} of a message has 1 to {most} characters, found {value!r:.60}")
+    if len(message.text) > LONGEST_TEXT:
+        raise ValueError(f"a message has at most {LONGEST_TEXT} characters, found {len(message.text)}")
+    if len(msgspec.json.encode((message.reply, message.attributes))) > LARGEST_REPLY:
+        raise ValueError(f"reply and attributes of a message take at most {LARGEST_REPLY} bytes")

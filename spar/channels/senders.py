@@ -4,27 +4,46 @@ Only people admit a sender: by the configuration, by name, or by the pairing cod
 an unknown sender are not stored. It gets a code at most once a day, and only a bounded number of unknown senders wait:
 nobody can make the agent send mail, or fill its disk, by inventing senders. A sender whose address was not proven gets
 no answer.
+
+The sender gives its code to the owner, and the owner enters it. So the owner knows that the person with the code reads
+the messages to that address. Only a digest is stored: somebody who reads the database, a log or a backup cannot pair a
+sender.
+
+The configuration names senders exactly, by the domain of their address or by their channel. The most exact name
+counts, and of two equally exact ones the denial. A person's decision about one sender (its row) goes before exact
+names that are allowed, and after those that are denied.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from spar.channels.codes import digest_of, is_same, new_code, new_salt
-from spar.channels.policy import judge, rules_of
 from spar.decoding import convert
 from spar.errors import ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
 from spar.ports.optional import offers
 from spar.protocols import Records
-from spar.records.senders import Admission, SenderRow, SenderRules, SenderStatus, SenderView, read_sender, sender_of
+from spar.records.senders import (
+    Admission,
+    AllowedSender,
+    SenderRow,
+    SenderRules,
+    SenderStatus,
+    SenderView,
+    patterns_of,
+    read_sender,
+    sender_of,
+)  # fmt: skip
 from spar.types import Trust, replace
 
 if TYPE_CHECKING:
@@ -38,6 +57,9 @@ ANSWER_EVERY: Final = timedelta(days=1)
 MOST_TRIES, TRIES_WITHIN = 10, timedelta(minutes=10)
 #: Bound of the senders that people have decided about.
 MOST_DECIDED: Final = 10_000
+#: Letters of a code, which do not look or sound alike; 8 of them are 40 bits.
+ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+CODE_LENGTH: Final = 8
 #: Characters of a person's name.
 LONGEST_PERSON: Final = 200
 
@@ -120,7 +142,7 @@ class Senders:
         row, answer = replace(row, messages=row.messages + 1, last_at=now), ""
         is_due = row.answered_at is None or now - row.answered_at >= ANSWER_EVERY
         if admission.verdict == "unknown" and self._terms.unknown == "pair" and is_due:
-            code, salt, expires = new_code(), new_salt(), timedelta(seconds=self._terms.expires)
+            code, salt, expires = new_code(), secrets.token_hex(16), timedelta(seconds=self._terms.expires)
             row = replace(row, salt=salt, digest=digest_of(code, salt), answered_at=now, expires_at=now + expires)
             answer = _code_text(code, self._terms.expires)
         await self._keep(row)  # before the answer: after a crash in between, the answer is lost, not sent twice
@@ -252,3 +274,44 @@ def _code_text(code: str, seconds: float) -> str:
         "I do not know you yet, so I have not read your message. To be let in, give this code to the person who runs "
         f"me: {code}. It is good for {hours} {'hour' if hours == 1 else 'hours'}. Then write again."
     )
+
+
+def new_code() -> str:
+    """Return a random code: `K7QF-2M9X`."""
+    letters = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
+    return f"{letters[:4]}-{letters[4:]}"
+
+
+def digest_of(code: str, salt: str) -> str:
+    """Return the digest of a code for the store; case, spaces and dashes make no difference."""
+    letters = "".join(letter for letter in code.upper() if letter in ALPHABET)
+    return hmac.new(salt.encode(), letters.encode(), sha256).hexdigest()
+
+
+def is_same(digest: str, code: str, salt: str) -> bool:
+    """Return whether a code has this digest, in a time that reveals nothing about either."""
+    return hmac.compare_digest(digest, digest_of(code, salt))
+
+
+def rules_of(settings: SenderSettings) -> SenderRules:
+    """Return the senders that the configuration names, in the form that is compared."""
+    allow = {
+        read_sender(name, may_be_pattern=True): AllowedSender(entry.person, entry.trust)
+        for entry in reversed(settings.allow)  # of two entries for one name the first counts
+        for name in entry.senders
+    }
+    return SenderRules(allow, frozenset(read_sender(name, may_be_pattern=True) for name in settings.deny))
+
+
+def judge(sender: str, rules: SenderRules, row: SenderRow | None) -> Admission:
+    """Return the verdict on a sender whose address is known to be its own."""
+    for name in patterns_of(sender):
+        if name in rules.deny:
+            return Admission(sender, "denied")
+        if name == sender and row is not None and row.status == "denied":
+            return Admission(sender, "denied", row.person)
+        if name == sender and row is not None and row.status == "allowed":
+            return Admission(sender, "allowed", row.person, row.trust)
+        if (allowed := rules.allow.get(name)) is not None:
+            return Admission(sender, "allowed", allowed.person, allowed.trust)
+    return Admission(sender, "unknown")

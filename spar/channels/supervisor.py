@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from spar.backoff import Backoff, Intensity
 from spar.channels.deliveries import Deliveries, Delivery
-from spar.channels.outbox import Outbox
-from spar.channels.pieces import pieces
+from spar.channels.dispatcher import Dispatcher
 from spar.errors import PermanentError, TransientError
 from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
 from spar.loop.core import Core
@@ -22,6 +21,10 @@ from spar.types import Fault, replace
 
 #: Seconds between attempts at a message, and of a channel that cannot send; short at first, because people wait.
 ATTEMPTS = Backoff(1.0, 300.0)
+
+
+#: Signs behind which a long text is cut, the best first.
+ENDS: Final = ("\n\n", "\n", ". ", " ")
 
 
 class Trouble:
@@ -74,7 +77,7 @@ def asked_pause(error: Exception) -> float:
     return (error.retry_after or 0.0) if isinstance(error, TransientError) else 0.0
 
 
-class ChannelSupervisor(Outbox[Delivery]):
+class ChannelSupervisor(Dispatcher[Delivery]):
     """One supervised channel. Errors of the channel are published and counted, not raised, except by `send`, `edit`
     and `typing`.
 
@@ -222,3 +225,21 @@ class ChannelSupervisor(Outbox[Delivery]):
     async def typing(self, address: str) -> None:
         """Show that the agent is writing. Raises: the errors of the channel."""
         await self._call(self.spec.channel.typing(address), self.spec.timeout)
+
+
+def pieces(text: str, most: int) -> list[str]:
+    """Return a text in pieces of at most `most` characters, which together are the whole. A piece ends at a paragraph,
+    a line, a sentence or a word, if one ends in its second half."""
+    parts: list[str] = []
+    start = 0
+    while len(text) - start > most:
+        end = start + most
+        for sign in ENDS:
+            at = text.rfind(sign, start + most // 2, end)
+            if at >= 0:
+                end = at + len(sign)
+                break
+        parts.append(text[start:end])
+        start = end
+    parts.append(text[start:])
+    return parts

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from spar.backoff import Backoff
-from spar.channels.outbox import Outbox
+from spar.channels.dispatcher import Dispatcher
 from spar.errors import TransientError
 from spar.events import NotifierFailed, NotifierRestored
 from spar.loop.core import Core
@@ -36,7 +36,7 @@ _URGENCY: Final[dict[str, Literal["low", "normal", "critical"]]] = {
 }  # fmt: skip
 
 
-class NoticeSender(Outbox[list[str]]):
+class NoticeSender(Dispatcher[list[str]]):
     """Sender of notices through one notifier. `forget(key)` is called for each notice that was sent or given up.
 
     An item is the keys of the notices that are sent as one.

@@ -14,9 +14,7 @@ import pytest
 
 from memory import Memory
 from spar import Agent
-from spar.channels.codes import ALPHABET, digest_of, is_same, new_code
-from spar.channels.policy import judge, rules_of
-from spar.channels.senders import MOST_TRIES, Senders
+from spar.channels.senders import ALPHABET, MOST_TRIES, Senders, digest_of, is_same, judge, new_code, rules_of
 from spar.config.load import from_mapping, load
 from spar.errors import ConfigError, ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet

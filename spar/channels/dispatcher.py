@@ -1,4 +1,4 @@
-"""Outbox of one channel or notifier: it sends what waits, one item after another, and again after a failure.
+"""Dispatcher of one channel or notifier: it sends what waits, one item after another, and again after a failure.
 
 Anybody may have written the channel or the notifier: it may fail, hang or ignore its cancellation, and none of that
 may reach another one, a session or the loop.
@@ -21,8 +21,8 @@ T = TypeVar("T")
 GRACE = 0.5
 
 
-class Outbox(ABC, Generic[T]):
-    """Outbox, whose queue is the subclass's own.
+class Dispatcher(ABC, Generic[T]):
+    """Dispatcher, whose queue is the subclass's own.
 
     Args: part: the channel or notifier in errors, such as `channel 'mail'`.
 
