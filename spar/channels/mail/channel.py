@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from email.headerregistry import Address
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
@@ -23,9 +22,9 @@ from spar.channels.mail.mailbox import Glance, Mailbox
 from spar.channels.mail.message import MailText, message_of, session_of
 from spar.channels.mail.origin import failure_of
 from spar.channels.mail.rates import SenderRates
-from spar.channels.mail.reply import compose, reply_of
+from spar.channels.mail.reply import reply_of
 from spar.channels.mail.sending import Postman
-from spar.channels.mail.servers import read_password, read_server, tls_context
+from spar.channels.mail.servers import read_address, read_password, read_server, tls_context
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, InboxFullError, LifecycleError, PermanentError, TransientError
 from spar.failpoints import crashpoint
@@ -104,11 +103,11 @@ class MailChannel:
                 'is forged ("mx.example.org"), or believe every From with verify = "none"'
             )
             raise ConfigError(sentence, path=("trust_authentication_results",))
-        self._address = _read_address(address, display)
-        self._imap, smtp_server = read_server("imap", imap), read_server("smtp", smtp)
+        own = read_address("address", address, display)
+        self._own, self._imap, smtp_server = own.addr_spec, read_server("imap", imap), read_server("smtp", smtp)
         self._tls, self._folder = tls_context(ca_file), folder
         self._user, self._password = user or address, read_password(password, password_env)
-        self._postman = Postman(smtp_server, self._tls, self._user, self._password)
+        self._postman = Postman(own, smtp_server, self._tls, self._user, self._password, timeout=SEND_WITHIN)
         self._trusted = trust_authentication_results if verify == "required" else None
         self._session, self._first, self._poll = session, first, poll
         self._largest, self._rate = largest, rate
@@ -227,8 +226,8 @@ class MailChannel:
 
     async def _incoming(self, reading: _Reading, glance: Glance, head: Mail) -> Incoming | None:
         """Return the message to hand over for a mail; None for a mail that no person wrote, or of a stopped sender."""
-        own_address, context = self._address.addr_spec, reading.context
-        if reason := reason_not_to_plan(head, own_address):
+        context = reading.context
+        if reason := reason_not_to_plan(head, self._own):
             self._pass_over(reading, glance.uid, reason, "not written by a person", sender=head.sender)
             return None
         if not head.sender:
@@ -294,13 +293,8 @@ class MailChannel:
 
     async def send(self, message: Outgoing) -> str:
         """Send a mail. Raises: PermanentError when no server will ever accept it; TransientError."""
-        try:
-            mail = compose(
-                self._address, message.address, message.text, message.reply, id=message.id, at=self._clock.now()
-            )
-        except ValueError as error:
-            raise PermanentError(str(error)) from error
-        await self._postman.send(mail, message.address, own=self._address.addr_spec, timeout=SEND_WITHIN)
+        await self._postman.send(message.address, message.text, id=message.id, at=self._clock.now(),
+                                 reply=message.reply)  # fmt: skip
         return ""
 
     async def edit(self, reference: str, message: Outgoing) -> None:
@@ -322,15 +316,3 @@ class _Reading(Struct, frozen=True):
 
 def _refused(incoming: Incoming, why: str) -> Incoming:
     return Incoming(incoming.id, incoming.address, "(not read)", reply=incoming.reply, refusal=why)
-
-
-def _read_address(address: str, display: str) -> Address:
-    try:
-        mail_address = Address(display_name=display, addr_spec=address)
-        if not mail_address.username or not mail_address.domain or not mail_address.addr_spec.isascii():
-            raise ValueError("it has no name or no domain, or is not ASCII")
-    except Exception as error:  # the library raises errors of any kind for an invalid address
-        raise ConfigError(
-            f"address = {address!r:.100}: must be like spar@example.org: {error}", path=("address",)
-        ) from None
-    return mail_address

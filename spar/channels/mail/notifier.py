@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from email.headerregistry import Address
 from typing import Annotated, Literal
 
 from annotated_types import Gt, Len
 
-from spar.channels.mail.reply import compose
 from spar.channels.mail.sending import Postman
-from spar.channels.mail.servers import read_password, read_server, tls_context
+from spar.channels.mail.servers import read_address, read_password, read_server, tls_context
 from spar.clock import Clock, SystemClock
 from spar.data.bounded import BoundedDict
-from spar.errors import ConfigError, PermanentError, SparError, TransientError
+from spar.errors import PermanentError, SparError, TransientError
 from spar.ports.notifier import Notice
 from spar.protocols import Host
 
@@ -43,15 +41,13 @@ class MailNotifier:
         ca_file: str | None = None,
         timeout: Annotated[float, Gt(0)] = 20.0,
     ) -> None:
-        self._sender = _address("sender", sender)
-        self._to = [_address("to", recipient).addr_spec for recipient in to]
+        self._to = [read_address("to", recipient).addr_spec for recipient in to]
         secret = read_password(password, password_env) if user else ""
-        self._postman = Postman(read_server("smtp", smtp), tls_context(ca_file), user, secret)
-        self._timeout = timeout
+        self._postman = Postman(read_address("sender", sender), read_server("smtp", smtp), tls_context(ca_file), user,
+                                secret, timeout=timeout)  # fmt: skip
         self._clock: Clock = SystemClock()
-        self._sent_to: BoundedDict[str, set[str]] = BoundedDict(
-            _REMEMBERED
-        )  # recipients so far, by the id of an unfinished notice
+        #: Recipients so far, by the id of an unfinished notice.
+        self._sent_to: BoundedDict[str, set[str]] = BoundedDict(_REMEMBERED)
 
     def attach(self, host: Host) -> None:
         """Date mails by the agent's clock."""
@@ -67,17 +63,15 @@ class MailNotifier:
         await self._send(notice.title, f"{notice.text}\n\n{notice.at.isoformat()}", notice.id)
 
     async def _send(self, title: str, text: str, id: str) -> None:
+        subject = " ".join(title.split())[:_LONGEST_SUBJECT].encode("utf-8", "replace").decode()
+        subject = "".join(letter for letter in subject if letter.isprintable())
         sent_to = self._sent_to.setdefault(id, set())
         failed: list[SparError] = []
         for to in self._to:
             if to in sent_to:
                 continue
-            mail = compose(self._sender, to, text or title, {}, id=f"{id} {to}", at=self._clock.now())
-            del mail["Subject"]
-            subject = " ".join(title.split())[:_LONGEST_SUBJECT].encode("utf-8", "replace").decode()
-            mail["Subject"] = "".join(letter for letter in subject if letter.isprintable())
             try:
-                await self._postman.send(mail, to, own=self._sender.addr_spec, timeout=self._timeout)
+                await self._postman.send(to, text or title, id=f"{id} {to}", at=self._clock.now(), subject=subject)
             except (PermanentError, TransientError) as error:
                 failed.append(error)
             else:
@@ -85,14 +79,3 @@ class MailNotifier:
         if failed:
             raise failed[0]
         self._sent_to.pop(id, None)
-
-
-def _address(option: str, text: str) -> Address:
-    """Return an address. Raises: ConfigError for an invalid one."""
-    try:
-        address = Address(addr_spec=text)
-        if address.username and address.domain and text.isascii():
-            return address
-    except Exception:  # the library raises errors of many kinds
-        pass
-    raise ConfigError(f"{option} = {text!r:.100}: must be an address such as ops@example.org", path=(option,))

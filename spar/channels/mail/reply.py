@@ -35,11 +35,12 @@ def answer_subject(subject: str) -> str:
     return line if line.lower().startswith(_PREFIXES) else f"Re: {line}"
 
 
-def compose(own: Address, to: str, text: str, reply: dict[str, Any], *, id: str, at: datetime) -> EmailMessage:
+def compose(own: Address, to: str, text: str, reply: dict[str, Any], *, id: str, at: datetime,
+            subject: str = "") -> EmailMessage:  # fmt: skip
     """Return a mail to one person.
 
     Args: own: the agent's address; reply: data of the mail that it answers (`reply_of`), {} where there is none; id:
-    the same at each attempt, so that mail servers recognise a repetition.
+    the same at each attempt, so that mail servers recognise a repetition; subject: of a mail that answers none.
 
     Raises: ValueError for an invalid address.
     """
@@ -49,7 +50,7 @@ def compose(own: Address, to: str, text: str, reply: dict[str, Any], *, id: str,
         raise ValueError(f"{to!r:.100} is no address that a mail can go to")
     message["From"] = own
     message["To"] = Address(username=local, domain=domain)
-    message["Subject"] = answer_subject(str(reply.get("subject", ""))) if reply else "A message from spar"
+    message["Subject"] = answer_subject(str(reply.get("subject", ""))) if reply else subject or "A message from spar"
     message["Date"] = format_datetime(at)
     message["Message-ID"] = message_id(id, own.domain)
     earlier = [known_id for known_id in reply.get("references", ()) if _is_id(known_id)]

@@ -1,13 +1,16 @@
-"""Sending of mails over SMTP: the only module that uses `aiosmtplib`."""
+"""Sending of mails over SMTP, for the channel and the notifier: the only module that uses `aiosmtplib`."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from email.message import EmailMessage
+from datetime import datetime
+from email.headerregistry import Address
+from typing import Any
 
 import aiosmtplib
 
+from spar.channels.mail.reply import compose
 from spar.channels.mail.servers import Server
 from spar.errors import PermanentError, TransientError
 
@@ -22,23 +25,29 @@ class _Connection(aiosmtplib.SMTP):
 
 
 class Postman:
-    """Client of one SMTP server; without a `user` there is no login."""
+    """Client of one SMTP server, which sends mails from one address; without a `user` there is no login. `timeout` in
+    seconds."""
 
-    def __init__(self, server: Server, context: ssl.SSLContext, user: str, password: str) -> None:
-        self._server, self._context, self._user, self._password = server, context, user, password
+    def __init__(self, own: Address, server: Server, context: ssl.SSLContext, user: str, password: str, *,
+                 timeout: float) -> None:  # fmt: skip
+        self._own, self._server, self._context, self._timeout = own, server, context, timeout
+        self._user, self._password = user, password
 
-    async def send(self, message: EmailMessage, to: str, *, own: str, timeout: float) -> None:
-        """Hand a mail to the server; when this returns, the server has accepted it.
+    async def send(self, to: str, text: str, *, id: str, at: datetime, reply: dict[str, Any] | None = None,
+                   subject: str = "") -> None:  # fmt: skip
+        """Hand a mail to the server; when this returns, the server has accepted it. Args: as those of `compose`.
 
-        Args: own: the agent's address, as the sender of the envelope.
-
-        Raises: PermanentError when the server will never accept it; TransientError.
+        Raises: PermanentError when no server will ever accept it; TransientError.
         """
+        try:
+            message = compose(self._own, to, text, reply or {}, id=id, at=at, subject=subject)
+        except ValueError as error:
+            raise PermanentError(str(error)) from error
         server = self._server
-        is_secure = server.security != "none"
         client = _Connection(
             hostname=server.host, port=server.port, use_tls=server.security == "tls",
-            start_tls=server.security == "starttls", tls_context=self._context if is_secure else None, timeout=timeout,
+            start_tls=server.security == "starttls", timeout=self._timeout,
+            tls_context=self._context if server.security != "none" else None,
         )  # fmt: skip
         task = asyncio.current_task()
         cancellations = 0 if task is None else task.cancelling()
@@ -47,7 +56,7 @@ class Postman:
                 await client.ehlo()
                 if self._user and client.supports_extension("auth"):
                     await client.login(self._user, self._password)
-                await client.send_message(message, sender=own, recipients=[to])
+                await client.send_message(message, sender=self._own.addr_spec, recipients=[to])
         except aiosmtplib.SMTPAuthenticationError as error:
             raise TransientError(f"{server.host} refused the name or the password: {_one_line(error)}") from error
         except aiosmtplib.SMTPRecipientsRefused as error:
@@ -59,7 +68,7 @@ class Postman:
             raise TransientError(f"{server.host}:{server.port} (SMTP): {_one_line(error)}") from error
         if (
             task is not None and task.cancelling() > cancellations
-        ):  # the library's waiting (Python 3.11) may have lost it
+        ):  # the library's waiting may have lost it (Python 3.11)
             raise asyncio.CancelledError
 
 

@@ -1,4 +1,4 @@
-"""Servers of a mailbox as the configuration names them, and the terms of connections to them.
+"""Servers and addresses as the configuration names them, and the terms of connections to the servers.
 
 Nothing goes over a network unencrypted: without TLS only a server on this machine is allowed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
+from email.headerregistry import Address
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -52,6 +53,18 @@ def read_server(option: str, text: str) -> Server:
             f"{option} = {text!r:.100}: would send mails and the password in the clear; use {secure}", path=(option,)
         )
     return Server(host, port or usual, security)
+
+
+def read_address(option: str, text: str, display: str = "") -> Address:
+    """Return the address of an option, with the name beside it. Raises: ConfigError for an invalid one."""
+    try:
+        address = Address(display_name=display, addr_spec=text)
+        if not address.username or not address.domain or not address.addr_spec.isascii():
+            raise ValueError("it has no name or no domain, or is not ASCII")
+    except Exception as error:  # the library raises errors of any kind for an invalid address
+        problem = f"{option} = {text!r:.100}: must be like spar@example.org: {error}"
+        raise ConfigError(problem, path=(option,)) from None
+    return address
 
 
 def is_loopback(host: str) -> bool:
