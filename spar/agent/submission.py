@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -84,8 +84,11 @@ class Submission:
     async def submit(self, message: str | Perception, session: str | None, mode: str | None, key: str | None,
                      output: Mapping[str, Any] | None = None,
                      options: RunOptions | Mapping[str, Any] | None = None,
-                     origin: Origin | None = None) -> Receipt:  # fmt: skip
-        """Accept a message as a run; see `Agent.submit`."""
+                     origin: Origin | None = None, on_run: Callable[[str], None] | None = None) -> Receipt:  # fmt: skip
+        """Accept a message as a run; see `Agent.submit`.
+
+        Args: on_run: called with the id of a new run just before it is written; rows that it writes are on disk first.
+        """
         text = message.text if isinstance(message, Perception) else message
         if session is None:
             session = message.session if isinstance(message, Perception) else STANDING
@@ -119,14 +122,14 @@ class Submission:
         origin = origin or _UNKNOWN  # never from attributes, which any sender may set
         perception = await self._commands.marked(perception, origin)
         if is_command(perception):
-            return await self._take_command(perception, key)
+            return await self._take_command(perception, key, on_run)
         await check_message(self._setup, options, perception)
         self._demand_room(perception.session)
         with self._records.forgetting.accepting(perception.session):
-            return await self._take(perception, mode, key, options, origin)
+            return await self._take(perception, mode, key, options, origin, on_run)
 
     async def _take(self, perception: Perception, mode: QueueMode, key: str | None, options: RunOptions,
-                    origin: Origin) -> Receipt:  # fmt: skip
+                    origin: Origin, on_run: Callable[[str], None] | None) -> Receipt:  # fmt: skip
         """Accept a checked message as a run, which is on disk on return."""
         session = perception.session
         record, use = await self._records.use(session, origin, is_busy=self._is_busy(session))
@@ -137,6 +140,8 @@ class Submission:
             return receipt
         run = self._runs.new_run(perception, key)
         run.options, run.defaults = options, chosen
+        if on_run is not None:
+            on_run(run.id)
         if self._recovery.work.journal is not None:
             item = Item(run.id, perception, "run", session, key, run.accepted_at,
                         options=None if options.is_empty else options,
@@ -157,13 +162,16 @@ class Submission:
             self._place(run, mode)
         return Receipt(run.id, run.accepted_at)
 
-    async def _take_command(self, message: Perception, key: str | None) -> Receipt:
+    async def _take_command(self, message: Perception, key: str | None,
+                            on_run: Callable[[str], None] | None) -> Receipt:  # fmt: skip
         """Accept a command: a run that is carried out at once, beside the work of its session."""
         if refusal := self._refusal():
             raise NoRoomError(refusal)
         if (receipt := self._accepted(key)) is not None:  # accepted during the wait
             return receipt
         run = self._runs.new_run(message, key)
+        if on_run is not None:
+            on_run(run.id)
         if self._recovery.work.journal is not None:
             item = Item(run.id, message, "run", message.session, key, run.accepted_at)
             accepted, is_new = await self._recovery.work.accept(item)

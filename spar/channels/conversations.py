@@ -1,6 +1,6 @@
 """Conversations of one agent on its channels: received messages become runs.
 
-A message is accepted once the message, its run and the address of the answer are on disk. Its id is its idempotency
+A message is accepted once the address of the answer, the message and its run are on disk. Its id is its idempotency
 key, so the other side may deliver it again. `spar.channels.answers` sends the answers.
 """
 
@@ -50,7 +50,7 @@ LONGEST_SESSION: Final = 256
 #: Bytes of the data that a message gets back with its answer.
 LARGEST_REPLY: Final = 16_384
 
-#: Submission of a message, its session, queue mode and idempotency key, with its `origin`.
+#: Submission of a message, its session, queue mode and idempotency key, with its `origin` and `on_run`.
 Submit = Callable[..., Awaitable[Receipt]]
 
 
@@ -184,18 +184,32 @@ class Channels:
         perception = Perception(message.text, source=spec.name, kind="message", session=session, trust=admission.trust,
                                 attributes=attributes)  # fmt: skip
         origin = Origin("channel", spec.name, message.address[:200], admission.person[:200])
-        receipt = await self._submit(perception, session, spec.mode, key, origin=origin)
-        if self._owed.get(receipt.run_id) is not None:
-            return Accepted("known", receipt.run_id)
-        owed = Owed(receipt.run_id, spec.name, message.address, self._core.clock.now(), session, message.reply)
-        self._owed.keep(owed)
-        self._talks.note(session, (spec.name, message.address), self._rows)
-        if self.answers is not None:
-            await self.answers.settle(owed)  # after a crash the run may have ended before its answer was owed
-        self._owed.write()
-        if (journal := self._state.journal) is not None:
-            await journal.safe()
-        return Accepted("accepted", receipt.run_id)
+        new_id = ""
+
+        def owe(run_id: str) -> None:
+            nonlocal new_id
+            new_id = run_id
+            owed = Owed(run_id, spec.name, message.address, self._core.clock.now(), session, message.reply)
+            self._owed.keep(owed)
+            self._owed.write()
+            self._talks.note(session, (spec.name, message.address), self._rows)
+
+        try:
+            run_id = (await self._submit(perception, session, spec.mode, key, origin=origin, on_run=owe)).run_id
+        except Exception:  # after a cancellation the run may be on disk; the next start finds out
+            self._owed.drop(new_id)
+            raise
+        if run_id == new_id:
+            return Accepted("accepted", run_id)
+        self._owed.drop(new_id)  # meanwhile the message was accepted as another run
+        if self._owed.get(run_id) is not None:
+            return Accepted("known", run_id)
+        owe(run_id)  # its row was lost, and it may have ended
+        if self.answers is not None and (owed := self._owed.get(run_id)) is not None:
+            await self.answers.settle(owed)
+            self._owed.write()
+        await self._wait_for_disk()
+        return Accepted("accepted", run_id)
 
     def _refuse(self, supervisor: ChannelSupervisor, message: Incoming, text: str, id: str = "") -> None:
         """Send the sender of a message the reason for its refusal."""

@@ -1,7 +1,8 @@
 """Owed answers of people on channels: for each accepted message, the place of its answer.
 
-A row is written with the run of the message, and closed with the last message about it. So a process that dies between
-the end of a run and the sending of its answer still owes the answer, and one that dies later does not send it twice.
+A row is written before the run of the message, and closed with the last message about it. So a process that dies
+between the end of a run and the sending of its answer still owes the answer, and one that dies later does not send it
+twice.
 
 All changes within one turn of the event loop are written at its end, once. The row of a message to send may then be
 on disk before the digest of its text: the message is found waiting by its id, and not enqueued twice.
@@ -64,7 +65,7 @@ class OwedAnswers:
             self._items[owed.run_id] = owed
         for owed in answers:
             if owed.is_done and now - owed.at > REMEMBERED_FOR:
-                self._forget(owed.run_id)
+                self.drop(owed.run_id)
 
     def get(self, run_id: str) -> Owed | None:
         """Return the place of the answer of a run; None for a run that no person on a channel began."""
@@ -98,12 +99,12 @@ class OwedAnswers:
         """Forget the oldest answered ones, a tenth of the bound."""
         done = [run_id for run_id, owed in self._items.items() if owed.is_done]
         for run_id in done[: MOST_ANSWERED // 10]:
-            self._forget(run_id)
+            self.drop(run_id)
 
-    def _forget(self, run_id: str) -> None:
-        del self._items[run_id]
+    def drop(self, run_id: str) -> None:
+        """Forget a run, if it is known."""
         self._unwritten.pop(run_id, None)
-        if self._rows is not None:
+        if self._items.pop(run_id, None) is not None and self._rows is not None:
             self._rows.drop(f"run/{run_id}")
 
 

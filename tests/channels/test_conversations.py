@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
 from spar.channels.conversations import OWNER, Talks
 from spar.channels.deliveries import MOST_WAITING, Delivery
 from spar.channels.owed import Owed, OwedAnswers, digest_of
-from spar.errors import ConfigError, PermanentError, TransientError
+from spar.errors import ConfigError, NoRoomError, PermanentError, TransientError
 from spar.events import (
     AssistantDelta,
     ChannelQuarantined,
@@ -26,7 +27,7 @@ from spar.events import (
     MessageUndeliverable,
     ReasoningDelta,
 )
-from spar.ports.channel import ChannelContext, ChannelLimits, ChannelSpec, Outgoing
+from spar.ports.channel import ChannelContext, ChannelLimits, ChannelSpec, Incoming, Outgoing
 from spar.testing import MemoryChannel, VirtualClock
 from spar.types import replace
 
@@ -303,6 +304,47 @@ async def test_all_that_changes_of_an_owed_answer_in_one_turn_is_written_once(cl
     answers.write()
     await asyncio.sleep(0)
     assert written[1:] == [("run/r1", ["d2"])]
+
+
+async def test_a_message_that_is_offered_twice_at_once_is_one_run_and_owed_once(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    channel = plain()
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
+        spec = agent.channels.supervisors["chat"].spec
+        offers = (agent.channels.accept(spec, Incoming("m1", "alice", "hello")) for _ in range(2))
+        one, other = await asyncio.gather(*offers)
+        assert (one.status, other.status) == ("accepted", "known")
+        assert one.run_id == other.run_id
+        rows = agent.agent_state.rows_of(OWNER)
+        assert rows is not None
+        assert [key for key in await rows.list() if key.startswith("run/")] == [f"run/{one.run_id}"]
+        await until(clock, lambda: channel.texts() == ["you said hello"])
+
+
+async def test_nothing_is_owed_for_a_run_that_was_not_written(clock: VirtualClock, tmp_path: Path) -> None:
+    """As after an error of the store, and as after a death just before the run was on disk."""
+
+    async def refuse(*message: Any, on_run: Any, **more: Any) -> Any:
+        on_run("lost")
+        raise NoRoomError("the disk is full")
+
+    memory = memory_at(tmp_path)
+    async with made(clock, ChannelSpec("chat", plain()), memory=memory) as agent:
+        agent.channels._submit = refuse
+        with pytest.raises(NoRoomError):
+            await agent.channels.accept(agent.channels.supervisors["chat"].spec, Incoming("m1", "alice", "hello"))
+        rows = agent.agent_state.rows_of(OWNER)
+        assert rows is not None
+        assert [key for key in await rows.list() if key.startswith("run/")] == []
+        rows.keep("run/lost", to_builtins(Owed("lost", "chat", "alice", clock.now())))
+    channel = plain()
+    async with made(clock, ChannelSpec("chat", channel), memory=memory) as agent:
+        rows = agent.agent_state.rows_of(OWNER)
+        assert rows is not None
+        assert (await rows.list())["run/lost"]["is_done"]
+        await clock.sleep(5)
+    assert channel.attempts == 0
 
 
 async def test_messages_that_steer_a_run_are_answered_once_to_those_who_talk_in_it(clock: VirtualClock) -> None:

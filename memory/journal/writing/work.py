@@ -50,7 +50,8 @@ class AcceptedWork:
     # -- items
 
     async def accept(self, agent: str, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Write an item, and in the row of its session that a message came. Both are durable when this returns.
+        """Write an item, and in the row of its session that a message came. Both are durable when this returns,
+        and so are all earlier rows.
 
         Returns: the stored item, which for a known id or key is the earlier one, and whether it is new.
         Raises: TooLargeError; NoRoomError on a full disk; SparError when the store is closed.
@@ -76,6 +77,8 @@ class AcceptedWork:
         crashpoint("sense.recv")
         self._file.demand_room()
         self._handover.hand_over()
+        if self._handover.is_behind:  # the writer had no room for all earlier rows
+            await self._handover.safe()
         known = await self._file.commit(write, len(row[-1]))
         crashpoint("sense.committed_before_ack")
         return (item, True) if known is None else (known, False)

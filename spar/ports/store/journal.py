@@ -15,7 +15,7 @@ class ItemJournal(Protocol):
     """Accepted work, by the name of its agent."""
 
     async def accept(self, agent: str, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Store new work; it is durable when this returns.
+        """Store new work; it is durable when this returns, and so are all rows that were written before.
 
         The same transaction records the use of its session: the session's row is created or updated, after the reset
         that precedes the message.

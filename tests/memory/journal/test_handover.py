@@ -11,8 +11,8 @@ import pytest
 from memory import Memory
 from memory.sqlite.job_queue import MAX_ITEMS
 from spar.errors import FencedError, TransientError
-from spar.records.journal import Closing, Unfinished
-from spar.types import CycleRecord, utcnow
+from spar.records.journal import Closing, Item, Unfinished
+from spar.types import CycleRecord, Perception, utcnow
 
 CYCLES = [f"cycle{number}" for number in range(5)]
 
@@ -41,6 +41,23 @@ async def test_cycles_that_end_while_the_queue_is_full_are_written_before_the_cl
 
     async with Memory.open(url) as memory:
         assert sorted(row["cycle_id"] for row in await memory.cycles()) == CYCLES
+
+
+async def test_rows_for_which_the_writer_had_no_room_come_before_the_work_that_is_accepted_after_them(
+    tmp_path: Path,
+) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
+        other = apsw.Connection(memory.path)
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(MAX_ITEMS):
+            await memory.save("key", 1)
+        memory.journal.run_ended("m0", None)
+        accepting = asyncio.ensure_future(memory.journal.accept("main", Item("m1", Perception("hello"))))
+        await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+        await accepting
+        assert list(other.execute("SELECT kind FROM fact ORDER BY seq")) == [("closed",), ("accepted",)]
+        other.close()
 
 
 async def test_cycles_that_cannot_be_written_any_more_are_counted_by_the_closing(tmp_path: Path) -> None:
