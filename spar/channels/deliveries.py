@@ -67,14 +67,14 @@ class Deliveries:
         if delivery.state == "failed":
             self.failed[delivery.id] = delivery
         else:
-            self._enqueue(delivery, 0.0)
+            self._enqueue(delivery)
 
     def add(self, delivery: Delivery) -> bool:
         """Enqueue a message; return False when one of this id waits already or was put aside."""
         if delivery.id in self.items or delivery.id in self.failed:
             return False
         self._keep(delivery)
-        self._enqueue(delivery, 0.0)
+        self._enqueue(delivery)
         return True
 
     def next(self, now: float) -> tuple[Delivery | None, float]:
@@ -96,7 +96,7 @@ class Deliveries:
 
     def sent(self, delivery: Delivery) -> None:
         """Forget a message that was sent."""
-        self._leave(delivery, 0.0)
+        self._leave(delivery)
         self._drop(delivery)
 
     def put_off(self, delivery: Delivery, error: str, due: float) -> None:
@@ -108,7 +108,7 @@ class Deliveries:
     def put_aside(self, delivery: Delivery, error: str) -> Delivery:
         """Stop trying a message until a person retries it."""
         delivery = self.items.get(delivery.id, delivery)
-        self._leave(delivery, 0.0)
+        self._leave(delivery)
         failed = replace(delivery, attempts=delivery.attempts + 1, error=error, state="failed")
         self.failed[failed.id] = failed
         self._keep(failed)
@@ -117,17 +117,15 @@ class Deliveries:
         return failed
 
     def retry(self, id: str) -> Delivery:
-        """Enqueue a message again that was put aside. Raises: LookupError."""
-        delivery = replace(self._failed(id), state="waiting", attempts=0)
-        del self.failed[id]
+        """Enqueue a message again that was put aside."""
+        delivery = replace(self.failed.pop(id), state="waiting", attempts=0)
         self._keep(delivery)
-        self._enqueue(delivery, 0.0)
+        self._enqueue(delivery)
         return delivery
 
     def drop(self, id: str) -> Delivery:
-        """Forget a message that was put aside. Raises: LookupError."""
-        delivery = self._failed(id)
-        del self.failed[id]
+        """Forget a message that was put aside."""
+        delivery = self.failed.pop(id)
         self._drop(delivery)
         return delivery
 
@@ -135,25 +133,20 @@ class Deliveries:
         """Forget the messages of a session that were put aside; the caller deletes their rows."""
         self.failed = {id: delivery for id, delivery in self.failed.items() if delivery.session != session}
 
-    def _failed(self, id: str) -> Delivery:
-        if id not in self.failed:
-            raise LookupError(f"no message {id!r:.100} was put aside; spar channels failed")
-        return self.failed[id]
-
-    def _enqueue(self, delivery: Delivery, due: float) -> None:
+    def _enqueue(self, delivery: Delivery) -> None:
         self.items[delivery.id] = delivery
         queue = self._of_address.setdefault(delivery.address, deque())
         queue.append(delivery.id)
         if len(queue) == 1:
-            self._push(delivery.address, due)
+            self._push(delivery.address, 0.0)
 
-    def _leave(self, delivery: Delivery, due: float) -> None:
+    def _leave(self, delivery: Delivery) -> None:
         """Remove the first message of its address from the queue, and schedule the next one."""
         self.items.pop(delivery.id, None)
         queue = self._of_address[delivery.address]
         queue.remove(delivery.id)
         if queue:
-            self._push(delivery.address, due)
+            self._push(delivery.address, 0.0)
         else:
             del self._of_address[delivery.address]
 

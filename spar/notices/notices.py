@@ -53,7 +53,7 @@ class Notices:
 
     def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: Callable[[], ModuleRows | None]) -> None:
         self._core, self._rows_of = core, rows
-        self.by_name = {spec.name: NoticeSender(spec, core, self._forget) for spec in specs}
+        self.by_name = {spec.name: NoticeSender(spec, core, lambda key: self._drop(f"out/{key}")) for spec in specs}
         self._open: dict[str, Episode] = {}  # by the id of the alert in this process
         self._former: dict[str, Episode] = {}  # of the former process, by key
         self._repeating: dict[tuple[str, str], Timer] = {}  # by notifier and alert
@@ -172,9 +172,6 @@ class Notices:
         key = f"{sender.spec.name}/{id}"
         self._keep(f"out/{key}", msgspec.to_builtins(notice))
         sender.add(key, notice)
-
-    def _forget(self, key: str) -> None:
-        self._drop(f"out/{key}")
 
     def _keep(self, key: str, value: Any) -> None:
         if (rows := self._rows_of()) is not None:

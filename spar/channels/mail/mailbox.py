@@ -16,7 +16,7 @@ from imapclient import IMAPClient
 from imapclient.exceptions import IMAPClientError, LoginError
 from msgspec import Struct
 
-from spar.channels.mail.servers import Server
+from spar.channels.mail.servers import Server, one_line
 from spar.errors import PermanentError, TransientError
 
 #: Bytes of the head of a mail that are read.
@@ -128,11 +128,11 @@ class Mailbox:
                 yield self._client or self._connect()
             except LoginError as error:
                 self._drop()
-                sentence = f"{self._server.host} refused the name or the password: {_one_line(error)}"
+                sentence = f"{self._server.host} refused the name or the password: {one_line(error)}"
                 raise PermanentError(sentence) from None
             except _BROKEN as error:
                 self._drop()
-                raise TransientError(f"{self._server.host}:{self._server.port} (IMAP): {_one_line(error)}") from error
+                raise TransientError(f"{self._server.host}:{self._server.port} (IMAP): {one_line(error)}") from error
             except PermanentError:
                 self._drop()
                 raise
@@ -158,7 +158,3 @@ class Mailbox:
         if client is not None:
             with suppress(*_BROKEN):
                 client.shutdown()
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

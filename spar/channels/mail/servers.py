@@ -97,3 +97,8 @@ def read_password(option: str | None, variable: str) -> str:
         )
     know(password)
     return password
+
+
+def one_line(error: BaseException) -> str:
+    """Return the words of an error on one line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
