@@ -122,7 +122,7 @@ class WebhookNotifier:
 
     async def deliver(self, notice: Notice) -> None:
         """POST a notice of an alert; its id is the `Idempotency-Key`. Raises: as `notify`."""
-        await self._post(msgspec.json.encode(notice), notice.id)
+        await self._post(json.dumps(msgspec.to_builtins(notice)).encode(), notice.id)
 
     async def _post(self, body: bytes, id: str = "") -> None:
         headers = {"user-agent": "spar", **self._headers, "content-type": "application/json"}

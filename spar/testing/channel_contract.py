@@ -150,23 +150,16 @@ async def check_channel(
 
     async with harness.opened(make_channel) as channel:
 
-        async def send(text: str, id: str = "") -> str:
-            message = Outgoing(id or new_id(), address, text[: limits.text] or "-")
-            reference = await harness.value(f"channel.send() of {text[:30]!r}", harness.run(channel.send, message))
-            owed(isinstance(reference, str), f"channel.send() must return a text, found {described(reference)}")
-            assert isinstance(reference, str)
-            return reference
+        def send(text: str, id: str) -> Any:
+            return harness.run(channel.send, Outgoing(id, address, text[: limits.text] or "-"))
 
-        for text in texts:
-            await send(text)
-        mark = f"mark {new_id()}"
-        reference = await send(mark, mark)
-        await send(mark, mark)  # a repetition, as after a crash
-        await harness.cut("channel.send()", lambda: harness.run(channel.send, Outgoing(new_id(), address, "cut")))
+        mark, references = await harness.sends("channel.send()", send, texts)
+        for reference in references:
+            owed(isinstance(reference, str), f"channel.send() must return a text, found {described(reference)}")
         if limits.can_edit:
-            owed(reference, "channel.send() of a channel that can edit must return a reference")
+            owed(references[-1], "channel.send() of a channel that can edit must return a reference")
             edited = Outgoing(mark, address, f"edited {mark}")
-            await harness.value("channel.edit()", harness.run(channel.edit, reference, edited))
+            await harness.value("channel.edit()", harness.run(channel.edit, references[-1], edited))
             mark = edited.text
         if arrived is not None:
             received = [str(text) for text in await harness.value("arrived()", harness.run(arrived, channel))]

@@ -21,6 +21,8 @@ from typing import Any, get_args
 
 from spar.clock import Clock
 from spar.ids import new_id
+from spar.ports.notifier import DeliversNotices, Notice
+from spar.ports.optional import offers
 from spar.protocols import Effect, SensorContext
 from spar.protocols.tools import terms_of
 from spar.testing.duties import ODD_TEXTS, Harness, are, are_json, described, is_duration, legal_perceptions, owed
@@ -276,7 +278,7 @@ async def check_notifier(
     limit: float = 5.0,
     grace: float = 0.5,
 ) -> None:
-    """Check a notifier against `protocols.Notifier`.
+    """Check a notifier against `protocols.Notifier`, and its `deliver` against `spar.ports.notifier`.
 
     Args: make_unreachable: makes a notifier whose messages cannot arrive.
     """
@@ -287,12 +289,21 @@ async def check_notifier(
             work = harness.run(notify, "contract", "a test", urgency=urgency)
             answer = await harness.value(f"notify(urgency={urgency!r})", work)
             owed(answer is None, f"notify() must return nothing and raise when it failed, found {described(answer)}")
-        for text in ODD_TEXTS:
-            await harness.value(f"notify() of {text[:30]!r}", harness.run(notify, text[:200], text))
-        await harness.cut("notify()", lambda: harness.run(notify, "contract", "cut short"))
+        await harness.sends("notify()", lambda text, id: harness.run(notify, text[:200], text), ODD_TEXTS)
         await harness.value("notify() after one that was cancelled", harness.run(notify, "contract", "a test"))
+        if offers(notifier, DeliversNotices):
+            deliver = notifier.deliver
+            await harness.sends("deliver()", lambda text, id: deliver(_notice(harness, text, id)), ODD_TEXTS)
     if make_unreachable is not None:
         async with harness.opened(make_unreachable) as notifier:
             _, error = await harness.outcome("notify()", harness.run(notifier.notify, "contract", "to nobody"))
             owed(error, "notify() must raise when the message cannot have arrived")
+            if offers(notifier, DeliversNotices):
+                lost = _notice(harness, "to nobody", new_id())
+                _, error = await harness.outcome("deliver()", notifier.deliver(lost))
+                owed(error, "deliver() must raise when the notice cannot have arrived")
     await harness.is_clean()
+
+
+def _notice(harness: Harness, text: str, id: str) -> Notice:
+    return Notice(id, "test", "test", "warning", text[:200], text, harness.clock.now(), "contract")

@@ -161,6 +161,20 @@ class Harness:
             owed(error is None, f"{what} must let its cancellation through, but turned it into {error!r}")
             owed(may_return, f"{what} must let its cancellation through, but swallowed it and returned {value!r:.80}")
 
+    async def sends(
+        self, what: str, send: Callable[[str, str], Awaitable[Any]], texts: Iterable[str]
+    ) -> tuple[str, list[Any]]:
+        """Send these texts, one text twice under the same id, as after a crash, and one that is cut off.
+
+        Args: send: gets a text and the id of its message.
+        Returns: the repeated text, which is its id too, and the results, its own the last.
+        """
+        mark = f"mark {new_id()}"
+        messages = [*((text, new_id()) for text in texts), (mark, mark), (mark, mark)]
+        results = [await self.value(f"{what} of {text[:30]!r}", send(text, id)) for text, id in messages]
+        await self.cut(what, lambda: send("cut short", new_id()))
+        return mark, results
+
     async def is_clean(self) -> None:
         """Check that no task that began since is still running, after a grace time."""
         left = {task for task in asyncio.all_tasks() - self._before if task is not asyncio.current_task()}

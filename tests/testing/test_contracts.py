@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spar.ports.notifier import Notice
 from spar.protocols.tools import tool
 from spar.testing import (
     Hang,
@@ -18,6 +19,7 @@ from spar.testing import (
     check_store,
     check_tool,
 )
+from spar.testing.recording import SentNotice
 from spar.types import (
     CycleRecord,
     Experience,
@@ -245,6 +247,13 @@ async def test_a_good_notifier_passes() -> None:
     assert sent[:3] == ["low", "normal", "critical"]
 
 
+class Delivers(RecordingNotifier):
+    """Gets whole notices; an error of them is hidden."""
+
+    async def deliver(self, notice: Notice) -> None:
+        self.sent.append(SentNotice(notice.title, notice.text, "low"))
+
+
 class SaysYes(RecordingNotifier):
     async def notify(self, title: str, text: str, *, urgency: Any = "normal") -> Any:
         return True
@@ -260,12 +269,26 @@ class EncodesStrictly(RecordingNotifier):
         text.encode()
 
 
+class DeliversOnce(Delivers):
+    """Takes a notice that comes again for an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+
+    async def deliver(self, notice: Notice) -> None:
+        if notice.id in self.ids:
+            raise ValueError("seen before")
+        self.ids.add(notice.id)
+
+
 @pytest.mark.parametrize(
     ("notifier", "duty"),
     [
         (SaysYes, "must return nothing and raise when it failed, found bool"),
         (KnowsNoUrgency, "raised TypeError"),
         (EncodesStrictly, "raised UnicodeEncodeError"),
+        (DeliversOnce, r"deliver\(\) of 'mark .* raised ValueError"),
     ],
 )
 async def test_a_bad_notifier_is_caught(notifier: Any, duty: str) -> None:
@@ -274,3 +297,8 @@ async def test_a_bad_notifier_is_caught(notifier: Any, duty: str) -> None:
 
 async def test_a_notifier_that_hides_its_failure_is_caught() -> None:
     await breaks(check_notifier, RecordingNotifier, "must raise when", make_unreachable=RecordingNotifier)
+
+    def unreachable() -> Delivers:
+        return Delivers(fails=OSError("offline"))
+
+    await breaks(check_notifier, Delivers, r"deliver\(\) must raise when", make_unreachable=unreachable)
