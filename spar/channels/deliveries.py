@@ -77,8 +77,8 @@ class Deliveries:
         self._enqueue(delivery)
         return True
 
-    def next(self, now: float) -> tuple[Delivery | None, float]:
-        """Return the message that is due, or None and the seconds until one is (infinite: none waits)."""
+    def next(self, now: float) -> tuple[Delivery | None, float | None]:
+        """Return the message that is due, or None and the seconds until one is (None: none waits)."""
         while self._due:
             due, _, address = self._due[0]
             if due > now:
@@ -86,7 +86,7 @@ class Deliveries:
             heappop(self._due)
             if queue := self._of_address.get(address):
                 return self.items[queue[0]], 0.0
-        return None, float("inf")
+        return None, None
 
     def went_on(self, delivery: Delivery) -> None:
         """Store the progress of a message that is being sent."""

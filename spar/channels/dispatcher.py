@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from spar.errors import TransientError
 from spar.loop.core import Core
+from spar.loop.wake import Wake
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class Dispatcher(ABC, Generic[T]):
     def __init__(self, part: str, core: Core) -> None:
         self._core, self._clock, self._part = core, core.clock, part
         self.left_behind = 0
-        self._news, self._rests = asyncio.Event(), asyncio.Event()
+        self._news, self._rests = Wake(core.clock), asyncio.Event()
         self._rests.set()  # it is set while nothing is being sent
         self._is_closing = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -74,8 +75,8 @@ class Dispatcher(ABC, Generic[T]):
     # -- the queue
 
     @abstractmethod
-    def _next(self) -> tuple[T | None, float]:
-        """Return the item to send now, or None and the most seconds until there may be one."""
+    def _next(self) -> tuple[T | None, float | None]:
+        """Return the item to send now, or None and the most seconds until there may be one (None: none waits)."""
 
     @abstractmethod
     async def _send(self, item: T) -> None:
@@ -93,10 +94,9 @@ class Dispatcher(ABC, Generic[T]):
 
     async def _send_all(self) -> None:
         while not self._is_closing:
-            self._news.clear()
             item, wait = self._next()
             if item is None:
-                await self._wait(wait)
+                await self._news.sleep(wait)
                 continue
             self._rests.clear()
             try:
@@ -109,15 +109,6 @@ class Dispatcher(ABC, Generic[T]):
             finally:
                 self._rests.set()
             await self._clock.sleep(max(pause, self.every))
-
-    async def _wait(self, seconds: float) -> None:
-        """Wait for news, at most `seconds`."""
-        timer = self._clock.call_at(self._clock.monotonic() + seconds, self.wake) if seconds < float("inf") else None
-        try:
-            await self._news.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
 
     async def _call(self, work: Awaitable[R], timeout: float | None) -> R:
         """Run a call of the part with a timeout; a call that ignores its cancellation is left behind.

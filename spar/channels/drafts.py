@@ -14,8 +14,10 @@ from typing import Any, Final
 from spar.bus.subscriptions import Subscription
 from spar.channels.owed import Owed, OwedAnswers
 from spar.channels.supervisor import ChannelSupervisor
+from spar.clock import Clock
 from spar.events import AssistantDelta, RunEnded, RunStarted
 from spar.loop.core import Core
+from spar.loop.wake import Wake
 from spar.ports.channel import Outgoing
 from spar.types import replace
 
@@ -28,12 +30,12 @@ GROWING: Final = " …"
 class Draft:
     """Shown part of one run's answer. `is_taken`: the answer comes and replaces it."""
 
-    def __init__(self, owed: Owed, supervisor: ChannelSupervisor) -> None:
+    def __init__(self, owed: Owed, supervisor: ChannelSupervisor, clock: Clock) -> None:
         self.owed, self.supervisor = owed, supervisor
         self.reference = owed.reference  # of the message that an earlier process showed
         self.text, self.shown = "", ""
         self.is_putting = self.is_over = self.is_taken = False
-        self.news = asyncio.Event()
+        self.news = Wake(clock)
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -96,7 +98,7 @@ class Drafts:
         limits = supervisor.spec.channel.limits
         if not limits.typing_every and not (limits.can_edit and supervisor.spec.stream):
             return None
-        draft = self._drafts[run_id] = Draft(owed, supervisor)
+        draft = self._drafts[run_id] = Draft(owed, supervisor, self._core.clock)
         draft.task = asyncio.create_task(self._show(draft), name=f"draft of {run_id}")
         return draft
 
@@ -149,23 +151,13 @@ class Drafts:
             finally:
                 draft.is_putting = False
             draft.news.clear()
-            if not draft.is_over:
-                every = limits.edit_every if draft.shown or not limits.typing_every else limits.typing_every
-                await self._wait(draft, every, can_edit=can_edit)
-
-    async def _wait(self, draft: Draft, every: float, *, can_edit: bool) -> None:
-        """Wait until the next change may be shown."""
-        if draft.shown:
-            await self._core.clock.sleep(every)  # a bounded rate
-            await draft.news.wait()
-        elif can_edit:
-            timer = self._core.clock.call_at(self._core.clock.monotonic() + every, draft.news.set)
-            try:
-                await draft.news.wait()
-            finally:
-                timer.cancel()
-        else:
-            await self._core.clock.sleep(every)
+            if draft.is_over:
+                return
+            every = limits.edit_every if draft.shown else limits.typing_every or limits.edit_every
+            if draft.shown or not can_edit:
+                await self._core.clock.sleep(every)  # a bounded rate
+            if can_edit:
+                await draft.news.sleep(None if draft.shown else every)
 
     async def _put(self, draft: Draft) -> None:
         """Show the present text; the reference of the message is stored with the owed answer."""

@@ -151,7 +151,7 @@ class ChannelSupervisor(Dispatcher[Delivery]):
 
     # -- sending
 
-    def _next(self) -> tuple[Delivery | None, float]:
+    def _next(self) -> tuple[Delivery | None, float | None]:
         return self.deliveries.next(self._clock.monotonic())
 
     async def _send(self, delivery: Delivery) -> None:

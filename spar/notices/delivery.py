@@ -84,7 +84,7 @@ class NoticeSender(Dispatcher[list[str]]):
 
     # -- the queue
 
-    def _next(self) -> tuple[list[str] | None, float]:
+    def _next(self) -> tuple[list[str] | None, float | None]:
         """Return the keys of the notices to send next, as one notice; else the seconds until the clock is read again,
         because it may be set."""
         quiet, now = self.spec.quiet, self._clock.now()
@@ -93,7 +93,7 @@ class NoticeSender(Dispatcher[list[str]]):
             return keys or None, min((quiet.end_after(now) - now).total_seconds(), LOOK_AGAIN)
         held_keys = [key for key, notice in self._waiting.items() if self._was_held(notice)]
         first = list(self._waiting)[:1]
-        return (held_keys if first == held_keys[:1] else first) or None, float("inf")
+        return (held_keys if first == held_keys[:1] else first) or None, None
 
     async def _send(self, keys: list[str]) -> None:
         await self.deliver(self._join(keys))
