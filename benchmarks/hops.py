@@ -50,20 +50,15 @@ class Way:
     _files: dict[CodeType, str] = field(default_factory=dict)
     _is_on: bool = False
 
-    def follow_new_threads(self) -> None:
-        """Follow the threads that begin from now on too, each by itself."""
-        threading.setprofile(self._called)
-
     def begin(self) -> None:
         """Follow this thread from now on, and forget what was before."""
         self._steps.clear()
         self._is_on = True
-        sys.setprofile(self._called)
+        sys.setprofile(self.called)
 
     def end(self) -> None:
         self._is_on = False
         sys.setprofile(None)
-        threading.setprofile(None)
 
     @property
     def steps(self) -> list[tuple[str, str]]:
@@ -81,7 +76,8 @@ class Way:
         before = ["", *(file for file, _ in self.steps)]
         return sum(one != other for one, other in itertools.pairwise(before))
 
-    def _called(self, frame: FrameType, event: str, _: Any) -> None:
+    def called(self, frame: FrameType, event: str, _: Any) -> None:
+        """Note a call; the profile function of a thread."""
         if event != "call" or not self._is_on:
             return
         code = frame.f_code
@@ -153,13 +149,15 @@ async def message() -> Way:
 
 
 async def channel() -> Way:
-    """The third message of a person on a channel, until its answer is delivered."""
-    way, delivered = Way(), asyncio.Queue[MessageDelivered]()
+    """A message of a person on a channel until its answer is delivered, the shortest way of seven messages: the
+    writer's thread takes more or fewer rows at once."""
+    ways, delivered = [Way() for _ in range(7)], asyncio.Queue[MessageDelivered]()
+    current = ways[0]
 
     async def plan(perceptions: Any) -> Action:
         return Action(output="well")
 
-    way.follow_new_threads()
+    threading.setprofile(lambda *called: current.called(*called))
     with tempfile.TemporaryDirectory() as folder:
         memory, people = Memory(f"sqlite:///{folder}/memory.db"), MemoryChannel(ChannelLimits())
         senders = {"senders": {"allow": [{"senders": ["chat:alice"]}]}}
@@ -167,15 +165,16 @@ async def channel() -> Way:
         agent.channels.take([ChannelSpec("chat", people)])
         agent.events.subscribe(MessageDelivered, delivered.put_nowait)
         async with agent:
-            for number in range(3):
-                if number == 2:
-                    way.begin()
+            for current in ways:
+                current.begin()
                 people.say("good morning")
                 await asyncio.wait_for(delivered.get(), 30)
-            way.end()
-    if people.texts() != ["well"] * 3:
+                current.end()
+                await asyncio.sleep(0.1)  # the writer's thread is done with this message
+    threading.setprofile(None)
+    if people.texts() != ["well"] * len(ways):
         raise RuntimeError(f"the messages were answered by {people.texts()}")
-    return way
+    return min(ways[2:], key=lambda way: way.changes)
 
 
 async def streamed() -> Way:

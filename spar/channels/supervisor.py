@@ -21,8 +21,6 @@ from spar.types import Fault, replace
 
 #: Seconds between attempts at a message, and of a channel that cannot send; short at first, because people wait.
 ATTEMPTS = Backoff(1.0, 300.0)
-
-
 #: Signs behind which a long text is cut, the best first.
 ENDS: Final = ("\n\n", "\n", ". ", " ")
 
