@@ -1,7 +1,7 @@
 """Configuration: from the text of `config.toml` to settings and parts.
 
-tables/    the tables of `config.toml`: each setting with its type, its default and the reason for it; plain values
-judge      validates tables by pydantic models, which are made from their annotations
+tables/    the tables of `config.toml`: each setting with its type, its default and the reason for it; plain values,
+           which pydantic validates by their annotations
 refusals   turns the errors of pydantic into one sentence each
 load       reads file, environment and command line, and shows the present settings
 sources    merges the sources in their order of priority, by pydantic-settings

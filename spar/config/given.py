@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from msgspec import Struct
 
 from spar.config.lines import Problem, dotted
-from spar.config.refusals import did_you_mean, shown, unknown_key
-from spar.config.tables.section import Section, settings_of, unmarked
+from spar.config.refusals import did_you_mean, shown, types_in, unknown_key
+from spar.config.tables.section import Section, settings_of
 from spar.config.tables.settings import Settings
 from spar.config.toml_lines import KeyPath
 
@@ -98,26 +98,26 @@ def _reader(label: str, path: KeyPath) -> Callable[[str], Any]:
     """
     if path[0] not in settings_of(Settings):
         raise ValueError(_unknown_section(label, str(path[0])))
-    table: type[Section] = Settings
+    table: Any = Settings
     for index, key in enumerate(path):
-        if key not in (known := settings_of(table)):
+        known, is_last = types_in(table), index == len(path) - 1
+        if key not in known:
             if table.rest:
                 return _json_or_text
             raise ValueError(unknown_key(path[: index + 1], tuple(known)))
-        annotation = unmarked(known[str(key)].type)
-        is_last = index == len(path) - 1
-        if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, Section):
-            table = annotation
-            continue
-        if get_origin(annotation) is dict:
+        annotation = known[str(key)]
+        table = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+        kind = get_origin(table) or table
+        if kind is dict:
             return json.loads if is_last else _json_or_text
-        if get_origin(annotation) is tuple:
+        if kind is tuple:
             if not is_last:
                 raise ValueError(f"{dotted(path[: index + 1])} is a list: give the whole of it as JSON")
             return json.loads
-        if not is_last:
-            raise ValueError(f"{dotted(path[: index + 1])} is a single value, there is nothing inside it")
-        return str
+        if not (isinstance(kind, type) and issubclass(kind, Section)):
+            if not is_last:
+                raise ValueError(f"{dotted(path[: index + 1])} is a single value, there is nothing inside it")
+            return str
     return json.loads
 
 

@@ -6,6 +6,7 @@ key, value, what is allowed; one line for each problem. `spar.config.tables` des
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -15,10 +16,9 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, read_as_given
-from spar.config.judge import judged, model_of, schema_of
 from spar.config.lines import PACKAGED, ConfigFile, Problem, Refusal, Sources, dotted, find, read
 from spar.config.refusals import problems, shown
 from spar.config.tables.section import Section, as_table
@@ -158,7 +158,7 @@ def load_only(
     table = {} if file is None else file.table
     try:
         names = dict.fromkeys(key.partition(".")[0] for key in keys)
-        settings = judged(Settings, {name: table[name] for name in names if name in table})
+        settings = _settings().validate_python({name: table[name] for name in names if name in table})
     except ValidationError:
         return load(path, overrides=overrides, environ=environ)
     return Loaded(settings, Sources(file, {}))
@@ -176,7 +176,7 @@ def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of `config.toml`."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema_of(Settings)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_settings().json_schema()}
 
 
 def changed(old: Settings, new: Settings) -> tuple[str, ...]:
@@ -201,6 +201,11 @@ def reloads(key: str) -> Literal["live", "restart"]:
 # -- building
 
 
+@functools.cache
+def _settings() -> TypeAdapter[Settings]:
+    return TypeAdapter(Settings)
+
+
 def _file(path: str | Path | None, environ: Mapping[str, str]) -> ConfigFile | None:
     """Return the named file, or else the one that is found. Raises: ConfigError."""
     file_path = find(environ) if path is None else Path(path)
@@ -217,9 +222,9 @@ def _overlap(given: str, key: str) -> bool:
 def _judge(given: Mapping[str, Any], sources: Sources, wrong: list[Problem]) -> Settings:
     """Return the validated settings. Raises: ConfigError with all problems."""
     try:
-        settings = judged(Settings, given)
+        settings = _settings().validate_python(given)
     except ValidationError as error:
-        wrong = [*wrong, *problems(error, model_of(Settings))]
+        wrong = [*wrong, *problems(error, Settings)]
     if wrong:
         raise Refusal(wrong, sources)
     return settings

@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from spar.config.lines import Problem, dotted
 from spar.config.tables.fields import either
+from spar.config.tables.section import Section, settings_of
 from spar.config.toml_lines import KeyPath
 from spar.data.scrub import MASK, is_secret_name, scrub
 
 
-def problems(error: ValidationError, model: type[BaseModel], given: Any = None) -> list[Problem]:
+def problems(error: ValidationError, table: Any, given: Any = None) -> list[Problem]:
     """Return the errors of pydantic, one problem for each place, in the order of the places.
 
-    `given` is the validated value; it is needed for a model with unions, to tell keys from pydantic's names of a
-    union's branches.
+    Args: table: the validated table, or the types of its keys; given: the validated value, which is needed for types
+        with unions, to tell keys from pydantic's names of a union's branches.
     """
     values: dict[KeyPath, Any] = {}
     reasons: dict[KeyPath, list[str]] = {}
     for item in error.errors(include_url=False):
         path = item["loc"] if given is None else _without_branches(item["loc"], given, item["type"] == "missing")
         values.setdefault(path, item["input"])
-        reason = _reason(dict(item), path, model)
+        reason = _reason(dict(item), path, table)
         reasons_here = reasons.setdefault(path, [])
         if reason not in reasons_here:
             reasons_here.append(reason)
@@ -103,10 +104,10 @@ def _without_branches(loc: KeyPath, given: Any, is_missing: bool) -> KeyPath:
     return tuple(path)
 
 
-def _reason(item: dict[str, Any], path: KeyPath, model: type[BaseModel]) -> str:
+def _reason(item: dict[str, Any], path: KeyPath, table: Any) -> str:
     kind, context = item["type"], item.get("ctx", {})
     if kind == "extra_forbidden":
-        return unknown_key(path, known_keys(model, path[:-1]))
+        return unknown_key(path, _known_keys(table, path[:-1]))
     if kind == "missing":
         return "missing, and it has no default"
     if kind in ("value_error", "assertion_error"):
@@ -164,26 +165,25 @@ _KINDS = (
 )
 
 
-def known_keys(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
-    """Return the keys that a model knows in the table at this path, as they are written."""
-    inner_model: Any = model
+def types_in(annotation: Any) -> Mapping[str, Any]:
+    """Return the types of the keys of the table in an annotation: of the table itself, of one in a list or in a union.
+
+    A mapping is already that; {} without a table.
+    """
+    if isinstance(annotation, Mapping):
+        return annotation
+    if get_args(annotation):
+        return next((types for part in get_args(annotation) if (types := types_in(part))), {})
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return {name: field.type for name, field in settings_of(annotation).items()}
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {field.alias or name: field.annotation for name, field in annotation.model_fields.items()}
+    return {}
+
+
+def _known_keys(table: Any, path: KeyPath) -> tuple[str, ...]:
+    """Return the keys that are known in the table at this path, as they are written."""
     for key in path:
         if isinstance(key, str):
-            field = _fields(inner_model).get(key)
-            if field is None:
-                return ()
-            inner_model = _model_in(field)
-    return tuple(_fields(inner_model))
-
-
-def _fields(model: Any) -> dict[str, Any]:
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        return {}
-    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-
-
-def _model_in(annotation: Any) -> Any:
-    """Return the model in an annotation: the annotation itself, or an element of a list or of a union."""
-    if isinstance(annotation, type) and get_origin(annotation) is None:
-        return annotation if issubclass(annotation, BaseModel) else None
-    return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)
+            table = types_in(table).get(key)
+    return tuple(types_in(table))

@@ -10,30 +10,20 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PydanticUserError,
-    ValidationError,
-    WithJsonSchema,
-    create_model,
-)
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticOmit, SchemaError
 
-from spar.config.judge import followed
 from spar.config.lines import Problem, Refusal
 from spar.config.refusals import problems, shown
 from spar.config.tables.fields import Before, Whole, not_a_flag, seconds
+from spar.config.tables.section import Keys
 from spar.config.toml_lines import KeyPath
 from spar.ports.programs import Programs
 from spar.protocols import Home
-
-_NOT_GIVEN: Any = object()
 
 
 class Signature:
@@ -91,25 +81,20 @@ class Signature:
 
     def schema(self, extra: Collection[str]) -> dict[str, Any]:
         """Return the JSON schema of the options, without those in `extra`, which the composition root fills in."""
-        root = self._model(self.options(dict.fromkeys(extra))).model_json_schema(schema_generator=_FileSchema)
-        return {key: value for key, value in root.items() if key != "title"}
+        return self._table(self.options(dict.fromkeys(extra))).json_schema(schema_generator=_FileSchema)
 
     def _validate(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
         names = self._relevant(options, extra)
         if not names and not options:
             return {}
         try:
-            model = self._model(names)
-            validated = model.model_validate(dict(options))
+            return self._table(names).validate_python(dict(options))
         except ValidationError as error:
-            wrong = problems(error, model, options)
+            wrong = problems(error, {key: self._annotations[key] for key in names}, options)
             raise Refusal([Problem((*path, *problem.path), problem.tail) for problem in wrong]) from None
         except Exception as error:
             sentence = f"the options of the {self._name} cannot be checked: {type(error).__name__}: {error}"
             raise Refusal([Problem(path, f": {sentence}")]) from error
-        fields = [(f"p{number}", key) for number, key in enumerate(names)]
-        values = {key: getattr(validated, field) for field, key in fields if field in validated.model_fields_set}
-        return {**values, **(validated.model_extra or {})}
 
     def _relevant(self, options: Mapping[str, Any], extra: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the options that are given or required; all options if an unknown one is given."""
@@ -118,13 +103,9 @@ class Signature:
         is_known = self._takes_any or set(options) <= set(names)
         return tuple(names) if is_known else self.options(extra)
 
-    def _model(self, names: tuple[str, ...]) -> type[BaseModel]:
-        # Fields are numbered and aliased: a parameter may be called `schema` or `copy`, a field may not.
-        fields: dict[str, Any] = {}
-        for number, key in enumerate(names):
-            default = Field(alias=key) if self._is_required(key) else Field(_NOT_GIVEN, alias=key)
-            fields[f"p{number}"] = (_lenient(self._annotations[key]), default)
-        return create_model("Options", __config__=_OPEN if self._takes_any else _CLOSED, **fields)
+    def _table(self, names: Iterable[str]) -> TypeAdapter[dict[str, Any]]:
+        required = frozenset(filter(self._is_required, names))
+        return _adapter(Keys({key: _lenient(self._annotations[key]) for key in names}, required, self._takes_any))
 
     def _is_writable(self, key: str) -> bool:
         """Return whether a file can hold such a value; a port (for example a clock) has a default and comes from
@@ -141,8 +122,9 @@ class Signature:
 _STAR, _STARS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
 
-_CLOSED = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, protected_namespaces=())
-_OPEN = ConfigDict(extra="allow", arbitrary_types_allowed=True, allow_inf_nan=False, protected_namespaces=())
+
+def _adapter(table: Keys) -> TypeAdapter[dict[str, Any]]:
+    return TypeAdapter(Annotated[dict[str, Any], table], config=ConfigDict(arbitrary_types_allowed=True))
 
 
 #: Types of plain TOML values.
@@ -158,7 +140,7 @@ def _is_plain(annotation: Any) -> bool:
 
 def _has_schema(annotation: Any) -> bool:
     try:
-        create_model("Option", __config__=_CLOSED, value=(_lenient(annotation), None))
+        _adapter(Keys({"value": _lenient(annotation)}, frozenset()))
     except (PydanticUserError, SchemaError, TypeError):
         return False
     return True
@@ -173,10 +155,7 @@ def _duration_or_number(value: Any) -> Any:
     return value if number is None else number
 
 
-_NUMBER = followed(
-    Annotated[float, not_a_flag, Before(_duration_or_number), WithJsonSchema({"type": ["number", "string"]})]
-)
-_WHOLE = followed(Whole)
+_NUMBER = Annotated[float, not_a_flag, Before(_duration_or_number), WithJsonSchema({"type": ["number", "string"]})]
 
 
 class _FileSchema(GenerateJsonSchema):
@@ -195,7 +174,7 @@ def _lenient(annotation: Any) -> Any:
     if annotation is float:
         return _NUMBER
     if annotation is int:
-        return _WHOLE
+        return Whole
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
         return Annotated[(_lenient(inner), *metadata)]

@@ -1,4 +1,4 @@
-"""Sources of settings and their priority: pydantic-settings merges them, `spar.config.judge` validates the result.
+"""Sources of settings and their priority: pydantic-settings merges them, pydantic validates the result.
 
 Only a loaded configuration needs this module: an agent made by hand reads no source. `spar.config.given` reads the
 texts of the command line and of the environment first, because it reports all errors in them, and knows how to read a

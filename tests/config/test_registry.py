@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import create_model
 
 from spar.config.lines import Sources, explain, read
 from spar.config.registry import GROUPS, Registry
+from spar.config.tables.section import Keys
 from spar.errors import ConfigError
 from spar.protocols import Home
 
@@ -331,11 +331,11 @@ def test_every_problem_gets_its_line_in_the_file(packages: Any, tmp_path: Any, m
 def test_only_options_that_are_given_or_must_be_are_judged(packages: Any, monkeypatch: Any) -> None:
     judged: list[int] = []
 
-    def counted(name: str, **fields: Any) -> Any:
-        judged.append(len([field for field in fields if not field.startswith("__")]))
-        return create_model(name, **fields)
+    def counted(types: Any, *more: Any) -> Keys:
+        judged.append(len(types))
+        return Keys(types, *more)
 
-    monkeypatch.setattr("spar.config.signature.create_model", counted)
+    monkeypatch.setattr("spar.config.signature.Keys", counted)
 
     assert build(WATCH, {"path": "x"}).given["path"] == Path("x")
     assert build(WATCH, {"path": "x", "every": "5s"}).given["every"] == 5.0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Len
 from msgspec import NODEFAULT
@@ -18,10 +18,9 @@ from msgspec.structs import FieldInfo
 from spar.config.load import Settings, reloads
 from spar.config.registry import Registry
 from spar.config.signature import Signature
-from spar.config.tables.budgets import Capped, CountField, Paid
 from spar.config.tables.descriptions import describe
-from spar.config.tables.fields import Duration
-from spar.config.tables.section import Section, default_of, settings_of, unmarked
+from spar.config.tables.fields import Reading
+from spar.config.tables.section import Section, default_of, settings_of
 from tests.docs.page_parts import begin, code, one_line, table
 
 ROOT = Path(__file__).parents[2]
@@ -59,11 +58,16 @@ def _section(path: str, field: FieldInfo, meaning: str) -> Iterator[str]:
 
 
 def _table_in(annotation: Any) -> type[Section] | None:
-    annotation = unmarked(annotation)
+    annotation = _unmarked(annotation)
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return annotation if issubclass(annotation, Section) else None
     inner = get_args(annotation)[0] if get_origin(annotation) is tuple else None
     return _table_in(inner) if inner is not None else None
+
+
+def _unmarked(annotation: Any) -> Any:
+    """Return the type of an annotation without its marks."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 #: Types as a person who writes TOML calls them.
@@ -74,16 +78,9 @@ def _type(field: FieldInfo) -> str:
     """Return the type of a setting in words, with its bounds."""
     marks = getattr(field.type, "__metadata__", ())
     for mark in marks:
-        if isinstance(mark, Duration):
-            words = [*mark.words, *(["off"] if mark.off_is_zero else [])]
-            return " or ".join(["seconds above 0" if mark.above_zero else "seconds", *(code(f'"{w}"') for w in words)])
-        if isinstance(mark, Capped):
-            return 'whole number above 0 or `"auto"`'
-        if isinstance(mark, Paid):
-            return 'amount of money or `"off"`'
-        if isinstance(mark, CountField):
-            return 'whole number or `"off"`'
-    return _in_words(unmarked(field.type)) + _bounds(marks)
+        if isinstance(mark, Reading):
+            return " or ".join([mark.kind, *(code(f'"{word}"') for word in mark.words)])
+    return _in_words(_unmarked(field.type)) + _bounds(marks)
 
 
 def _bounds(marks: Iterable[Any]) -> str:
@@ -111,8 +108,8 @@ def _in_words(annotation: Any) -> str:
         return f"list of {_in_words(inner[0])}"
     if annotation_marks := getattr(annotation, "__metadata__", ()):
         for mark in annotation_marks:
-            if isinstance(mark, Duration):
-                return "seconds above 0" if mark.above_zero else "seconds"
+            if isinstance(mark, Reading):
+                return mark.kind
         return _in_words(inner[0]) + _bounds(annotation_marks)
     return NAMES.get(origin or annotation, str(annotation))
 

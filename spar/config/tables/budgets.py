@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from spar.config.tables.fields import Reading
 from spar.config.tables.section import Section
@@ -14,69 +14,48 @@ from spar.types import replace
 _MICRO = 1_000_000
 
 
-class CountField(Reading, frozen=True):
-    """Mark of a count; 0: nothing may be used, "off": any number."""
-
-    allowed: ClassVar[str] = f'a whole number from 0 to {MOST}, or "off" for any'
-    amount: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": MOST}
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"anyOf": [self.amount, {"enum": ["off"]}]}
-
-    def read(self, value: Any) -> Any:
-        if value == "off":
-            return value
-        if type(value) is str and value.isascii() and value.isdigit() and len(value) <= len(str(MOST)):
-            value = int(value)
-        if type(value) is not int or not 0 <= value <= MOST:
-            raise ValueError(f"must be {self.allowed}")
-        return value
+def _count(value: Any) -> int:
+    """Return a count, which may be written as text."""
+    if type(value) is str and value.isascii() and value.isdigit() and len(value) <= len(str(MOST)):
+        value = int(value)
+    if type(value) is not int or not 0 <= value <= MOST:
+        raise ValueError(f'must be a whole number from 0 to {MOST}, or "off" for any')
+    return value
 
 
-class Paid(CountField, frozen=True):
-    """Mark of an amount of money, exact to a millionth: a number or decimal text; never stored as a float."""
-
-    allowed: ClassVar[str] = (
-        f'an amount from 0 to {MOST // _MICRO} with at most 6 decimals, like 0.5 or "0.50", or "off" for any'
-    )
-    amount: ClassVar[dict[str, Any]] = {
-        "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^\d+(\.\d+)?$"}]
-    }
-
-    def read(self, value: Any) -> Any:
-        if value == "off":
-            return value
-        try:
-            # The text of a float is the decimal that was written, not the nearest binary number.
-            amount = Decimal(str(value)) if type(value) in (int, float, str, Decimal) else Decimal("nan")
-        except InvalidOperation:
-            amount = Decimal("nan")
-        if not (amount.is_finite() and 0 <= amount <= MOST // _MICRO and amount * _MICRO == int(amount * _MICRO)):
-            raise ValueError(f"must be {self.allowed}")
-        return amount
+def _cap(value: Any) -> int:
+    """Return an upper bound of at least one."""
+    try:
+        if count := _count(value):
+            return count
+    except ValueError:
+        pass
+    raise ValueError(f'must be a whole number from 1 to {MOST}, or "auto"')
 
 
-class Capped(CountField, frozen=True):
-    """Mark of an upper bound of at least one, or "auto"."""
-
-    allowed: ClassVar[str] = f'a whole number from 1 to {MOST}, or "auto"'
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST}, {"enum": ["auto"]}]}
-
-    def read(self, value: Any) -> Any:
-        if value == "auto":
-            return value
-        if value == "off" or (count := CountField.read(self, value)) == 0:
-            raise ValueError(f"must be {self.allowed}")
-        return count
+def _money(value: Any) -> Decimal:
+    """Return an amount of money, exact to a millionth: a number or decimal text; never stored as a float."""
+    try:
+        # The text of a float is the decimal that was written, not the nearest binary number.
+        amount = Decimal(str(value)) if type(value) in (int, float, str, Decimal) else Decimal("nan")
+    except InvalidOperation:
+        amount = Decimal("nan")
+    if not (amount.is_finite() and 0 <= amount <= MOST // _MICRO and amount * _MICRO == int(amount * _MICRO)):
+        form = 'with at most 6 decimals, like 0.5 or "0.50", or "off" for any'
+        raise ValueError(f"must be an amount from 0 to {MOST // _MICRO} {form}")
+    return amount
 
 
-Cap = Annotated[int | Literal["auto"], Capped()]
-Count = Annotated[int | Literal["off"], CountField()]
-Money = Annotated[Decimal | Literal["off"], Paid()]
+_WHOLE = {"type": "integer", "minimum": 0, "maximum": MOST}
+_AMOUNTS = ({"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^\d+(\.\d+)?$"})
+
+#: How many of something wait at most.
+Cap = Annotated[
+    int | Literal["auto"], Reading("whole number above 0", ({**_WHOLE, "minimum": 1},), _cap, {"auto": "auto"})
+]
+#: An amount that may be used; 0: nothing, "off": any.
+Count = Annotated[int | Literal["off"], Reading("whole number", (_WHOLE,), _count, {"off": "off"})]
+Money = Annotated[Decimal | Literal["off"], Reading("amount of money", _AMOUNTS, _money, {"off": "off"})]
 
 
 class WindowBudget(Section, frozen=True, kw_only=True):

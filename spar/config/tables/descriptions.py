@@ -8,15 +8,13 @@ import functools
 import inspect
 import sys
 
-from spar.config.tables.section import Section
 
-
-def describe(table: type[Section]) -> dict[str, str]:
+def describe(table: type) -> dict[str, str]:
     """Return the descriptions of a table's settings by name."""
     return {
         name: text
         for base in reversed(table.__mro__)
-        if issubclass(base, Section)
+        if base.__module__.startswith(str(__package__))
         for name, text in _of_module(base.__module__).get(base.__qualname__, {}).items()
     }
 

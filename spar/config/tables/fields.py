@@ -1,16 +1,20 @@
 """Types of single values: their allowed forms, and one sentence for an invalid value.
 
-Durations are numbers of seconds or text like `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. The annotations here are plain
-values; `spar.config.judge` translates them for pydantic once there is a value to validate.
+Durations are numbers of seconds or text like `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. The marks in the annotations
+speak pydantic's protocol for annotations; it is imported once there is a value to validate.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?|\.\d{1,18})\s*(ms|s|m|h|d)?\s*", re.ASCII)
@@ -24,11 +28,19 @@ class Matching(Struct, frozen=True):
 
     text: str
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return {**handler(source), "pattern": self.text}
+
 
 class Before(Struct, frozen=True):
     """Mark of a value that `read` converts before the type validates it. `read` raises ValueError with a sentence."""
 
     read: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core.core_schema import no_info_before_validator_function
+
+        return no_info_before_validator_function(self.read, handler(source))
 
 
 class After(Struct, frozen=True):
@@ -36,18 +48,34 @@ class After(Struct, frozen=True):
 
     read: Callable[[Any], Any]
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core.core_schema import no_info_after_validator_function
 
-class Reading(Struct, frozen=True):
-    """Mark of a value that only `read` validates, whatever its type."""
+        return no_info_after_validator_function(self.read, handler(source))
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of allowed forms."""
-        raise NotImplementedError
+
+class Reading(Struct, frozen=True, eq=False):
+    """Mark of a value that only `convert` validates, whatever its type.
+
+    Args: kind: what is allowed, for people; forms: the same as JSON schemas; convert: returns the value in its final
+        form, raises ValueError with a sentence; words: texts that are allowed too, with their values.
+    """
+
+    kind: str
+    forms: tuple[dict[str, Any], ...]
+    convert: Callable[[Any], Any]
+    words: Mapping[str, Any]
 
     def read(self, value: Any) -> Any:
-        """Return the value in its final form. Raises: ValueError with a sentence."""
-        raise NotImplementedError
+        return self.words[value] if isinstance(value, str) and value in self.words else self.convert(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core.core_schema import no_info_plain_validator_function
+
+        return no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [*self.forms, *([{"enum": [*self.words]}] if self.words else [])]}
 
 
 def seconds(value: object) -> float | None:
@@ -62,42 +90,24 @@ def _number(value: object) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-class Duration(Reading, frozen=True):
-    """Mark of a number of seconds; `words` are allowed in its place.
+def duration(words: Mapping[str, Any] | None = None, *, above_zero: bool = False) -> Reading:
+    """Return the mark of a number of seconds; `above_zero` refuses 0."""
+    words = words or {}
 
-    `above_zero` refuses 0; with `off_is_zero` the text `"off"` becomes 0, for optional deadlines.
-    """
-
-    words: tuple[str, ...] = ()
-    above_zero: bool = False
-    off_is_zero: bool = False
-
-    def read(self, value: Any) -> float | str:
-        if isinstance(value, str) and value in self.words:
-            return value
-        if self.off_is_zero and value == "off":
-            return 0.0
+    def convert(value: Any) -> float:
         number = seconds(value)
-        if number is None or (self.above_zero and number == 0):
-            raise ValueError(self.sentence(value))
-        return number
-
-    def sentence(self, value: Any) -> str:
-        bound = "> 0" if self.above_zero else ">= 0"
-        number = _number(value)
-        if number is not None and number > LONGEST:
+        if number is not None and (number > 0 or not above_zero):
+            return number
+        bound = "> 0" if above_zero else ">= 0"
+        if (_number(value) or 0) > LONGEST:
             bound += f" and <= {LONGEST:.0f} (100 years)"
-        words = [*self.words, *(["off"] if self.off_is_zero else [])]
         hint = '; durations are written like "500ms", "30s", "5m", "1h", "2d"' if isinstance(value, str) else ""
-        allowed = [f"a number of seconds {bound}", *(f'"{word}"' for word in words)]
-        return f"must be {either(allowed)}{hint}"
+        allowed = either([f"a number of seconds {bound}", *(f'"{word}"' for word in words)])
+        raise ValueError(f"must be {allowed}{hint}")
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        number = {"type": "number", "exclusiveMinimum" if self.above_zero else "minimum": 0, "maximum": LONGEST}
-        text = {"type": "string", "pattern": r"^\s*(\d+(\.\d+)?|\.\d+)\s*(ms|s|m|h|d)?\s*$"}
-        words = [*self.words, *(["off"] if self.off_is_zero else [])]
-        return {"anyOf": [number, text, *([{"enum": words}] if words else [])]}
+    number = {"type": "number", "exclusiveMinimum" if above_zero else "minimum": 0, "maximum": LONGEST}
+    text = {"type": "string", "pattern": r"^\s*(\d+(\.\d+)?|\.\d+)\s*(ms|s|m|h|d)?\s*$"}
+    return Reading("seconds above 0" if above_zero else "seconds", (number, text), convert, words)
 
 
 def either(words: Iterable[str]) -> str:
@@ -118,9 +128,9 @@ _not_a_flag_but_whole = Before(lambda value: _refuse_flag(value, "a whole number
 
 #: A whole number; bounds are added where it is used.
 Whole = Annotated[int, _not_a_flag_but_whole]
-Seconds = Annotated[float, Duration()]
-Positive = Annotated[float, Duration(above_zero=True)]
+Seconds = Annotated[float, duration()]
+Positive = Annotated[float, duration(above_zero=True)]
 #: A deadline; `"off"` and 0 both mean none and are read as 0.0.
-Limit = Annotated[float, Duration(off_is_zero=True)]
-Interval = Annotated[float | Literal["adaptive", "off"], Duration(words=("adaptive", "off"))]
-AutoSeconds = Annotated[float | Literal["auto"], Duration(words=("auto",), above_zero=True)]
+Limit = Annotated[float, duration({"off": 0.0})]
+Interval = Annotated[float | Literal["adaptive", "off"], duration({"adaptive": "adaptive", "off": "off"})]
+AutoSeconds = Annotated[float | Literal["auto"], duration({"auto": "auto"}, above_zero=True)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any, ClassVar, NoReturn, get_args, get_origin
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
 from annotated_types import Len
 from msgspec import NODEFAULT, Struct
@@ -12,34 +13,94 @@ from msgspec.structs import FieldInfo, fields
 from spar.config.tables.fields import Matching
 from spar.config.toml_lines import KeyPath
 
+if TYPE_CHECKING:
+    from typing import Self
+
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
 Name = Annotated[str, Len(1, 64), Matching(r"^[\w][\w.@:+-]*$")]
 Text = Annotated[str, Len(1)]
 Options = dict[str, Any]
+
+
+class Keys(Struct, frozen=True, eq=False):
+    """Mark of a table: the type of each key, and the required keys; `is_open`: other keys are taken as they are.
+
+    pydantic validates it, and returns the given keys only.
+    """
+
+    types: Mapping[str, Any]
+    required: frozenset[str]
+    is_open: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core.core_schema import typed_dict_field, typed_dict_schema
+
+        keys = {
+            key: typed_dict_field(handler.generate_schema(annotation), required=key in self.required)
+            for key, annotation in self.types.items()
+        }
+        extra: Literal["allow", "forbid"] = "allow" if self.is_open else "forbid"
+        return typed_dict_schema(keys, extra_behavior=extra, config={"allow_inf_nan": False})
 
 
 class Section(Struct, frozen=True, kw_only=True):
     """One table.
 
     Its values are plain and have defaults: an agent that is made without settings needs nothing else. Values from
-    outside come through `spar.config.judge`. The docstring below a setting describes it, and is read when somebody
-    displays it (`spar.config.tables.descriptions`).
+    outside come through pydantic, which validates and describes a table by its annotations. The docstring below a
+    setting describes it, and is read when somebody displays it (`spar.config.tables.descriptions`).
     """
 
     #: Name of the field for keys that are not settings of the table; "": such keys are errors.
     rest: ClassVar[str] = ""
 
+    @classmethod
+    def _of(cls, given: Mapping[str, Any]) -> Self:
+        if not cls.rest:
+            return cls(**given)
+        known = settings_of(cls)
+        settings = {key: value for key, value in given.items() if key in known}
+        return cls(**settings, **{cls.rest: {key: value for key, value in given.items() if key not in known}})
 
-class Unfit(ValueError):
-    """Error of an invalid value at a place inside the validated one."""
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core.core_schema import no_info_after_validator_function
 
-    def __init__(self, path: KeyPath, value: Any, sentence: str) -> None:
-        super().__init__(sentence)
-        self.path, self.value = path, value
+        known = settings_of(cls)
+        required = frozenset(name for name, field in known.items() if default_of(field) is NODEFAULT)
+        table = Keys({name: field.type for name, field in known.items()}, required, bool(cls.rest))
+        schema = table.__get_pydantic_core_schema__(source, handler)
+        return no_info_after_validator_function(cls._of, schema, ref=f"{cls.__module__}.{cls.__qualname__}:{id(cls)}")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        import inspect
+
+        from pydantic_core import to_jsonable_python
+
+        from spar.config.tables.descriptions import describe
+
+        shown = handler(schema)
+        table, known = handler.resolve_ref_schema(shown), settings_of(cls)
+        table |= {"title": cls.__name__, "description": inspect.getdoc(cls)}
+        for name, text in describe(cls).items():
+            if name in known:
+                table["properties"][name]["description"] = text
+        for name, field in known.items():
+            if (default := default_of(field)) is not NODEFAULT:
+                plain = as_table(default) if isinstance(default, Section) else default
+                table["properties"][name]["default"] = to_jsonable_python(plain)
+        return shown
 
 
 def refuse(path: KeyPath, value: Any, sentence: str) -> NoReturn:
-    """Refuse a value at a place inside the validated one. Raises: Unfit."""
-    raise Unfit(path, value, sentence)
+    """Refuse a value at a place inside the validated one. Raises: pydantic's ValidationError, a ValueError."""
+    from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
+
+    problem = PydanticCustomError("allowed", "{sentence}", {"sentence": sentence})
+    raise ValidationError.from_exception_data("settings", [InitErrorDetails(type=problem, loc=path, input=value)])
 
 
 @functools.cache
@@ -53,11 +114,6 @@ def settings_of(table: type[Section]) -> dict[str, FieldInfo]:
 def default_of(field: FieldInfo) -> Any:
     """Return the default of a setting; `msgspec.NODEFAULT` if it is required."""
     return field.default if field.default_factory is NODEFAULT else field.default_factory()
-
-
-def unmarked(annotation: Any) -> Any:
-    """Return the type of an annotation without its marks."""
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 def as_table(section: Section, *, without_none: bool = False) -> dict[str, Any]:

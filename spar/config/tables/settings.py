@@ -1,7 +1,7 @@
 """All settings, table by table (`spar.config.tables`).
 
-This module only describes them; `spar.config.load` reads them, `spar.config.judge` validates them. All tables are
-frozen; unknown keys are errors.
+This module only describes them; `spar.config.load` reads and validates them. All tables are frozen; unknown keys are
+errors.
 """
 
 from __future__ import annotations

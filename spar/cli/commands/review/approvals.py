@@ -140,11 +140,13 @@ def _decide(options: Options, approval_id: str, decision: Decision, reason: str,
 
 
 def _seconds(text: str) -> float:
-    from spar.config.tables.fields import Duration, seconds
+    from spar.config.tables.fields import duration
 
-    if not (duration := seconds(text)):
-        fail(f"--for {text!r}: {Duration(above_zero=True).sentence(text)}", exits.USAGE)
-    return duration
+    try:
+        length: float = duration(above_zero=True).read(text)
+    except ValueError as error:
+        fail(f"--for {text!r}: {error}", exits.USAGE)
+    return length
 
 
 def _pair(text: str) -> tuple[str, Any]:
