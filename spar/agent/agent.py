@@ -70,7 +70,7 @@ class Agent(AgentParts, Steps):
         tools: functions or tools that the built-in executor may call.
         name: its name in events, logs and metrics.
         loop_interval: seconds between cycles, "adaptive", 0 (no pause) or "off" (only pushed work begins a cycle).
-        settings: a mapping shaped like config.toml, or `Settings`.
+        settings: a mapping shaped like config.toml, `Settings`, or what `load` returned.
         memory: an object with `await store(experience)`; may also have `recall`, `record`, `load` and `save`.
         clock: the source of time.
         home: the folders of the service, for parts that need them.
@@ -90,7 +90,7 @@ class Agent(AgentParts, Steps):
         tools: Iterable[Any] = (),
         name: str | None = None,
         loop_interval: Interval | None = None,
-        settings: Mapping[str, Any] | Settings | None = None,
+        settings: Mapping[str, Any] | Settings | Loaded | None = None,
         memory: Any = None,
         clock: Clock | None = None,
         home: Home | None = None,
@@ -339,7 +339,7 @@ def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registr
         act=actor,
         reflect=reflector,
         memory=parts.memory(),
-        settings=loaded.settings,
+        settings=loaded,
         clock=clock, home=parts.home,
     )  # fmt: skip
     agent.lifespan.makers = makers(parts)

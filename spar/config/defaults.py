@@ -15,7 +15,11 @@ from spar.errors import ConfigError
 from spar.types import Action, ActionResult, Perception, Phase, Reflection, replace
 
 if TYPE_CHECKING:
+    from spar.config.load import Loaded
     from spar.config.tables.settings import Settings
+
+    #: Settings as a caller gives them: a table, or valid ones that `load` returned.
+    Given = Mapping[str, Any] | Settings | Loaded
 
 #: Sections that describe parts, with the argument that gives the part itself.
 _OF_PARTS = {
@@ -48,13 +52,15 @@ def hear(text: str, session: str) -> Perception:
     return Perception(text, source="message", kind="message", session=session, trust="trusted")
 
 
-def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
+def settings(given: Given | None) -> Settings:
     """Return the validated settings, or the defaults if none are given. Raises: ConfigError."""
     if given is None:
         return _settings()
-    from spar.config.load import from_mapping
+    from spar.config.load import Loaded, from_mapping
     from spar.config.tables.settings import Settings
 
+    if isinstance(given, Loaded):
+        return given.settings
     validated = from_mapping(given)
     return validated if isinstance(given, Settings) else _by_hand(validated, given)
 
@@ -80,7 +86,7 @@ def without_budgets(settings: Settings) -> Settings:
     return replace(settings, budgets=BudgetSettings.off())
 
 
-def check_applicable(given: Mapping[str, Any] | Settings | None, act: Any) -> None:
+def check_applicable(given: Given | None, act: Any) -> None:
     """Check that an agent made from parts can apply these settings to them. Raises: ConfigError."""
     if not isinstance(given, Mapping):
         return  # none, or those of the composition root, which has built the parts from them
@@ -110,7 +116,7 @@ def acting(settings: Settings) -> dict[str, Any]:
 
 
 def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any], settings: Settings,
-            caller_settings: Mapping[str, Any] | Settings | None, confirm: Any) -> dict[Phase, Any]:  # fmt: skip
+            caller_settings: Given | None, confirm: Any) -> dict[Phase, Any]:  # fmt: skip
     """Return the four modules, with defaults for those that are not given.
 
     Args: given: the tools; caller_settings: the settings as the caller gave them; confirm: function that the executor
@@ -147,7 +153,7 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
     }
 
 
-def _executor(tools: tuple[Any, ...], settings: Settings, caller_settings: Mapping[str, Any] | Settings | None,
+def _executor(tools: tuple[Any, ...], settings: Settings, caller_settings: Given | None,
               confirm: Any) -> Any:  # fmt: skip
     from spar.config.registry import Registry
 

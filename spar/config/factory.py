@@ -7,10 +7,10 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 
 from spar.config import defaults
-from spar.config.lines import explain
+from spar.config.lines import explain, refused
 from spar.config.load import Loaded, Settings
 from spar.config.registry import Registry, default_registry
 from spar.config.tables.parts import Part
@@ -28,6 +28,8 @@ from spar.ports.webhook import Webhook
 from spar.protocols import Borrower, Home, JudgesCalls, Lender, Notifier, SensorSpec, Warns, WritesCalls
 from spar.protocols.tools import terms_of
 from spar.types import Phase, replace
+
+S = TypeVar("S")
 
 #: Settings from which each module is built: a change to one of them builds that module anew.
 BUILT_FROM: dict[Phase, tuple[str, ...]] = {
@@ -80,7 +82,7 @@ class Parts:
     """Factory of the parts that the settings name. Raises: ConfigError with file and line."""
 
     def __init__(self, loaded: Loaded, registry: Registry | None = None) -> None:
-        self.loaded, self.settings = loaded, loaded.settings
+        self.loaded, self.settings, self._folder = loaded, loaded.settings, loaded.folder
         self.home = home_of(loaded)
         self.registry = registry or default_registry(self.home.config)
         #: Names of tools that the planner lends to the actor.
@@ -88,74 +90,51 @@ class Parts:
 
     def memory(self, **more: Any) -> Any:
         part = self.settings.memory
-        extra = {"embedder": self.embedder()}
-        return self._build(
-            "spar.stores", ("memory",), part.use, {**part.options, **more}, extra=extra, options_path=("memory",)
-        )
+        return self._build(("memory",), "spar.stores", part.use, {**part.options, **more},
+                           extra={"embedder": self.embedder()}, options_path=("memory",))  # fmt: skip
 
     def sense(self) -> Any:
-        return self._module(
-            "sense",
-            "spar.senses",
-            {
-                "sensors": tuple(self.sensors()),
-                "pipeline": self.settings.perception,
-                "embedder": self.embedder(),
-            },
-        )
+        sensors = tuple(self.sensors())
+        extra = {"sensors": sensors, "pipeline": self.settings.perception, "embedder": self.embedder()}
+        return self._module("sense", "spar.senses", extra)
 
     def embedder(self) -> Embedder | None:
         """Return the embedder of texts; None if vectors are not used."""
         part = self.settings.vectors
-        return None if part.use is None else self._build("spar.embedders", ("vectors",), part.use, part.options)
+        return None if part.use is None else self._build(("vectors",), "spar.embedders", part.use, part.options)
 
     def sensors(self) -> list[SensorSpec]:
         specs = []
-        for index, part in enumerate(self.settings.sensors):
-            sensor = self._sensor(index, part)
-            try:
-                specs.append(SensorSpec(part.label, sensor, part.every, part.timeout, part.max_failures, part.within,
-                                        part.probe_after, part.session, part.when_full))  # fmt: skip
-            except ContractError as error:
-                raise explain(ConfigError(str(error), path=("sensors", index, "use")), self.loaded) from None
-            if offers(sensor, Webhook) and not sensor.has_secret and not is_loopback(self.settings.service.host):
-                host = self.settings.service.host
-                sentence = (
-                    f"anybody could post to it: service.host = {host!r} is not only this machine; "
-                    "give it a token or a secret"
-                )
-                path = ("sensors", index, "options", "unauthenticated")
-                raise explain(ConfigError(sentence, path=path), self.loaded)
+        for path, part, sensor in self._listed("sensors", programs=self.programs):
+            specs.append(self._spec(path, SensorSpec, part.label, sensor, part.every, part.timeout, part.max_failures,
+                                    part.within, part.probe_after, part.session, part.when_full))  # fmt: skip
+            host = self.settings.service.host
+            if offers(sensor, Webhook) and not sensor.has_secret and not is_loopback(host):
+                sentence = f"anybody could post to it: service.host = {host!r} is not only this machine"
+                raise self._refused((*path, "options", "unauthenticated"), f"{sentence}; give it a token or a secret")
         return specs
-
-    def _sensor(self, index: int, part: Part) -> Any:
-        path = ("sensors", index)
-        try:
-            parameters = self.registry.wants_programs("spar.sensors", path, part.use)
-        except ConfigError as error:
-            raise explain(error, self.loaded) from error
-        extra = dict.fromkeys(parameters, self.programs()) if parameters else {}
-        return self._build("spar.sensors", path, part.use, part.options, extra=extra)
 
     def programs(self) -> Programs:
         """Return the runner of programs for parts other than the actor."""
-        runner: Programs = self._build("spar.programs", ("sensors",), "sandboxed", {})
+        runner: Programs = self._build(("sensors",), "spar.programs", "sandboxed", {})
         return runner
 
     def tools(self) -> list[Any]:
         tools: dict[str, Any] = {}
-        for index, part in enumerate(self.settings.tools):
-            tool = self._build("spar.tools", ("tools", index), part.use, part.options)
-            if part.terms and is_source(tool):
+        for path, part, tool in self._listed("tools"):
+            terms, is_several = part.terms, is_source(tool)
+            if terms and is_several:
                 sentence = "is for single tools: what offers several takes its terms in its options"
-                raise explain(ConfigError(sentence, path=("tools", index, next(iter(part.terms)))), self.loaded)
-            if part.name or part.terms:
-                tool = with_terms(tool, {**part.terms, **({"name": part.name} if part.name else {})})
-            if not is_source(tool) and _brings_untrusted(tool) is None:
-                tool = with_terms(tool, {"brings_untrusted": True})
+                raise self._refused((*path, next(iter(terms))), sentence)
+            if part.name:
+                terms["name"] = part.name
+            if not is_several and "brings_untrusted" not in terms and _brings_untrusted(tool) is None:
+                terms["brings_untrusted"] = True
+            if terms:
+                tool = with_terms(tool, terms)
             if (name := name_of(tool)) in tools:
                 sentence = f"{name!r} is the name of another tool already; give this one a `name` of its own"
-                raise explain(ConfigError(sentence, path=("tools", index, "name" if part.name else "use")), self.loaded)
+                raise self._refused((*path, "name" if part.name else "use"), sentence)
             tools[name] = tool
         return list(tools.values())
 
@@ -167,58 +146,46 @@ class Parts:
         return module
 
     def act(self, tools: list[Any]) -> Any:
-        extra = {"tools": tuple(tools), **defaults.acting(self.settings)}
-        module = self._module("act", "spar.actors", extra)
-        self._check_approval_rules([*[name_of(tool) for tool in tools], *self._lent])
-        return module
+        """Return the actor with these tools.
 
-    def _check_approval_rules(self, names: list[str]) -> None:
-        """Check that approval rules name known tools: a rule with a misspelt name would silently forbid nothing.
-
-        Raises: ConfigError with file and line.
+        Approval rules must name known tools: a rule with a misspelt name would silently forbid nothing.
         """
+        module = self._module("act", "spar.actors", {"tools": tuple(tools), **defaults.acting(self.settings)})
+        names = [*map(name_of, tools), *self._lent] if self.settings.approval.rules else []
         for index, rule in enumerate(self.settings.approval.rules):
             name = rule.tool or "*"
             if not set(name) & set("*?[") and name not in names and f"{name.partition('__')[0]}__*" not in names:
                 sentence = f"no tool named {name!r:.100}; known: {', '.join(sorted(names)) or 'none'}"
-                raise explain(ConfigError(sentence, path=("approval", "rules", index, "tool")), self.loaded)
+                raise self._refused(("approval", "rules", index, "tool"), sentence)
+        return module
 
     def plugins(self) -> list[Callable[[Any], object]]:
         """Return the functions that get the agent before it starts, among them the `register` of objects."""
         functions = []
-        for index, part in enumerate(self.settings.plugins):
-            plugin = self._build("spar.plugins", ("plugins", index), part.use, part.options)
-            register = plugin.register if offers(plugin, Plugin) else plugin
-            if not callable(register):
+        for path, part, plugin in self._listed("plugins"):
+            functions.append(plugin.register if offers(plugin, Plugin) else plugin)
+            if not callable(functions[-1]):
                 sentence = f"{part.use!r} makes {plugin!r:.100}, which is no function and has no method 'register'"
-                raise explain(ConfigError(sentence, path=("plugins", index, "use")), self.loaded)
-            functions.append(register)
+                raise self._refused((*path, "use"), sentence)
         return functions
 
     def channels(self) -> list[ChannelSpec]:
         """Return the channels on which people talk with the agent."""
-        specs = []
-        for index, part in enumerate(self.settings.channels):
-            channel = self._build("spar.channels", ("channels", index), part.use, part.options)
-            try:
-                specs.append(ChannelSpec(part.label, channel, part.timeout, part.max_failures, part.within,
-                                         part.probe_after, part.session or "", part.mode, part.stream,
-                                         part.give_up_after, part.reasoning))  # fmt: skip
-            except ContractError as error:
-                raise explain(ConfigError(str(error), path=("channels", index, "use")), self.loaded) from None
-        return specs
+        return [
+            self._spec(path, ChannelSpec, part.label, channel, part.timeout, part.max_failures, part.within,
+                       part.probe_after, part.session or "", part.mode, part.stream, part.give_up_after, part.reasoning)
+            for path, part, channel in self._listed("channels")
+        ]  # fmt: skip
 
     def notifiers(self) -> list[NotifierSpec]:
         """Return the notifiers of alerts. Raises: ConfigError, also for one that cannot work."""
         specs = []
-        for index, part in enumerate(self.settings.notifiers):
-            path = ("notifiers", index, "use")
-            notifier = self._build("spar.notifiers", ("notifiers", index), part.use, part.options)
+        for path, part, notifier in self._listed("notifiers"):
             if not offers(notifier, Notifier):
                 sentence = f"{part.use!r} makes {notifier!r:.100}, which has no method 'notify'"
-                raise explain(ConfigError(sentence, path=path), self.loaded)
+                raise self._refused((*path, "use"), sentence)
             if offers(notifier, Warns) and (warnings := list(notifier.warnings())):
-                raise explain(ConfigError(f"{part.use!r} cannot work: {warnings[0]}", path=path), self.loaded)
+                raise self._refused((*path, "use"), f"{part.use!r} cannot work: {warnings[0]}")
             quiet = QuietHours.parse(part.quiet) if part.quiet else None
             specs.append(NotifierSpec(part.label, notifier, part.kinds, part.min_severity, part.repeat, part.timeout,
                                       part.give_up_after, quiet))  # fmt: skip
@@ -229,20 +196,38 @@ class Parts:
 
     def _module(self, phase: Phase, group: str, extra: Mapping[str, Any]) -> Any:
         part: Part = getattr(self.settings, phase)
-        module = self._build(group, (phase,), part.use, part.options, extra=extra)
+        module = self._build((phase,), group, part.use, part.options, extra=extra)
         if not callable(getattr(module, phase, module)):
             sentence = f"{part.use!r} makes {module!r:.100}, which is no function and has no method {phase!r}"
-            raise explain(ConfigError(sentence, path=(phase, "use")), self.loaded)
+            raise self._refused((phase, "use"), sentence)
         return module
 
-    def _build(self, group: str, path: tuple[str | int, ...], use: str, options: Mapping[str, Any], *,
-               extra: Mapping[str, Any] | None = None, options_path: tuple[str, ...] | None = None) -> Any:  # fmt: skip
-        where = (*path, "options") if options_path is None else options_path
+    def _listed(self, section: str, **more: Any) -> Iterator[tuple[KeyPath, Any, Any]]:
+        """Yield the place, the settings and the part itself of each part in a list of the configuration."""
+        for index, part in enumerate(getattr(self.settings, section)):
+            yield (
+                (section, index),
+                part,
+                self._build((section, index), f"spar.{section}", part.use, part.options, **more),
+            )
+
+    def _build(self, path: KeyPath, group: str, use: str, options: Mapping[str, Any], **more: Any) -> Any:
         try:
-            values = with_secrets(options, where, self.loaded.folder)
-            return self.registry.build(group, path, use, values, home=self.home, extra=extra, options_path=options_path)
+            if options:
+                options = with_secrets(options, more.get("options_path") or (*path, "options"), self._folder)
+            return self.registry.build(group, path, use, options, home=self.home, **more)
         except ConfigError as error:
             raise explain(error, self.loaded) from error
+
+    def _spec(self, path: KeyPath, make: Callable[..., S], *values: Any) -> S:
+        """Return the part with its limits. Raises: ConfigError if it is not of its kind."""
+        try:
+            return make(*values)
+        except ContractError as error:
+            raise self._refused((*path, "use"), str(error)) from None
+
+    def _refused(self, path: KeyPath, sentence: str) -> ConfigError:
+        return explain(refused(path, sentence), self.loaded)
 
 
 def is_loopback(host: str) -> bool:
@@ -308,10 +293,10 @@ def judge_modules(planner: Any, actor: Any, reflector: Any, loaded: Loaded) -> N
             f'{loaded.settings.reflect.use!r} asks the planner\'s model, and there is none: write [plan] use = "llm" '
             '(with rules_are = "first" the rules decide what they match), or take "standard"'
         )
-        raise explain(ConfigError(sentence, path=("reflect", "use")), loaded)
+        raise explain(refused(("reflect", "use"), sentence), loaded)
     if not isinstance(planner, WritesCalls) or not isinstance(actor, JudgesCalls):
         return
     for written in planner.written_calls():
         for tool in written.tools:
             if sentence := actor.objection(tool, written.params, written.unresolved):
-                raise explain(ConfigError(sentence, path=written.path), loaded)
+                raise explain(refused(written.path, sentence), loaded)

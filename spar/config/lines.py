@@ -188,6 +188,20 @@ class Refusal(ConfigError):
         super().__init__("\n".join(_line(problem, sources) for problem in problems), path=problems[0].path)
 
 
+def refused(path: KeyPath, sentence: str) -> Refusal:
+    """Return the error of one problem."""
+    return Refusal([Problem(path, f": {sentence}")])
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return the type and the text of an error."""
+    try:
+        text = str(error)
+    except Exception:  # a broken __str__ must not hide the type of the error
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def _line(problem: Problem, sources: Sources | None) -> str:
     sentence = f"{dotted(problem.path)}{problem.tail}".removeprefix(": ")
     where = sources.where(problem.path) if sources and problem.path else ""

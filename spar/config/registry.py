@@ -11,16 +11,16 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from spar.config.lines import Problem, Refusal, refusal
+from spar.config.lines import refused, sentence_of
 from spar.config.refusals import did_you_mean, shown
 from spar.config.signature import Signature
 from spar.config.toml_lines import KeyPath
-from spar.errors import ConfigError
+from spar.ports.programs import Programs
 from spar.protocols import Home
 
 #: Groups of entry points, each with the noun for its parts.
@@ -86,9 +86,9 @@ class Registry:
         if len(entries) > 1:
             owners = " and ".join(entry.distribution for entry in entries)
             targets = " or ".join(repr(entry.value) for entry in entries)
-            raise _error(path, f"{owners} both ship a {GROUPS[group]} named {use!r}; say which: {targets}")
+            raise refused(path, f"{owners} both ship a {GROUPS[group]} named {use!r}; say which: {targets}")
         if not entries and ":" not in use:
-            raise _error(path, self._unknown(group, use))
+            raise refused(path, self._unknown(group, use))
         target = entries[0].value if entries else use
         if not entries and self.folder and self.folder not in sys.path:
             sys.path.append(self.folder)  # last: a file there must not replace a library of the service
@@ -98,7 +98,7 @@ class Registry:
         except _NotFoundError as error:
             owner = f"the {GROUPS[group]} {use!r} of {entries[0].distribution} is broken: " if entries else ""
             places = f"; looked on Python's path and in {self.folder}" if error.is_absent and self.folder else ""
-            raise _error(path, f"{owner}{error}{places}") from error.__cause__
+            raise refused(path, f"{owner}{error}{places}") from error.__cause__
 
     def build(
         self,
@@ -110,6 +110,7 @@ class Registry:
         home: Home | None = None,
         extra: Mapping[str, Any] | None = None,
         options_path: KeyPath | None = None,
+        programs: Callable[[], Programs] | None = None,
     ) -> Any:
         """Find a part and make it from its options.
 
@@ -118,30 +119,20 @@ class Registry:
             home: the value of a parameter annotated `Home`.
             extra: values from the composition root, for existing parameters of these names; not configurable.
             options_path: the place of the options, if it is not "options" under `spec_path`.
+            programs: makes the value of a parameter annotated `Programs`.
         Raises: ConfigError with the path of the problem, and no other error.
         """
         where = (*spec_path, "options") if options_path is None else options_path
         options = options or {}
         target = self.resolve(group, use, (*spec_path, "use"))
-        is_class = isinstance(target, type)
-        if not is_class and (group in FUNCTIONS_ARE_PARTS or not isinstance(use, str) or not callable(target)):
+        if not isinstance(target, type) and (
+            group in FUNCTIONS_ARE_PARTS or not isinstance(use, str) or not callable(target)
+        ):
             if options:
                 first = str(next(iter(options)))
-                raise _error((*where, first), f"{use!r} is used as it is and takes no options; known: none")
+                raise refused((*where, first), f"{use!r} is used as it is and takes no options; known: none")
             return target
-        name = f"{GROUPS[group]} {use!r}"
-        signature = Signature.of(target, name, spec_path)
-        values = signature.read(options, where, home=home, extra=extra or {})
-        return _call(
-            target, signature, values, name, spec_path, where, lambda: {*signature.options(extra or {}), *options}
-        )
-
-    def wants_programs(self, group: str, spec_path: KeyPath, use: Any) -> tuple[str, ...]:
-        """Return the names of a part's parameters that get the runner of programs. Raises: ConfigError."""
-        target = self.resolve(group, use, (*spec_path, "use"))
-        if not isinstance(use, str) or not callable(target):
-            return ()
-        return Signature.of(target, f"{GROUPS[group]} {use!r}", spec_path).programs
+        return Signature(target, f"{GROUPS[group]} {use!r}", spec_path).make(options, where, home, extra, programs)
 
     def parts(self) -> list[PartEntry]:
         """Return every entry point, imported as a test, by group and name."""
@@ -190,29 +181,6 @@ def default_registry(folder: str = "") -> Registry:
     return Registry(allow_plugins=os.environ.get("SPAR_PLUGINS", "").lower() != "off", folder=folder)
 
 
-def _call(
-    target: Callable[..., Any],
-    signature: Signature,
-    values: Mapping[str, Any],
-    name: str,
-    spec_path: KeyPath,
-    where: KeyPath,
-    options: Callable[[], Collection[str]],
-) -> Any:
-    try:
-        return signature.call(target, values)
-    except ConfigError as error:
-        # An argument of the composition root is not an option, and stands at its own place in the file.
-        is_option = bool(error.path) and error.path[0] in options()
-        raise refusal(error, where if is_option else () if error.path else spec_path) from error
-    except Exception as error:
-        raise _error(spec_path, f"the {name} cannot be made: {_sentence(error)}") from error
-
-
-def _error(path: KeyPath, sentence: str) -> ConfigError:
-    return Refusal([Problem(path, f": {sentence}")])
-
-
 # -- importing
 
 
@@ -235,9 +203,9 @@ def _import(target: str) -> Any:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             sentence = f"there is no module {error.name!r} to import (of {target!r})"
             raise _NotFoundError(sentence, is_absent=True) from error
-        raise _NotFoundError(f"importing {module_name!r} failed inside it: {_sentence(error)}") from error
+        raise _NotFoundError(f"importing {module_name!r} failed inside it: {sentence_of(error)}") from error
     except (Exception, SystemExit) as error:
-        raise _NotFoundError(f"importing {module_name!r} failed inside it: {_sentence(error)}") from error
+        raise _NotFoundError(f"importing {module_name!r} failed inside it: {sentence_of(error)}") from error
     for key in keys:
         try:
             imported = getattr(imported, key)
@@ -254,11 +222,3 @@ def _problem_with(target: str) -> str | None:
     except _NotFoundError as error:
         return str(error)
     return None
-
-
-def _sentence(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception:  # a broken __str__ must not hide the type of the error
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -57,7 +57,7 @@ def _options(
         if not isinstance(part, type):
             continue
         try:
-            options = Signature.of(part, name, ()).schema(given)
+            options = Signature(part, name).schema(given)
         except (ConfigError, PydanticUserError):  # a part of another package whose options have no schema
             continue
         yield name, _adopt(options, f"{group}.{name}", definitions)

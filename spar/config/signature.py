@@ -17,71 +17,92 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticOmit, SchemaError
 
-from spar.config.lines import Problem, Refusal
+from spar.config.lines import Problem, Refusal, refusal, refused, sentence_of
 from spar.config.refusals import problems, shown
 from spar.config.tables.fields import Before, Whole, not_a_flag, seconds
 from spar.config.tables.section import Keys
 from spar.config.toml_lines import KeyPath
+from spar.errors import ConfigError
 from spar.ports.programs import Programs
 from spar.protocols import Home
 
 
 class Signature:
-    """Parameters of a part's constructor."""
+    """Parameters of a part's constructor.
 
-    def __init__(self, signature: inspect.Signature, hints: Mapping[str, Any], name: str) -> None:
-        self._signature, self._name = signature, name
-        kinds = {parameter.name: parameter.kind for parameter in signature.parameters.values()}
-        self._takes_any = inspect.Parameter.VAR_KEYWORD in kinds.values()
-        named = [key for key, kind in kinds.items() if kind not in (_STAR, _STARS)]
-        self._home = {key for key in named if _is_a(Home, hints.get(key))}
-        #: Names of the parameters that get the runner of programs.
-        self.programs = tuple(key for key in named if _is_a(Programs, hints.get(key)))
-        is_given = {*self._home, *self.programs}
-        self._annotations = {key: hints.get(key, Any) for key in named if key not in is_given}
-        self._writable: dict[str, bool] = {}
+    Args: target: the class, or the function that makes the part; name: its name for errors; path: where it is
+        configured.
+    Raises: ConfigError if its parameters cannot be read.
+    """
 
-    @classmethod
-    def of(cls, target: Callable[..., Any], name: str, path: KeyPath) -> Signature:
-        """Return the signature of a class or a function. Raises: ConfigError if it cannot be read."""
+    def __init__(self, target: Callable[..., Any], name: str, path: KeyPath = ()) -> None:
+        self._target, self._name, self._path = target, name, path
         try:
-            signature = inspect.signature(target)
+            parameters = inspect.signature(target).parameters
             # A class has its own __init__, or (a Struct, a dataclass) only annotated fields.
             init = inspect.getattr_static(target, "__init__") if isinstance(target, type) else None
-            source = init if inspect.isfunction(init) else target
-            hints = typing.get_type_hints(source, include_extras=True)
+            hints = typing.get_type_hints(init if inspect.isfunction(init) else target, include_extras=True)
         except Exception as error:
-            sentence = f": the parameters of the {name} cannot be read: {type(error).__name__}: {error}"
-            raise Refusal([Problem(path, sentence)]) from error
-        return cls(signature, hints, name)
+            raise refused(path, f"the parameters of the {name} cannot be read: {sentence_of(error)}") from error
+        self._takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        self._parameters = {
+            key: parameter
+            for key, parameter in parameters.items()
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        }
+        #: Parameters that get the folders of the service, or the runner of programs.
+        self._injected = {
+            key: port for key in self._parameters for port in (Home, Programs) if _is_a(port, hints.get(key))
+        }
+        self._annotations = {key: hints.get(key, Any) for key in self._parameters if key not in self._injected}
+        self._writable: dict[str, bool] = {}
 
-    def options(self, extra: Mapping[str, Any]) -> tuple[str, ...]:
+    def make(
+        self,
+        options: Mapping[str, Any],
+        where: KeyPath,
+        home: Home | None = None,
+        extra: Mapping[str, Any] | None = None,
+        programs: Callable[[], Programs] | None = None,
+    ) -> Any:
+        """Make the part from the given options, checked and converted, and from the injected values.
+
+        Args: where: the place of the options. Raises: ConfigError with one line for each wrong option, or with the
+        reason why the part cannot be made.
+        """
+        if home is None and any(port is Home and self._is_required(key) for key, port in self._injected.items()):
+            raise refused(where, f"the {self._name} needs a home, and there is none here")
+        if not isinstance(options, Mapping):
+            raise Refusal([Problem(where, f" = {shown(options)}: must be a table")])
+        extra = extra or {}
+        values = self._validate(options, where, extra)
+        values |= {key: value for key, value in extra.items() if key in self._annotations}
+        for key, port in self._injected.items():
+            if port is Home and home is not None:
+                values[key] = home
+            elif port is Programs and programs is not None:
+                values[key] = programs()
+        positional = [
+            values.pop(key)
+            for key, item in self._parameters.items()
+            if item.kind is item.POSITIONAL_ONLY and key in values
+        ]
+        try:
+            return self._target(*positional, **values)
+        except ConfigError as error:
+            # An argument of the composition root is not an option, and stands at its own place in the file.
+            is_option = bool(error.path) and error.path[0] in {*self.options(extra), *options}
+            raise refusal(error, where if is_option else () if error.path else self._path) from error
+        except Exception as error:
+            raise refused(self._path, f"the {self._name} cannot be made: {sentence_of(error)}") from error
+
+    def options(self, extra: Collection[str]) -> tuple[str, ...]:
         """Return the names of the options that can be configured."""
         return tuple(key for key in self._annotations if key not in extra and self._is_writable(key))
 
-    def read(
-        self, options: Mapping[str, Any], path: KeyPath, *, home: Home | None, extra: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the arguments for a call: the given options, checked and converted, and the injected values.
-
-        Raises: ConfigError with one line for each wrong option.
-        """
-        if self._home and home is None and any(self._is_required(key) for key in self._home):
-            raise Refusal([Problem(path, f": the {self._name} needs a home, and there is none here")])
-        if not isinstance(options, Mapping):
-            raise Refusal([Problem(path, f" = {shown(options)}: must be a table")])
-        given = {key: value for key, value in extra.items() if key in self._annotations or key in self.programs}
-        return {**self._validate(options, path, extra), **given, **(dict.fromkeys(self._home, home) if home else {})}
-
-    def call(self, target: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-        """Call with these arguments, also if parameters are positional-only."""
-        positional = [key for key, parameter in self._signature.parameters.items() if parameter.kind is _POSITIONAL]
-        others = {key: value for key, value in values.items() if key not in positional}
-        return target(*(values[key] for key in positional if key in values), **others)
-
     def schema(self, extra: Collection[str]) -> dict[str, Any]:
         """Return the JSON schema of the options, without those in `extra`, which the composition root fills in."""
-        return self._table(self.options(dict.fromkeys(extra))).json_schema(schema_generator=_FileSchema)
+        return self._table(self.options(extra)).json_schema(schema_generator=_FileSchema)
 
     def _validate(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
         names = self._relevant(options, extra)
@@ -93,8 +114,7 @@ class Signature:
             wrong = problems(error, {key: self._annotations[key] for key in names}, options)
             raise Refusal([Problem((*path, *problem.path), problem.tail) for problem in wrong]) from None
         except Exception as error:
-            sentence = f"the options of the {self._name} cannot be checked: {type(error).__name__}: {error}"
-            raise Refusal([Problem(path, f": {sentence}")]) from error
+            raise refused(path, f"the options of the {self._name} cannot be checked: {sentence_of(error)}") from error
 
     def _relevant(self, options: Mapping[str, Any], extra: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the options that are given or required; all options if an unknown one is given."""
@@ -116,11 +136,7 @@ class Signature:
         return self._writable[key]
 
     def _is_required(self, key: str) -> bool:
-        return self._signature.parameters[key].default is inspect.Parameter.empty
-
-
-_STAR, _STARS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-_POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
+        return self._parameters[key].default is inspect.Parameter.empty
 
 
 def _adapter(table: Keys) -> TypeAdapter[dict[str, Any]]:
@@ -160,10 +176,6 @@ _NUMBER = Annotated[float, not_a_flag, Before(_duration_or_number), WithJsonSche
 
 class _FileSchema(GenerateJsonSchema):
     """Generator of schemas that leaves out types that no file can hold, such as a callable."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
 
     def handle_invalid_for_json_schema(self, schema: CoreSchema, error_info: str) -> JsonSchemaValue:
         raise PydanticOmit

@@ -188,12 +188,8 @@ def test_nothing_is_imported_before_it_is_named() -> None:
 
 
 def test_a_parameter_is_given_what_runs_programs_by_its_annotation_and_not_by_its_name(packages: Any) -> None:
-    registry, path = Registry(), ("sensors", 0)
-    assert registry.wants_programs("spar.sensors", path, "reg_parts:Runs") == ("runner",)
-    assert registry.wants_programs("spar.sensors", path, WATCH) == ()
-
-    runner = registry.build("spar.programs", (), "sandboxed", home=HOME)
-    part = build("reg_parts:Runs", {"programs": "mine"}, extra={"runner": runner})
+    runner = Registry().build("spar.programs", (), "sandboxed", home=HOME)
+    part = build("reg_parts:Runs", {"programs": "mine"}, programs=lambda: runner)
 
     assert (part.runner, part.programs) == (runner, "mine")
     assert "runner" in str(refused("reg_parts:Runs", {"runner": "x"}))

@@ -158,7 +158,7 @@ def _options_of_parts() -> Iterator[str]:
     for group, where, given in GROUPS:
         for name, target in sorted(shipped[group].items()):
             part = registry.resolve(group, target)
-            properties = Signature.of(part, name, ()).schema(given).get("properties", {})
+            properties = Signature(part, name).schema(given).get("properties", {})
             if not properties:
                 continue
             parameters = inspect.signature(part).parameters

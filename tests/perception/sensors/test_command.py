@@ -229,8 +229,8 @@ async def test_it_runs_in_the_sandbox_of_tools(bench: Bench) -> None:
     ],
 )
 def test_wrong_options_say_what_is_wrong(bench: Bench, options: dict[str, Any], said: str) -> None:
-    extra = {"programs": SandboxedPrograms(home=bench.home)}
+    programs = SandboxedPrograms(home=bench.home)
     os.makedirs(bench.home.state, exist_ok=True)  # noqa: PTH103
     with pytest.raises(ConfigError) as refused:
-        Registry().build("spar.sensors", ("sensors", 0), "command", options, extra=extra)
+        Registry().build("spar.sensors", ("sensors", 0), "command", options, programs=lambda: programs)
     assert said in str(refused.value)
