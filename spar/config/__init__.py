@@ -4,8 +4,7 @@ tables/    the tables of `config.toml`: each setting with its type, its default 
            which pydantic validates by their annotations
 refusals   turns the errors of pydantic into one sentence each
 load       reads file, environment and command line, and shows the present settings
-sources    merges the sources in their order of priority, by pydantic-settings
-given      reads settings from text: environment variables and `--set`
+given      reads settings from text (environment variables and `--set`) and merges them, by pydantic-settings
 lines      finds and reads the file, and says where a wrong value stands
 toml_lines finds the line of each value in the text
 registry   finds the parts that configuration can name, and builds them from their options

@@ -4,8 +4,8 @@
 more exact key has priority over the table around it. Case is ignored in a variable's name, so a part's own keys with
 capital letters must stand inside a JSON table.
 
-The environment source of pydantic-settings is not used: it stops at the first value that it cannot read, silently
-ignores a variable without a setting, and does not say where a value came from; `--set` needs all three too.
+pydantic-settings merges what was read. Its environment source is not used: it stops at the first value that it cannot
+read, silently ignores a variable without a setting, and does not say where a value came from; `--set` needs all three.
 """
 
 from __future__ import annotations
@@ -137,6 +137,18 @@ def _unknown_section(label: str, name: str) -> str:
                 return f"no such setting; section and key are joined by two underscores: {suggestion}"
         return unknown_key((name,), known) + did_you_mean(label, PROCESS_VARIABLES)
     return unknown_key((name,), known)
+
+
+def merged(*tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the merged values of tables; an earlier one has priority over a later one."""
+    from pydantic_settings import BaseSettings, InitSettingsSource
+
+    class Merged(BaseSettings, extra="allow"):
+        @classmethod
+        def settings_customise_sources(cls, settings_cls: Any, *_: Any, **__: Any) -> Any:
+            return tuple(InitSettingsSource(settings_cls, table) for table in tables)
+
+    return Merged().model_extra or {}
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
 
-from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, read_as_given
+from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, merged, read_as_given
 from spar.config.lines import PACKAGED, ConfigFile, Problem, Refusal, Sources, dotted, find, read
 from spar.config.refusals import problems, shown
 from spar.config.tables.section import Section, as_table
@@ -44,36 +44,12 @@ __all__ = [
 #: Effect of a change, by the longest matching key: "live" applies at the next cycle boundary, where the parts concerned
 #: are built anew; "restart" applies when the service starts again.
 RELOAD: dict[str, Literal["live", "restart"]] = {
-    "agent": "live",
-    "agent.name": "restart",
-    "health": "live",
-    "runs": "live",
-    "sessions": "live",
-    "senders": "live",
-    "sense": "live",
-    "plan": "live",
-    "act": "live",
-    "reflect": "live",
-    "perception": "live",
-    "vectors": "live",
-    "sensors": "live",
-    "rules": "live",
-    "tools": "live",
-    "acting": "live",
-    "acting.workspace": "restart",
-    "approval": "live",
-    "budgets": "live",
-    "memory": "restart",
-    "memory.learning": "live",
-    "channels": "restart",
-    "notifiers": "restart",
-    "plugins": "restart",
-    "service": "restart",
-    "service.drain": "live",
-    "log": "restart",
-    "log.level": "live",
-    "tracing": "restart",
-}
+    **dict.fromkeys(("agent", "health", "runs", "sessions", "senders", "sense", "plan", "act", "reflect", "perception",
+                     "vectors", "sensors", "rules", "tools", "acting", "approval", "budgets", "memory.learning",
+                     "service.drain", "log.level"), "live"),
+    **dict.fromkeys(("agent.name", "acting.workspace", "memory", "channels", "notifiers", "plugins", "service", "log",
+                     "tracing"), "restart"),
+}  # fmt: skip
 
 
 class Loaded(Struct, frozen=True):
@@ -128,13 +104,11 @@ def load_again(
 
 
 def _loaded(file: ConfigFile | None, overrides: Mapping[str, str] | None, environ: Mapping[str, str]) -> Loaded:
-    from spar.config.sources import merged
-
     variables = read_as_given(from_environment(environ))
     options = read_as_given(from_command_line(overrides or {}))
     sources = Sources(file, {**variables.given, **options.given})
     wrong = [*variables.wrong, *options.wrong]
-    given = merged(options.table, variables.table, file)
+    given = merged(options.table, variables.table, file.table if file else {})
     return Loaded(_judge(given, sources, wrong), sources)
 
 

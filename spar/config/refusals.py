@@ -114,8 +114,8 @@ def _reason(item: dict[str, Any], path: KeyPath, table: Any) -> str:
         return str(context["error"])
     if sentence := _REASONS.get(kind):
         return sentence.format_map(context)
-    for known, sentence in _KINDS:
-        if kind.startswith(known):
+    for beginnings, sentence in _KINDS.items():
+        if kind.startswith(tuple(beginnings.split())):
             return sentence
     message = str(item["msg"])
     return message[:1].lower() + message[1:]
@@ -139,30 +139,22 @@ _REASONS = {
     "is_instance_of": "must be an instance of {class}, which a configuration cannot hold",
     "none_required": "must be left out",
 }
-_KINDS = (
-    ("int", "must be a whole number"),
-    ("float", "must be a number"),
-    ("decimal", "must be a decimal number"),
-    ("bool", "must be true or false"),
-    ("string", "must be text"),
-    ("bytes", "must be text"),
-    ("path", "must be a path"),
-    ("datetime", "must be a date and time like 2030-01-31T09:30:00Z"),
-    ("date", "must be a date like 2030-01-31"),
-    ("timezone", "must be a date and time with its offset from UTC"),
-    ("time_delta", "must be a duration"),
-    ("time", "must be a time"),
-    ("list", "must be a list"),
-    ("tuple", "must be a list"),
-    ("set", "must be a list"),
-    ("frozen_set", "must be a list"),
-    ("iterable", "must be a list"),
-    ("sequence", "must be a list"),
-    ("dict", "must be a table"),
-    ("mapping", "must be a table"),
-    ("model", "must be a table"),
-    ("dataclass", "must be a table"),
-)
+#: Beginnings of the names of errors; of two that begin alike the longer one is first.
+_KINDS = {
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "decimal": "must be a decimal number",
+    "bool": "must be true or false",
+    "string bytes": "must be text",
+    "path": "must be a path",
+    "datetime": "must be a date and time like 2030-01-31T09:30:00Z",
+    "date": "must be a date like 2030-01-31",
+    "timezone": "must be a date and time with its offset from UTC",
+    "time_delta": "must be a duration",
+    "time": "must be a time",
+    "list tuple set frozen_set iterable sequence": "must be a list",
+    "dict mapping model dataclass": "must be a table",
+}
 
 
 def types_in(annotation: Any) -> Mapping[str, Any]:

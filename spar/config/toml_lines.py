@@ -14,7 +14,7 @@ KeyPath = tuple[str | int, ...]
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 #: A multi-line string may have up to two quotes before its closing three.
 _STRING = re.compile(r'"{3}(?:\\.|[^\\])*?"{3,5}|' r"'{3}.*?'{3,5}|" r'"(?:\\.|[^\\"])*"|' r"'[^']*'", re.DOTALL)
-_SPACE, _BLANK = re.compile(r"[ \t]*"), re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_SPACE, _EQUALS, _BLANK = re.compile(r"[ \t]*"), re.compile(r"=[ \t]*"), re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SCALAR = re.compile(r"[^,\]}#\n]*")
 _BRACKETS = re.compile(r"[\[\]]{1,2}")
 
@@ -90,62 +90,48 @@ class _Walk:
 
     def _header(self) -> KeyPath:
         line, is_array = self._line, self._take(_BRACKETS) == "[["
-        keys = self._keys()
+        path = self._key(())
         self._take(_BRACKETS)
-        # Above the last key, the name of an array of tables means its latest element.
-        path = (*self._through((), keys[:-1], line), keys[-1])
-        self.lines.setdefault(path, line)
         if is_array:
             self._sizes[path] = self._sizes.get(path, 0) + 1
             path = (*path, self._sizes[path] - 1)
             self.lines[path] = line
         return path
 
-    def _through(self, path: KeyPath, keys: list[str], line: int) -> KeyPath:
-        for key in keys:
-            path = (*path, key)
-            self.lines.setdefault(path, line)
-            if path in self._sizes:
-                path = (*path, self._sizes[path] - 1)
-        return path
-
     def _pair(self, table: KeyPath) -> None:
-        line, keys = self._line, self._keys()
-        path = (*self._through(table, keys[:-1], line), keys[-1])
-        self.lines[path] = line
-        self._at += 1  # the equals sign
-        self._take(_SPACE)
+        path = self._key(table)
+        self._take(_EQUALS)
         self._value(path)
 
-    def _keys(self) -> list[str]:
-        keys = []
+    def _key(self, path: KeyPath) -> KeyPath:
+        """Read a dotted key below a path, and return the path of what it names."""
+        line = self._line
         while True:
             self._take(_SPACE)
-            if quoted := self._take(_STRING):
-                keys.append(str(tomllib.loads(f"k = {quoted}")["k"]))
-            elif bare := self._take(BARE):
-                keys.append(bare)
-            else:
-                raise ValueError(f"no key in line {self._line}")
+            quoted = self._take(_STRING)
+            path = (*path, str(tomllib.loads(f"k = {quoted}")["k"]) if quoted else self._take(BARE))
+            self.lines.setdefault(path, line)
             self._take(_SPACE)
             if not self._text.startswith(".", self._at):
-                return keys
+                return path
             self._at += 1
+            if path in self._sizes:  # above the last key, the name of an array of tables means its latest element
+                path = (*path, self._sizes[path] - 1)
 
     def _value(self, path: KeyPath) -> None:
         first = self._text[self._at]
-        if first in "[{":
-            self._at += 1
-            index = 0
-            while self._next() not in ("]", "}"):
-                if first == "[":
-                    self.lines[(*path, index)] = self._line
-                    self._value((*path, index))
-                    index += 1
-                else:
-                    self._pair(path)
-                if self._next() == ",":
-                    self._at += 1
-            self._at += 1
-        elif not self._take(_STRING):
-            self._take(_SCALAR)
+        if first not in "[{":
+            self._take(_STRING) or self._take(_SCALAR)
+            return
+        self._at += 1
+        index = 0
+        while self._next() not in ("]", "}"):
+            if first == "[":
+                self.lines[(*path, index)] = self._line
+                self._value((*path, index))
+                index += 1
+            else:
+                self._pair(path)
+            if self._next() == ",":
+                self._at += 1
+        self._at += 1

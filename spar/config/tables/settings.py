@@ -11,6 +11,7 @@ from typing import Annotated
 
 from msgspec import field
 
+from spar.config.tables import parts
 from spar.config.tables.agent import (
     ActingSettings,
     AgentSettings,
@@ -21,34 +22,22 @@ from spar.config.tables.agent import (
 )
 from spar.config.tables.budgets import BudgetSettings
 from spar.config.tables.fields import After
-from spar.config.tables.parts import (
-    ActPart,
-    ChannelPart,
-    NotifierPart,
-    Part,
-    PlanPart,
-    ReflectPart,
-    SensePart,
-    SensorPart,
-    ToolPart,
-    VectorsPart,
-)
 from spar.config.tables.section import Options, Section, refuse
 from spar.config.tables.senders import SenderSettings
 from spar.config.tables.service import LogSettings, MemorySettings, ServiceSettings
 from spar.config.tables.tracing import TracingSettings
 
-Labelled = SensorPart | ChannelPart | NotifierPart
+Labelled = parts.SensorPart | parts.ChannelPart | parts.NotifierPart
 _SAME_NAME = "is the name of another {} already; give this one a `name` of its own"
 
 
-def _differ_in_name(kind: str, parts: tuple[Labelled, ...]) -> tuple[Labelled, ...]:
+def _differ_in_name(kind: str, labelled: tuple[Labelled, ...]) -> tuple[Labelled, ...]:
     labels: set[str] = set()
-    for index, part in enumerate(parts):
+    for index, part in enumerate(labelled):
         if part.label in labels:
             refuse((index, "name" if part.name else "use"), part.label, _SAME_NAME.format(kind))
         labels.add(part.label)
-    return parts
+    return labelled
 
 
 class Settings(Section, frozen=True, kw_only=True):
@@ -62,29 +51,29 @@ class Settings(Section, frozen=True, kw_only=True):
     """Runs, and the place of a message that arrives during a run."""
     sessions: SessionSettings = SessionSettings()
     """Sessions, and when one ends."""
-    sense: SensePart = SensePart()
+    sense: parts.SensePart = parts.SensePart()
     """The module that senses."""
-    plan: PlanPart = PlanPart()
+    plan: parts.PlanPart = parts.PlanPart()
     """The module that plans."""
-    act: ActPart = ActPart()
+    act: parts.ActPart = parts.ActPart()
     """The module that acts."""
-    reflect: ReflectPart = ReflectPart()
+    reflect: parts.ReflectPart = parts.ReflectPart()
     """The module that reflects."""
     perception: Options = field(default_factory=dict)
     """The stages of the pipeline, which checks them itself."""
-    vectors: VectorsPart = VectorsPart()
+    vectors: parts.VectorsPart = parts.VectorsPart()
     """The embedder of texts, whose vectors are needed to learn by the meaning of texts."""
-    sensors: Annotated[tuple[SensorPart, ...], After(partial(_differ_in_name, "sensor"))] = ()
+    sensors: Annotated[tuple[parts.SensorPart, ...], After(partial(_differ_in_name, "sensor"))] = ()
     """The sensors; with none, only pushed perceptions and messages are perceived."""
     rules: tuple[Options, ...] = ()
     """The rules; the rules planner checks them."""
-    tools: tuple[ToolPart, ...] = ()
+    tools: tuple[parts.ToolPart, ...] = ()
     """The tools that calls may use."""
-    channels: Annotated[tuple[ChannelPart, ...], After(partial(_differ_in_name, "channel"))] = ()
+    channels: Annotated[tuple[parts.ChannelPart, ...], After(partial(_differ_in_name, "channel"))] = ()
     """The channels on which people talk with the agent, besides its built-in interfaces."""
-    notifiers: Annotated[tuple[NotifierPart, ...], After(partial(_differ_in_name, "notifier"))] = ()
+    notifiers: Annotated[tuple[parts.NotifierPart, ...], After(partial(_differ_in_name, "notifier"))] = ()
     """The notifiers, which send alerts to people."""
-    plugins: tuple[Part, ...] = ()
+    plugins: tuple[parts.Part, ...] = ()
     """The plug-ins, which register hooks and subscribe to events; a plug-in that is only installed does nothing."""
     acting: ActingSettings = ActingSettings()
     """Limits and order of calls."""
