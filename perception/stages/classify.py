@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, partial
+from itertools import filterfalse
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
@@ -46,8 +47,8 @@ class Glob:
     def __init__(self, *patterns: str) -> None:
         self.patterns = patterns
         # Most are plain words, and looking one up is much cheaper than matching it.
-        self._words = frozenset(pattern for pattern in patterns if not is_open(pattern))
-        self._tests = tuple(glob(pattern) for pattern in patterns if is_open(pattern))
+        self._words = frozenset(filterfalse(is_open, patterns))
+        self._tests = tuple(map(glob, filter(is_open, patterns)))
 
     def fits(self, word: str) -> bool:
         return word in self._words or any(test(word) for test in self._tests)

@@ -28,7 +28,7 @@ _OF_PARTS = {
     "channels": "them the agent",
 }  # fmt: skip
 #: Sections that the built-in executor uses.
-_OF_EXECUTOR = ("acting", "approval")
+_OF_EXECUTOR = {"acting", "approval"}
 
 
 async def sense_nothing() -> Sequence[Perception]:
@@ -86,23 +86,16 @@ def without_budgets(settings: Settings) -> Settings:
     return replace(settings, budgets=BudgetSettings.off())
 
 
-def check_applicable(given: Given | None, act: Any) -> None:
+def _check_applicable(given: Mapping[str, Any], act: Any) -> None:
     """Check that an agent made from parts can apply these settings to them. Raises: ConfigError."""
-    if not isinstance(given, Mapping):
-        return  # none, or those of the composition root, which has built the parts from them
-    for section, argument in _OF_PARTS.items():
-        if section in given:
-            raise ConfigError(
-                f"settings= cannot apply [{section}]: give {argument}, or make the agent by Agent.from_config",
-                path=(section,),
-            )
-    if act is not None:
-        for section in _OF_EXECUTOR:
-            if section in given:
-                raise ConfigError(
-                    f"settings= cannot apply [{section}] to your own act=: give them to it, or give tools= instead",
-                    path=(section,),
-                )
+    for section in given:
+        if argument := _OF_PARTS.get(section):
+            hint = f": give {argument}, or make the agent by Agent.from_config"
+        elif act is not None and section in _OF_EXECUTOR:
+            hint = " to your own act=: give them to it, or give tools= instead"
+        else:
+            continue
+        raise ConfigError(f"settings= cannot apply [{section}]{hint}", path=(section,))
 
 
 def acting(settings: Settings) -> dict[str, Any]:
@@ -110,8 +103,8 @@ def acting(settings: Settings) -> dict[str, Any]:
     from spar.config.tables.section import as_table
 
     approval = settings.approval
-    values = {key: value for key, value in as_table(settings.acting).items() if key != "workspace"}
-    values["approval"] = as_table(approval, without_none=True)
+    values = {**as_table(settings.acting), "approval": as_table(approval, without_none=True)}
+    del values["workspace"]
     return {"settings": values, "approval_timeout": approval.expires}
 
 
@@ -126,16 +119,14 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ConfigError(f"tools= must be a list of tools, found {given!r}")
     tools = tuple(given)
-    check_applicable(caller_settings, act)
+    table = caller_settings if isinstance(caller_settings, Mapping) else {}
+    _check_applicable(table, act)
     if confirm is not None and not callable(confirm):
         raise ConfigError(
             f"confirm= must be a function that takes a call and returns a verdict, found {confirm!r:.100}"
         )
     if act is None:
-        has_settings = isinstance(caller_settings, Mapping) and any(
-            section in caller_settings for section in _OF_EXECUTOR
-        )
-        has_calls = plan is not None or tools or confirm is not None or has_settings
+        has_calls = plan is not None or tools or confirm is not None or table.keys() & _OF_EXECUTOR
         act = _executor(tools, settings, caller_settings, confirm) if has_calls else act_nothing
     elif tools:
         raise ConfigError("tools= belong to the built-in executor: give them to your act module, or leave act= out")

@@ -7,6 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, TypeVar
 
 from spar.config import defaults
@@ -82,8 +83,8 @@ class Parts:
     """Factory of the parts that the settings name. Raises: ConfigError with file and line."""
 
     def __init__(self, loaded: Loaded, registry: Registry | None = None) -> None:
-        self.loaded, self.settings, self._folder = loaded, loaded.settings, loaded.folder
-        self.home = home_of(loaded)
+        self.loaded, self.settings, self.home = loaded, loaded.settings, home_of(loaded)
+        self._folder = Path(self.home.config)
         self.registry = registry or default_registry(self.home.config)
         #: Names of tools that the planner lends to the actor.
         self._lent: list[str] = []

@@ -173,5 +173,7 @@ class ToolPart(Part, frozen=True, kw_only=True):
     @property
     def terms(self) -> dict[str, Any]:
         """Return the terms of its calls that the configuration sets."""
-        stated = as_table(self, without_none=True)
-        return {key: value for key, value in stated.items() if key not in ("use", "options", "name")}
+        terms = as_table(self, without_none=True)
+        for key in ("use", "options", "name"):
+            terms.pop(key, None)
+        return terms
