@@ -25,5 +25,7 @@
     model_call, model_plan, model_run, prompts     what is measured of planning by a model
     kept                                           what is measured of a message when much was learnt or met before
     traced                                         what traces add to a cycle
+    environments                                   environments in which an agent lives and learns
+    learning, perception                           whether it learns, and what it notices: commands of their own
     chatted                                        what is measured of a conversation at a terminal
 """

@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from benchmarks.environments import LivedEpisode, live
 from benchmarks.learning.worlds import WORLDS
 from spar.testing.clock import START
-from spar.testing.environments import LivedEpisode, live
 
 
 def main() -> None:

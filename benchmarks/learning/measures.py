@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.environments import Environment
+from benchmarks.environments.textworld_env import has_textworld
 from benchmarks.learning.gain import Gain
 from benchmarks.learning.lived import Life, Lives, lived
 from benchmarks.learning.worlds import WORLDS
 from benchmarks.perception.quality import MissingDataError
-from spar.testing.environments import Environment
 
 SEEDS = (1, 2, 3)
 #: Reliabilities are drawn, and with a few draws the regret would be that of their luck.
@@ -174,8 +174,8 @@ def lake(data: Path, seen: Seen) -> list[Gain]:
 
 
 def coins(data: Path, seen: Seen) -> list[Gain]:
-    if find_spec("textworld") is None:
-        raise MissingDataError("TextWorld is not installed: pip install 'spar-agent[textworld]'")
+    if not has_textworld():
+        raise MissingDataError("TextWorld is not installed: make servers")
     lives = seen["coins"] = lived("coins", data, SEEDS, again=("on",))
     world = WORLDS["coins"]
     chance = fmean(by_chance(world.make(data, seed), world.episodes, seed) for seed in SEEDS)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spar.testing.environments import (
+from benchmarks.environments import (
     AlertsAndRemedies,
     DriftingTools,
     Environment,
@@ -18,7 +18,7 @@ from spar.testing.environments import (
     SimulatedHost,
     TextsToTools,
 )
-from spar.testing.environments.textworld_env import TextWorldEnvironment
+from benchmarks.environments.textworld_env import TextWorldEnvironment
 
 #: A tool that does best, does nothing for a hundred tasks, and is repaired.
 BROKEN_AND_REPAIRED = [(0.95, 0.5, 0.3), (0.0, 0.5, 0.3), (0.95, 0.5, 0.3), (0.95, 0.5, 0.3)]

@@ -7,7 +7,6 @@
     MemoryChannel                   a channel in memory, without people
     check_sensor, check_planner, check_actor, check_reflector, check_tool, check_store, check_notifier, check_channel
     check_journal, check_process_death, check_retention     the contract of a store with a journal
-    environments                    environments in which a real agent lives, to measure what learning brings
 
 By module: `clock`, `script` and `scripted` replace time and modules, `recording` records; `contracts` names the
 checks, which are in `phase_contracts`, `channel_contract`, `journal_contract` (with `journal_rows` and `journal_work`)

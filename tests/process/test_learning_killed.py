@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 KILLS = 4
 PART = """
 import os
-from spar.testing.environments import AlertsAndRemedies, EnvironmentAdapter
+from benchmarks.environments import AlertsAndRemedies, EnvironmentAdapter
 
 class Alerts(AlertsAndRemedies):
     seconds = 0.02

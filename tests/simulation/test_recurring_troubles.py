@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.environments import EnvironmentAdapter, LivedEpisode, Observation, SimulatedHost
 from spar.agent.agent import build_agent
 from spar.cli.commands.setup.profiles import profile_text
 from spar.config.load import load
 from spar.config.registry import Registry
 from spar.testing import VirtualClock
-from spar.testing.environments import EnvironmentAdapter, LivedEpisode, Observation, SimulatedHost
 from spar.types import Action, Learning, Perception
 
 CONFIG = Path(__file__).parents[2] / "config.toml"

@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from spar.testing.environments.environment import Change, Observation, Offer
+from benchmarks.environments.environment import Change, Observation, Offer
 
 #: For each trouble, the last line of the service's log, and the calls that end it, in this order.
 TROUBLES = {

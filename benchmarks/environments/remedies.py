@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from spar.testing.environments.environment import Change, Observation, Offer
+from benchmarks.environments.environment import Change, Observation, Offer
 
 ALERTS = {
     "service_down": ("the web server does not answer", "restart_service"),

@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spar.testing.environments.environment import Change, Observation, Offer
+from benchmarks.environments.environment import Change, Observation, Offer
 
 
 class DriftingTools:

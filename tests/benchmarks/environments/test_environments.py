@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from spar.events import PhaseCompleted
-from spar.testing import VirtualClock
-from spar.testing.environments import (
+from benchmarks.environments import (
     AlertsAndRemedies,
     Change,
     DriftingTools,
@@ -25,8 +23,10 @@ from spar.testing.environments import (
     live,
     settings_for,
 )
-from spar.testing.environments.gymnasium_env import GymnasiumEnvironment
-from spar.testing.environments.textworld_env import TextWorldEnvironment
+from benchmarks.environments.gymnasium_env import GymnasiumEnvironment
+from benchmarks.environments.textworld_env import TextWorldEnvironment
+from spar.events import PhaseCompleted
+from spar.testing import VirtualClock
 
 WAY = ("down", "down", "right", "right", "down", "right")
 

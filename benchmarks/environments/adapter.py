@@ -12,10 +12,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from benchmarks.environments.environment import Change, Environment, LivedEpisode, Observation, Offer, TakenStep
 from spar.errors import PermanentError, TransientError
 from spar.events import LoopCompleted, PhaseCompleted
 from spar.protocols import SensorContext
-from spar.testing.environments.environment import Change, Environment, LivedEpisode, Observation, Offer, TakenStep
 from spar.types import Perception
 
 #: Seconds after which an observation that reached no cycle counts as skipped.

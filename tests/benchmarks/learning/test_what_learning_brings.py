@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.environments import AlertsAndRemedies, DriftingTools, FrozenLake, LivedEpisode, SimulatedHost, live
 from planning.rules.tool_choice import choose
 from reflection.ability import Trial, learn
 from spar.records.abilities import KnownAbilities
 from spar.testing.clock import START
-from spar.testing.environments import AlertsAndRemedies, DriftingTools, FrozenLake, LivedEpisode, SimulatedHost, live
 from spar.types import Learning
 
 SEEDS = (1, 2, 3)

@@ -10,6 +10,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from benchmarks.environments.adapter import EnvironmentAdapter
+from benchmarks.environments.environment import Environment, LivedEpisode
 from spar.agent.agent import build_agent
 from spar.clock import Clock
 from spar.config.lines import Sources
@@ -17,8 +19,6 @@ from spar.config.load import Loaded, from_mapping
 from spar.config.registry import Registry
 from spar.config.tables.budgets import BudgetSettings
 from spar.testing.clock import START, VirtualClock
-from spar.testing.environments.adapter import EnvironmentAdapter
-from spar.testing.environments.environment import Environment, LivedEpisode
 from spar.types import Learning, replace
 
 #: Virtual seconds for one episode; a longer one shows an error of the agent or the environment.

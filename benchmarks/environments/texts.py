@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from spar.testing.environments.environment import Change, Observation, Offer
+from benchmarks.environments.environment import Change, Observation, Offer
 
 
 class TextsToTools:

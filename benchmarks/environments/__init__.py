@@ -15,18 +15,18 @@ texts          texts that belong to one tool each
 remedies       alerts with one remedy each
 hosts          a host with recurring troubles, each with its own remedies
 lake           FrozenLake, the deterministic version
-gymnasium_env  environments of Gymnasium with discrete actions (extra `gymnasium`)
-textworld_env  games of TextWorld, each command a tool (extra `textworld`)
+gymnasium_env  environments of Gymnasium with discrete actions (`pip install gymnasium`)
+textworld_env  games of TextWorld, each command a tool (`make servers` installs it)
 """
 
-from spar.testing.environments.adapter import EnvironmentAdapter
-from spar.testing.environments.bandits import DriftingTools
-from spar.testing.environments.environment import Change, Environment, LivedEpisode, Observation, Offer, TakenStep
-from spar.testing.environments.hosts import SimulatedHost
-from spar.testing.environments.lake import FrozenLake
-from spar.testing.environments.living import agent_in, live, settings_for
-from spar.testing.environments.remedies import AlertsAndRemedies
-from spar.testing.environments.texts import TextsToTools
+from benchmarks.environments.adapter import EnvironmentAdapter
+from benchmarks.environments.bandits import DriftingTools
+from benchmarks.environments.environment import Change, Environment, LivedEpisode, Observation, Offer, TakenStep
+from benchmarks.environments.hosts import SimulatedHost
+from benchmarks.environments.lake import FrozenLake
+from benchmarks.environments.living import agent_in, live, settings_for
+from benchmarks.environments.remedies import AlertsAndRemedies
+from benchmarks.environments.texts import TextsToTools
 
 __all__ = [
     "AlertsAndRemedies",

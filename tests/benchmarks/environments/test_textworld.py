@@ -5,16 +5,13 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from spar.testing.environments import live
-from spar.testing.environments.textworld_env import TextWorldEnvironment
+from benchmarks.environments import live
+from benchmarks.environments.textworld_env import TextWorldEnvironment, has_textworld
 
-#: Where tests/servers/install.sh brings it to.
-BROUGHT = Path(__file__).parents[2] / ".cache" / "servers" / "textworld"
 MOST_STEPS = 15
 Made = Callable[..., TextWorldEnvironment]
 
@@ -22,9 +19,9 @@ Made = Callable[..., TextWorldEnvironment]
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Made]:
     """Make games that are ended after the test."""
-    if find_spec("textworld") is None and BROUGHT.is_dir():
-        monkeypatch.setattr(sys, "path", [*sys.path, str(BROUGHT)])
-    pytest.importorskip("textworld", reason="TextWorld is not installed: run tests/servers/install.sh")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    if not has_textworld():
+        pytest.skip("TextWorld is not installed: make servers")
     games: list[TextWorldEnvironment] = []
 
     def make(level: int, seed: int = 1) -> TextWorldEnvironment:

@@ -1,4 +1,4 @@
-"""Environments of Gymnasium with discrete actions: each action is a tool (extra `gymnasium`).
+"""Environments of Gymnasium with discrete actions: each action is a tool.
 
 outcomes = await live(GymnasiumEnvironment.make("FrozenLake-v1", is_slippery=False), 200)
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from spar.testing.environments.environment import Change, Observation, Offer
+from benchmarks.environments.environment import Change, Observation, Offer
 
 
 class GymnasiumEnvironment:
@@ -44,7 +44,7 @@ class GymnasiumEnvironment:
     @classmethod
     def make(cls, id: str, *, name: str = "gymnasium", actions: Sequence[str] | None = None,
              **options: Any) -> GymnasiumEnvironment:  # fmt: skip
-        """Make an environment by its id. Raises: ImportError without the extra; the errors of `gymnasium.make`."""
+        """Make an environment by its id. Raises: ImportError without Gymnasium; the errors of `gymnasium.make`."""
         import gymnasium
 
         return cls(gymnasium.make(id, **options), name=name, actions=actions)

@@ -1,4 +1,4 @@
-"""Games of TextWorld: each command of a game is a tool (extra `textworld`, which needs a C compiler to be installed).
+"""Games of TextWorld: each command of a game is a tool. `make servers` installs it.
 
 outcomes = await live(TextWorldEnvironment.start("game.z8"), 100)
 
@@ -10,20 +10,31 @@ Côté et al., "TextWorld: A Learning Environment for Text-Based Games", 2018; t
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from spar.testing.environments.environment import Change, Observation, Offer
+from benchmarks.environments.environment import Change, Observation, Offer
 
+#: Where `make servers` installs TextWorld, without libraries of 300 MB that games never load.
+INSTALLED = Path(__file__).parents[2] / ".cache" / "servers" / "textworld"
 #: Bound of a game's commands, because the rule that chooses among them evaluates each.
 MOST_COMMANDS = 500
 #: Fields that `start` requests with each state of a game.
 ASKED = ("description", "inventory", "admissible_commands", "possible_admissible_commands", "won", "lost", "score",
          "objective")  # fmt: skip
+
+
+def has_textworld() -> bool:
+    """Return whether TextWorld can be imported, also from where `make servers` installs it."""
+    if find_spec("textworld") is None and INSTALLED.is_dir():
+        sys.path.append(str(INSTALLED))
+    return find_spec("textworld") is not None
 
 
 class TextWorldEnvironment:
@@ -74,7 +85,8 @@ class TextWorldEnvironment:
 
     @classmethod
     def start(cls, path: str, **options: Any) -> TextWorldEnvironment:
-        """Open a compiled game (.z8) by its path. Raises: ImportError without the extra; OSError; ValueError."""
+        """Open a compiled game (.z8) by its path. Raises: ImportError without TextWorld; OSError; ValueError."""
+        has_textworld()
         import textworld
 
         with _known_warnings():
@@ -87,8 +99,9 @@ class TextWorldEnvironment:
         Args: folder: for the file of the game; level: 1 to 100 rooms in a row, 101 to 150 with as many dead ends;
         seed: chooses the game; options: those of the constructor.
 
-        Raises: ImportError without the extra; ValueError for an unknown level.
+        Raises: ImportError without TextWorld; ValueError for an unknown level.
         """
+        has_textworld()
         from textworld import GameOptions
         from textworld.challenges import coin_collector
         from textworld.generator import compile_game
