@@ -17,7 +17,7 @@ CORE      = $(addprefix tests/,agent bus cli config core data house loop net rev
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals fs graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases test-services test-killed test-slow test-quick static docs accept simulate soak endure systemd servers bench bench-compare profile hops clean
+.PHONY: run test check check-core check-phases test-services test-killed test-slow test-quick static docs accept simulate soak endure systemd servers bench bench-compare profile hops house clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -71,8 +71,11 @@ bench-compare: $(VENV)/.run  ## print the last run that `make bench ARGS=--json`
 profile: $(VENV)/.test  ## print where the processor time of a row of the benchmark goes, by named step (ROW=9)
 	@$(BIN)/python -m benchmarks.profile $(or $(ROW),1) $(ARGS)
 
-hops: $(VENV)/.test  ## count the steps of a cycle, a message, a channel's message, a streamed call and a bare call through the files (ARGS="--way call")
+hops: $(VENV)/.test  ## count the steps of a cycle, a message, a call, a command, a request through the files (ARGS="--way call")
 	@$(BIN)/python -m benchmarks.hops $(ARGS)
+
+house: $(VENV)/.run  ## count the lines of code of the areas that are to become smaller, and of all packages
+	@$(BIN)/python -m benchmarks.house
 
 docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference, the dashboard, a picture, the rules of deploy/kubernetes
 	@$(BIN)/python -m tests.docs.reference

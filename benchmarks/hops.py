@@ -1,31 +1,39 @@
 """Count the steps through the house: `python -m benchmarks.hops [--way cycle]` (`make hops`).
 
-A reader who follows what happens opens a file each time a function of another file is called. For each of these ways
-this prints how often that is, through how many files of all packages, beside what is owed. `--way NAME` prints the way
+A reader who follows what happens opens a file each time a function of another file is called. For each way this
+prints how often that is, through how many files of all packages, beside what is owed. `--way NAME` prints the way
 itself.
 
     cycle      one cycle that carries out one call
     journalled the same with a journal on disk
     message    a message from `submit` to its answer, with a journal
-    channel    a person's message on a channel from its arrival to its answer, with a journal, over all threads
     streamed   a call from the piece of a model's answer that holds it to its tool
     call       a call of the bare executor that does nothing, from `run` to its result
+    show       `spar runs show` of a run of an earlier process, the command and the service together
+    tokens     `GET /v1/tokens` at the port, with a token
+    submit     `POST /v1/runs` at the port, with a wait for its answer
+    channel    a message on a channel, until its answer is delivered and its cycle is closed
+    build      an agent from the profile "bare", from the file to the agent
 
-But for `channel`, only the thread of the event loop is followed. Comprehensions, lambdas and properties count as the
-file they stand in.
+Of the first five only the thread of the event loop is followed, of the others every thread but the watchdog's, which
+looks by the time; there what a writer commits together varies by a few steps. Comprehensions, lambdas and properties
+count as the file they stand in.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import http.client
 import itertools
+import json
 import sys
 import tempfile
 import threading
-from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -34,36 +42,58 @@ from acting import Executor
 from memory import Memory
 from planning.llm.planner import ModelPlanner
 from spar import Action, Agent, Call, Perception, tool
-from spar.events import MessageDelivered
+from spar.agent.agent import build_agent
+from spar.cli.commands.setup.profiles import profile_text
+from spar.cli.main import main as spar
+from spar.config.lines import PACKAGED
+from spar.config.load import from_mapping, load
+from spar.events import LoopCompleted, MessageDelivered
 from spar.ports.channel import ChannelLimits, ChannelSpec
+from spar.server.front import Front
+from spar.service.app import Service
 from spar.testing import MemoryChannel
 
 HOME = Path(__file__).parents[1]
 PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
 
 
+#: The thread that works by the time.
+WATCHDOG = "spar watchdog"
+
+
 @dataclass
 class Way:
-    """The functions of all packages that were called on the way."""
+    """The functions of all packages that were called on the way, as (file, function), in the order of each thread."""
 
-    _steps: dict[int, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    threads: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     _files: dict[CodeType, str] = field(default_factory=dict)
-    _is_on: bool = False
+    _is_open: bool = False
 
     def begin(self) -> None:
-        """Follow this thread from now on, and forget what was before."""
-        self._steps.clear()
-        self._is_on = True
-        sys.setprofile(self.called)
+        """Follow this thread from now on, with the others of `everywhere`, and forget what was before."""
+        self.threads.clear()
+        self._is_open = True
+        sys.setprofile(self._called)
 
     def end(self) -> None:
-        self._is_on = False
+        self._is_open = False
         sys.setprofile(None)
+
+    @contextmanager
+    def everywhere(self) -> Iterator[None]:
+        """Follow also the threads that start in this block."""
+        threading.setprofile(self._called)
+        sys.setprofile(self._called)
+        try:
+            yield
+        finally:
+            self.end()
+            threading.setprofile(None)  # type: ignore[arg-type]
 
     @property
     def steps(self) -> list[tuple[str, str]]:
-        """The called functions as (file, function), in order, one thread after another."""
-        return [step for steps in list(self._steps.values()) for step in steps]
+        """The steps of one thread after the other."""
+        return [step for steps in self.threads.values() for step in steps]
 
     @property
     def files(self) -> list[str]:
@@ -73,19 +103,18 @@ class Way:
     @property
     def changes(self) -> int:
         """How often the way goes on in another file."""
-        before = ["", *(file for file, _ in self.steps)]
-        return sum(one != other for one, other in itertools.pairwise(before))
+        pairs = (itertools.pairwise(["", *(file for file, _ in steps)]) for steps in self.threads.values())
+        return sum(one != other for one, other in itertools.chain.from_iterable(pairs))
 
-    def called(self, frame: FrameType, event: str, _: Any) -> None:
-        """Note a call; the profile function of a thread."""
-        if event != "call" or not self._is_on:
+    def _called(self, frame: FrameType, event: str, _: Any) -> None:
+        if event != "call" or not self._is_open:
             return
         code = frame.f_code
         file = self._files.get(code)
         if file is None:
             file = self._files[code] = self._file_of(code)
-        if file:
-            self._steps[threading.get_ident()].append((file, code.co_qualname))
+        if file and (thread := threading.current_thread().name) != WATCHDOG:
+            self.threads.setdefault(thread, []).append((file, code.co_qualname))
 
     def _file_of(self, code: CodeType) -> str:
         try:
@@ -128,16 +157,17 @@ async def journalled() -> Way:
         return await cycle(Memory(f"sqlite:///{folder}/memory.db"))
 
 
+async def well(perceptions: Any) -> Action:
+    """Plan one answer."""
+    return Action(output="well")
+
+
 async def message() -> Way:
     """A message from `submit` to its answer, the third of its session."""
     way = Way()
-
-    async def plan(perceptions: Any) -> Action:
-        return Action(output="well")
-
     with tempfile.TemporaryDirectory() as folder:
         memory = Memory(f"sqlite:///{folder}/memory.db")
-        async with Agent(plan=plan, loop_interval=3600, memory=memory) as agent:
+        async with Agent(plan=well, loop_interval=3600, memory=memory) as agent:
             for _ in range(2):
                 await agent.wait((await agent.submit("good morning", session="hops")).run_id, timeout=30)
             way.begin()
@@ -146,35 +176,6 @@ async def message() -> Way:
     if status.output != "well":
         raise RuntimeError(f"the message was answered by {status}")
     return way
-
-
-async def channel() -> Way:
-    """A message of a person on a channel until its answer is delivered, the shortest way of seven messages: the
-    writer's thread takes more or fewer rows at once."""
-    ways, delivered = [Way() for _ in range(7)], asyncio.Queue[MessageDelivered]()
-    current = ways[0]
-
-    async def plan(perceptions: Any) -> Action:
-        return Action(output="well")
-
-    threading.setprofile(lambda *called: current.called(*called))
-    with tempfile.TemporaryDirectory() as folder:
-        memory, people = Memory(f"sqlite:///{folder}/memory.db"), MemoryChannel(ChannelLimits())
-        senders = {"senders": {"allow": [{"senders": ["chat:alice"]}]}}
-        agent = Agent(plan=plan, loop_interval=3600, memory=memory, settings=senders)
-        agent.channels.take([ChannelSpec("chat", people)])
-        agent.events.subscribe(MessageDelivered, delivered.put_nowait)
-        async with agent:
-            for current in ways:
-                current.begin()
-                people.say("good morning")
-                await asyncio.wait_for(delivered.get(), 30)
-                current.end()
-                await asyncio.sleep(0.1)  # the writer's thread is done with this message
-    threading.setprofile(None)
-    if people.texts() != ["well"] * len(ways):
-        raise RuntimeError(f"the messages were answered by {people.texts()}")
-    return min(ways[2:], key=lambda way: way.changes)
 
 
 async def streamed() -> Way:
@@ -227,6 +228,121 @@ async def call() -> Way:
     return way
 
 
+@asynccontextmanager
+async def served(folder: str) -> AsyncIterator[tuple[Agent, Callable[..., Any]]]:
+    """Serve an agent with the store of a folder; yields it, and a function that asks the port."""
+    loaded = load(None, environ={})
+    async with Agent(plan=well, loop_interval=3600, memory=Memory(f"sqlite:///{folder}/memory.db")) as agent:
+        service = Service(loaded, agent)
+        front = Front(service, Path(folder), "127.0.0.1", 0, with_probes=True)
+        front.open()
+        name = f"hops-{len(await service.tokens.list())}"
+        token = (await service.tokens.create(name, ["admin"])).token
+
+        def ask(method: str, path: str, body: Any = None) -> Any:
+            with closing(http.client.HTTPConnection("127.0.0.1", front.port)) as connection:
+                headers = {"authorization": f"Bearer {token}"}
+                connection.request(method, path, None if body is None else json.dumps(body), headers)
+                answer = connection.getresponse()
+                content = json.loads(answer.read())
+            if answer.status >= 300:
+                raise RuntimeError(f"{method} {path} was answered by {content}")
+            return content
+
+        try:
+            yield agent, ask
+        finally:
+            front.close()
+
+
+async def followed(way: Way, work: Callable[[], Any]) -> None:
+    """Follow work of another thread, the third time that it is done."""
+    for _ in range(2):
+        await asyncio.to_thread(work)
+
+    def third() -> None:
+        way.begin()
+        work()
+        way.end()
+
+    await asyncio.to_thread(third)
+
+
+async def show() -> Way:
+    """`spar runs show` of a run of an earlier process."""
+    way = Way()
+    with tempfile.TemporaryDirectory() as folder, way.everywhere():
+        async with served(folder) as (agent, _):
+            run_id = (await agent.submit("good morning")).run_id
+            await agent.wait(run_id, timeout=30)
+        (config := Path(folder, "config.toml")).write_text('[service]\nstate_dir = "."\n')
+
+        def command() -> None:
+            with redirect_stdout(StringIO()) as shown, suppress(SystemExit):
+                spar(["-c", str(config), "runs", "show", run_id])
+            if "reply: well" not in shown.getvalue():
+                raise RuntimeError(f"the run was shown as {shown.getvalue()}")
+
+        async with served(folder):
+            await followed(way, command)
+    return way
+
+
+async def tokens() -> Way:
+    """`GET /v1/tokens` at the port."""
+    way = Way()
+    with tempfile.TemporaryDirectory() as folder, way.everywhere():
+        async with served(folder) as (_, ask):
+            await followed(way, lambda: ask("GET", "/v1/tokens"))
+    return way
+
+
+async def submit() -> Way:
+    """`POST /v1/runs` at the port, with a wait for its answer."""
+    way = Way()
+    with tempfile.TemporaryDirectory() as folder, way.everywhere():
+        async with served(folder) as (_, ask):
+
+            def work() -> None:
+                run_id = ask("POST", "/v1/runs", {"message": "good morning", "session": "hops"})["run_id"]
+                ask("GET", f"/v1/runs/{run_id}/wait")
+
+            await followed(way, work)
+    return way
+
+
+async def channel() -> Way:
+    """A message on a channel, until its answer is delivered and its cycle is closed; the third of its conversation."""
+    way, line, ended = Way(), MemoryChannel(ChannelLimits()), asyncio.Semaphore(0)
+    allowed = {"agent": {"loop_interval": 3600}, "senders": {"allow": [{"senders": ["line:alice"]}]}}
+    with tempfile.TemporaryDirectory() as folder, way.everywhere():
+        memory = Memory(f"sqlite:///{folder}/memory.db")
+        agent = Agent(plan=well, memory=memory, settings=from_mapping(allowed))
+        agent.channels.take([ChannelSpec("line", line)])
+        for kind in (MessageDelivered, LoopCompleted):
+            agent.events.subscribe(kind, lambda event: ended.release())
+        async with agent:
+            for _ in range(3):
+                way.begin()
+                line.say("good morning")
+                await ended.acquire()
+                await ended.acquire()
+            way.end()
+    return way
+
+
+async def build() -> Way:
+    """An agent from the profile "bare", the second that is built."""
+    way = Way()
+    with tempfile.TemporaryDirectory() as folder:
+        (config := Path(folder, "config.toml")).write_text(profile_text("bare", PACKAGED.read_text()))
+        build_agent(load(config, environ={}))
+        way.begin()
+        build_agent(load(config, environ={}))
+        way.end()
+    return way
+
+
 @dataclass(frozen=True)
 class Owed:
     """At most so many files and changes of file."""
@@ -240,9 +356,13 @@ WAYS = {
     "cycle": Owed(cycle, files=28, changes=85),
     "journalled": Owed(journalled, files=42, changes=160),
     "message": Owed(message, files=50, changes=190),
-    "channel": Owed(channel, changes=560),
     "streamed": Owed(streamed, files=20),
     "call": Owed(call, files=8, changes=24),
+    "show": Owed(show, changes=55),
+    "tokens": Owed(tokens, changes=25),
+    "submit": Owed(submit, changes=480),
+    "channel": Owed(channel, changes=560),
+    "build": Owed(build, changes=280),
 }
 
 
@@ -253,10 +373,12 @@ def main() -> int:
     given = parser.parse_args()
     if given.way:
         way = asyncio.run(_played(given.way))
-        before = ""
-        for file, name in way.steps:
-            print(f"{'>' if file != before else ' '} {file:40} {name}")
-            before = file
+        for thread, steps in way.threads.items():
+            print(f"thread {thread}")
+            before = ""
+            for file, name in steps:
+                print(f"{'>' if file != before else ' '} {file:40} {name}")
+                before = file
         return 0
     is_more = False
     print(f"{'way':12}{'calls':>8}{'files':>8}{'changes':>9}   owed")

@@ -15,9 +15,12 @@ from benchmarks.hops import WAYS
         ("cycle", {"spar", "acting", "reflection"}),
         ("journalled", {"spar", "acting", "reflection", "memory"}),
         ("message", {"spar", "acting", "reflection", "memory"}),
-        ("channel", {"spar", "acting", "reflection", "memory"}),
         ("streamed", {"spar", "acting", "planning"}),
         ("call", {"spar", "acting"}),
+        ("tokens", {"spar"}),
+        ("submit", {"spar", "acting", "reflection", "memory"}),
+        ("channel", {"spar", "acting", "reflection", "memory"}),
+        ("build", {"spar", "perception", "planning", "acting", "reflection", "memory"}),
     ],
 )
 def test_a_way_counts_the_files_of_all_packages_that_it_passes(name: str, packages: set[str]) -> None:
@@ -29,3 +32,10 @@ def test_a_way_counts_the_files_of_all_packages_that_it_passes(name: str, packag
 
 def test_something_is_owed_on_each_way() -> None:
     assert all(owed.files or owed.changes for owed in WAYS.values())
+
+
+async def test_a_command_is_followed_together_with_the_service_that_answers_it() -> None:
+    way = await WAYS["show"].play()
+
+    assert {"spar/cli/client.py", "spar/operations/runs.py"} <= set(way.files)
+    assert len(way.threads) > 1

@@ -27,7 +27,7 @@ async def measure(what: str) -> str:
     return f"{what}: 293 kelvin"
 
 
-@tool(effect="read", brings_untrusted=False)
+@tool(effect="read", brings_untrusted=False, timeout=86_400)
 async def rest() -> str:
     """Wait until the run is aborted."""
     await asyncio.Event().wait()

@@ -21,13 +21,18 @@ from spar.cli.main import main
 from spar.records.journal import Doubt, Item
 from tests.process.conftest import Service, Spar, until
 
+#: No time that anything may take is so short that it ends on a busy machine.
 CONFIG = """\
 [agent]
 loop_interval = "off"
 min_interval = 0
 
+[agent.phases]
+act = { timeout = "off" }
+
 [runs]
 limit = 30
+timeout = 0
 
 [[sensors]]
 use = "messages"
@@ -65,7 +70,8 @@ use = "log"
 name = "ops"
 
 [approval]
-hold = 3600
+hold = 86400
+expires = 86400
 
 [budgets]
 hour = { calls = "off", effects = "off", requests = "off", tokens = "off", money = "off" }
@@ -74,7 +80,10 @@ hour = { calls = "off", effects = "off", requests = "off", tokens = "off", money
 port = 0
 
 [health]
-blocked_after = 1000.0
+blocked_after = 86400
+slow_after = 86400
+stalled_after = 86400
+approval_after = 86400
 
 [log]
 file = "spar.log"
