@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from io import StringIO
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from spar import __version__
 from spar.cli.lazy import PLACES, RENAMED
 from spar.cli.main import cli
 from tests.recorded.world import Answer, World
@@ -66,7 +68,7 @@ CHANGES = (
     "tokens create ci --scopes read", "tokens create ci --scopes all", "tokens revoke ci", "tokens revoke bot --json",
     "tokens revoke none",
     "examples teach {words} restart_service", "examples teach --what kind {words} log.alert --json",
-    "examples teach {words} none",
+    "examples teach {words} none", "examples try {words}", "examples try {words} --json",
     "examples forget {example}", "examples forget {example} --json", "examples forget none",
     "incidents close I-1", "incidents close I-2 --json", "incidents close I-9",
     "memory import more.jsonl", "memory import more.jsonl --json", "memory import wrong.jsonl",
@@ -87,7 +89,7 @@ CHANGES = (
     "new tool night-light --json", "init own.toml", "init own.toml", "init bare.toml --profile bare --json",
     "completion install --shell bash --print",
     "completion install --shell fish", "completion install --shell fish --json", "service install --as nobody --print",
-    "service status", "service uninstall", "service uninstall --json",
+    "service status --name nobodys", "service uninstall --name nobodys", "service uninstall --name nobodys --json",
 )  # fmt: skip
 #: Commands that change something, in this order, while no service runs.
 ALONE = (
@@ -191,8 +193,9 @@ def whole(answer: Answer) -> str:
 def summed_up(answer: Answer) -> str:
     """Return how many lines an answer has, and a digest of it; for checks of the machine only their names."""
     if answer.out.startswith("      about"):
-        return " ".join(line[6:22].strip() for line in answer.out.splitlines()[1:])
-    return f"{answer.out.count(chr(10))} lines, {sha256(answer.out.encode()).hexdigest()[:16]}"
+        return ", ".join(re.split(" {2,}", line)[1] for line in answer.out.splitlines()[1:])
+    text = answer.out.replace(__version__, "")
+    return f"{text.count(chr(10))} lines, digest {sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _cases(world: World, group: str, commands: Iterator[str] | tuple[str, ...], folder: Path,

@@ -8,9 +8,8 @@ from typing import Final
 
 #: Fields of JSON whose values are measured: times of work, amounts of memory, numbers of turns.
 MEASURED: Final = (
-    "pid", "polls", "last_poll_age", "oldest_age", "milliseconds", "duration", "waited", "took", "ratio_used",
-    "error_rate", "accepted", "committed", "groups", "flushes", "bytes", "seconds", "sum", "score", "fit", "last_fact",
-    "took_seconds", "digest", "total_cycles",
+    "pid", "polls", "last_poll_age", "oldest_age", "milliseconds", "duration", "waited", "bytes", "seconds", "sum",
+    "groups", "flushes", "last_fact",
 )  # fmt: skip
 #: What is masked, in this order: a pattern, and its mask.
 MASKS: Final = tuple(
@@ -27,6 +26,7 @@ MASKS: Final = tuple(
         (r"(?<![\w.])\d+(?:\.\d+)? (?:µs|ms|s|min|h|days?)\b(?: \d+ (?:s|min|h)\b)?", "<span>"),
         (r"(?<![\w.])\d+(?:\.\d+)? (?:KiB|MiB|MB)\b", "<size>"),
         (rf'("(?:\w+_seconds|\w+_bytes|{"|".join(MEASURED)})": ?)-?\d[\d.e+-]*', r"\1<number>"),
+        (r'("(?:accepted|committed)": )\d{2,}', r"\1<number>"),
         (r'("commit_seconds": \{\s*"count": )\d+', r"\1<number>"),
         (r"\bWyI\w+", "<cursor>"),
         (r"\b\d+\.\d{5,}(?:e-\d+)?\b", "<number>"),
