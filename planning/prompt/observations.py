@@ -75,7 +75,7 @@ def observe(
     messages += learnt
     messages += [{**_text(message), NOW: True} for message in since.asked]
     messages += _now("noticed_now", [_noticed(perception) for perception in since.noticed])
-    query = query_of(perceptions, context)
+    query = query_of(perceptions, context) if experiences else ""
     messages += _now("experience_now", [_experience(experience, query) for experience in experiences])
     if run is not None:
         messages += [message for message in run.messages if not _is_put_off(message)]
@@ -93,7 +93,7 @@ def learnt_before(
     perceptions: Sequence[Perception], context: Context, tools: Iterable[str], experiences: Sequence[Experience]
 ) -> tuple[Message, ...]:
     """Return messages about what was learnt earlier: the abilities of these tools, and the recalled experiences."""
-    query = query_of(perceptions, context)
+    query = query_of(perceptions, context) if experiences else ""
     return (
         *_data("ability", _abilities(tools, task_of(perceptions, context), context.abilities)),
         *_data("experience", [_experience(experience, query) for experience in experiences]),

@@ -34,4 +34,5 @@ class Setup:
     def tools(self) -> Mapping[str, Any]:
         """Return the tools that the actor can call now, by name; empty when the actor does not say."""
         actor = self.modules["act"].part
-        return actor.tools if offers(actor, HasTools) and isinstance(actor.tools, Mapping) else {}
+        tools = actor.tools if offers(actor, HasTools) else None
+        return tools if isinstance(tools, Mapping) else {}
