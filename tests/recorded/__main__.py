@@ -3,8 +3,9 @@
 from tests.recorded.record import FOLDER, answers
 
 if __name__ == "__main__":
-    for stale in FOLDER.rglob("*.*"):
-        stale.unlink()
-    for name, text in answers().items():
+    texts = answers()
+    for file in FOLDER.rglob("*.*"):
+        file.unlink()
+    for name, text in texts.items():
         (file := FOLDER / name).parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)

@@ -70,7 +70,6 @@ CHANGES = (
     "examples teach {words} restart_service", "examples teach --what kind {words} log.alert --json",
     "examples teach {words} none", "examples try {words}", "examples try {words} --json",
     "examples forget {example}", "examples forget {example} --json", "examples forget none",
-    "incidents close I-1", "incidents close I-2 --json", "incidents close I-9",
     "memory import more.jsonl", "memory import more.jsonl --json", "memory import wrong.jsonl",
     "memory import none.jsonl",
     "memory export out.jsonl", "memory export more/out.jsonl",
@@ -83,7 +82,9 @@ CHANGES = (
     "send [pay] --timeout 0 --session paid", "send hello --follow", "send hello --model none", "send hello --mode none",
     "chat", "top", "shell", "run", "reload", "reload --json",
     "sessions reset paid", "sessions reset pay9", "pause", "pause --json", "step sense", "step plan []",
-    "step act {call} --json", "step reflect", "step sense 1", "step dream", "resume", "resume --json",
+    "step act {call} --json", "step reflect", "step sense 1", "step dream",
+    "incidents close I-1", "incidents close I-2 --json", "incidents close I-9",  # the next cycle would close them
+    "resume", "resume --json",
     "memory backup copy.db", "memory backup copy2.db --json", "memory restore copy.db",
     "new sensor night-watch", "new sensor Night --json",
     "new tool night-light --json", "init own.toml", "init own.toml", "init bare.toml --profile bare --json",

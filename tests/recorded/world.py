@@ -168,9 +168,9 @@ class World:
             is_busy = any(
                 (lane["cycle"] or lane["waiting"]) and lane["session"] not in left_alone for lane in agent["lanes"]
             )
-            runs, incidents = self.ask("GET", "/v1/runs?open=true"), self.ask("GET", "/v1/incidents?state=open")
-            is_closing = any(incident["asked_by"] for incident in incidents)
-            return not (is_busy or is_closing) and all(run["session"] in left_alone for run in runs)
+            open_runs = self.ask("GET", "/v1/runs?open=true")
+            is_done = not is_busy and all(run["session"] in left_alone for run in open_runs)
+            return is_done or agent["state"] == "paused"
 
         until(lambda: is_at_rest() and is_at_rest(), "rest")
 
