@@ -18,28 +18,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
 
-from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, merged, read_as_given
+from spar.config.given import from_command_line, from_environment, leaves, merged, read_as_given
 from spar.config.lines import PACKAGED, ConfigFile, Problem, Refusal, Sources, dotted, find, read
 from spar.config.refusals import problems, shown
 from spar.config.tables.section import Section, as_table
-from spar.config.tables.settings import Settings
+from spar.config.tables.settings import Settings as Settings
 from spar.config.toml_lines import KeyPath
 from spar.data.scrub import MASK, is_secret_name, scrub
 from spar.errors import ConfigError
-
-__all__ = [
-    "PROCESS_VARIABLES",
-    "RELOAD",
-    "Loaded",
-    "Settings",
-    "changed",
-    "from_mapping",
-    "load",
-    "load_only",
-    "reloads",
-    "schema",
-    "show",
-]
 
 #: Effect of a change, by the longest matching key: "live" applies at the next cycle boundary, where the parts concerned
 #: are built anew; "restart" applies when the service starts again.

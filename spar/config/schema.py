@@ -6,6 +6,7 @@ This module adds them, so that an editor completes the two tables that people wr
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,17 +79,7 @@ def _is_used(name: str, *, is_default: bool) -> dict[str, Any]:
 
 def _adopt(schema: dict[str, Any], prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
     """Move the definitions of a schema to `definitions`, under names that cannot collide, and return the schema."""
-    moving = schema.pop("$defs", {})
-    definitions.update({f"{prefix}.{name}": _with_prefix(item, prefix) for name, item in moving.items()})
-    adopted: dict[str, Any] = _with_prefix(schema, prefix)
+    text = json.dumps(schema)  # inside a text each quotation mark has a backslash before it
+    adopted: dict[str, Any] = json.loads(text.replace('"$ref": "#/$defs/', f'"$ref": "#/$defs/{prefix}.'))
+    definitions.update({f"{prefix}.{name}": item for name, item in adopted.pop("$defs", {}).items()})
     return adopted
-
-
-def _with_prefix(value: Any, prefix: str) -> Any:
-    """Return a schema in which each `$ref` has the prefix."""
-    if isinstance(value, dict):
-        return {
-            key: f"#/$defs/{prefix}.{item.removeprefix('#/$defs/')}" if key == "$ref" else _with_prefix(item, prefix)
-            for key, item in value.items()
-        }
-    return [_with_prefix(item, prefix) for item in value] if isinstance(value, list) else value
