@@ -53,8 +53,8 @@ class Shop(SimulatedHost):
 
     seconds = 60.0
 
-    def _seen(self) -> Observation:
-        seen = super()._seen()
+    def _observation(self) -> Observation:
+        seen = super()._observation()
         return Observation(seen.content, seen.kind, seen.subject, {**seen.attributes, "severity": "info"})
 
 
