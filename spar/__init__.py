@@ -39,6 +39,7 @@ The core, from the inside out:
     agent/        start, stop, pause, resume, step
     service/      the composition root and the process
     server/       the HTTP servers
+    client/        the client of a running service for programs
     operations/   all that people and programs can do with an agent, each said once
     cli/          the command line
     testing/      the public test kit

@@ -1,6 +1,8 @@
-"""Network access of tools and sensors.
+"""Network access of tools and sensors, and the place of the control socket.
 
 addresses    decides to which addresses a part may connect
 resolve      resolves a host once and judges its addresses
 http_client  makes one HTTP exchange with hosts whose addresses are checked
+
+control_socket  names the Unix socket of a service, and opens a short path to it
 """

@@ -140,6 +140,7 @@ class Operation(Generic[In, Out]):
         patience: Seconds that it may take; or a function that returns them from the input.
         status: The HTTP status of a successful answer.
         streams: How many clients may read its stream of events at once, and what they do; None: it is no stream.
+        is_endless: Whether its stream goes on in the next process of the service.
         is_masked: Whether secrets are masked in its answer.
         command: Its command; None: it has one of its own, or none.
         stored: Returns the answer from the store alone, for a command without a running service; True: its function
@@ -149,13 +150,14 @@ class Operation(Generic[In, Out]):
     def __init__(self, work: Callable[..., Coroutine[Any, Any, Out]], name: str, request: str, scope: Scope, *,
                  where: Where = "agent", audit: AuditRule | None = None, served: Served = "open",
                  patience: float | Callable[[In], float] = PATIENCE, status: int = 200,
-                 streams: tuple[int, str] | None = None, is_masked: bool = False, command: CommandForm | None = None,
+                 streams: tuple[int, str] | None = None, is_endless: bool = False, is_masked: bool = False,
+                 command: CommandForm | None = None,
                  stored: Callable[..., Coroutine[Any, Any, Out]] | bool = False) -> None:  # fmt: skip
         method, _, path = request.partition(" ")
         self.work, self.name, self.path, self.scope, self.where = work, name, path, scope, where
         self.method: Method = method  # type: ignore[assignment]
         self.audit, self.served, self.patience, self.status, self.streams = audit, served, patience, status, streams
-        self.is_masked, self.command = is_masked, command
+        self.is_endless, self.is_masked, self.command = is_endless, is_masked, command
         self.stored = work if stored is True or where == "store" else stored or None
 
     @property

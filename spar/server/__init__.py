@@ -10,7 +10,6 @@ A separate thread serves both, so that no module of the agent can block them.
     connections    limits the time and the number of connections
     bodies         limits the size of request bodies
     peers          reads the identity of a peer on the Unix socket from the kernel
-    sockets        names the Unix socket, and opens a short path to it
     problems       renders errors as problem+json (RFC 9457)
     encoding       encodes any value of the agent as JSON
     agent_loop     runs work in the agent's event loop

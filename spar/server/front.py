@@ -19,11 +19,11 @@ import uvicorn
 
 from spar.config.factory import home_of
 from spar.errors import ConfigError
+from spar.net.control_socket import SOCKET_NAME, short_path
 from spar.server.access.browsers import url_host
 from spar.server.connections import BoundedConfig, Bounds
 from spar.server.port import port
 from spar.server.routes.control import control
-from spar.server.sockets import SOCKET_NAME, short_path
 from spar.service.app import Service
 
 if TYPE_CHECKING:

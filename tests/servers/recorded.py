@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spar.file_lock import STATE_LOCK, FileLock
-from spar.server.sockets import SOCKET_NAME, short_path
+from spar.net.control_socket import SOCKET_NAME, short_path
 
 Recording = dict[str, dict[str, Any]]
 FOLDER = Path(__file__).parent / "recordings"

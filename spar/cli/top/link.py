@@ -86,12 +86,11 @@ class EventListener:
     def _read(self, client: Client) -> bool:
         """Read events until the connection breaks (False), or until the end or `close` (True)."""
         params = {**self._params, **({} if self.after is None else {"after": self.after})}
-        for line in client.lines(self._path, **params):
+        for name, value in client.stream(self._path, **params):
             if self._closed.is_set():
                 return True
             if not self.is_live:
                 self.is_live, self.is_refused, self.turns = True, False, self.turns + 1
-            name, _, value = line.partition(": ")
             if name == "id":
                 self.after = int(value)
             elif name == "data":

@@ -94,8 +94,7 @@ def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *,
 
 def events_of(client: Client, run_id: str, after: int) -> Iterator[dict[str, Any]]:
     """Yield the events of a run after a number, until it ends or the connection breaks. Raises: NotRunningError."""
-    for line in client.lines(f"{path_of(run_id)}/events", after=after):
-        name, _, value = line.partition(": ")
+    for name, value in client.stream(f"{path_of(run_id)}/events", after=after):
         if name == "data":
             yield client.parsed(value)
 

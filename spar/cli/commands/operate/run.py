@@ -15,7 +15,7 @@ import click
 
 from spar.cli.blocks import harmless
 from spar.cli.context import Options, fail, refusals
-from spar.server.sockets import SOCKET_NAME
+from spar.net.control_socket import SOCKET_NAME
 
 #: The commands that are suggested after a start in a terminal, and their purposes.
 NEXT = {
