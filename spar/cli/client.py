@@ -40,7 +40,7 @@ class AbsentError(click.ClickException):
 
 
 @contextmanager
-def service(options: Options, *, timeout: float = 30.0) -> Iterator[Client]:
+def service(options: Options, *, timeout: float = 30.0) -> Iterator[CommandClient]:
     """Connect to the running service. Without one the command ends with code 69.
 
     Args: timeout: seconds for each part of an answer.
@@ -52,7 +52,7 @@ def service(options: Options, *, timeout: float = 30.0) -> Iterator[Client]:
         fail(f"no service runs on {folder}; start it with: spar run", exits.UNAVAILABLE)
 
 
-def connect(folder: Path, timeout: float = 30.0) -> Client:
+def connect(folder: Path, timeout: float = 30.0) -> CommandClient:
     """Return a client of the service whose state directory is `folder`.
 
     Args: timeout: seconds for each part of an answer.
@@ -68,10 +68,10 @@ def connect(folder: Path, timeout: float = 30.0) -> Client:
         raise NotRunningError from None
     if not may_enter:
         fail(f"{path}: permission denied; the service runs as another user", exits.NO_PERMISSION)
-    return Client(folder, timeout=timeout)
+    return CommandClient(folder, timeout=timeout)
 
 
-class Client(client.Client):
+class CommandClient(client.Client):
     """Client of the service of a command. A refusal ends the command with its reason."""
 
     def get(self, path: str, **params: Any) -> Any:

@@ -17,7 +17,7 @@ from spar.cli.answers import agent_of
 from spar.data.text import is_hidden, safe_line
 
 if TYPE_CHECKING:
-    from spar.cli.client import Client
+    from spar.cli.client import CommandClient
 
 #: Seconds that the service may take, and number of offered words.
 WITHIN, MOST = 1.5, 100
@@ -55,7 +55,7 @@ def _items(incomplete: str, words: Any) -> list[CompletionItem]:
     return [CompletionItem(word, help=safe_line(help, _LINE)) for word, help in plain[:MOST]]
 
 
-def _answer(context: click.Context, question: Callable[[Client], Any]) -> Any:
+def _answer(context: click.Context, question: Callable[[CommandClient], Any]) -> Any:
     """Ask the running service and return its answer; None if no answer comes in time or any error occurs."""
     from spar.cli.client import connect
     from spar.cli.context import Options

@@ -14,7 +14,7 @@ from textual.widgets import Footer, Static
 
 from spar.cli.top.facts import RUNS, WANTED, Picture
 from spar.cli.top.keys import KeysScreen
-from spar.cli.top.link import AwayError, EventListener, RefusedError, ServiceLink
+from spar.cli.top.link import AwayError, DeclinedError, EventListener, ServiceLink
 from spar.cli.top.panels import BudgetsPanel, HealthPanel, LogPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
 from spar.cli.top.record import RecordScreen
 from spar.cli.top.rows import RowList
@@ -172,7 +172,7 @@ class Top(App[None]):
             self._trouble = ""
         except AwayError as error:
             self._trouble, self.picture.is_whole_stale = str(error), True
-        except (RefusedError, LookupError, TypeError, ValueError) as error:  # the same question gets the same answer
+        except (DeclinedError, LookupError, TypeError, ValueError) as error:  # the same question gets the same answer
             self._trouble = str(error)
         finally:
             self._running_requests.discard("whole")
@@ -184,7 +184,7 @@ class Top(App[None]):
             self._trouble = ""
         except AwayError as error:
             self._trouble, self.picture.is_stale = str(error), True
-        except (RefusedError, LookupError, TypeError, ValueError) as error:
+        except (DeclinedError, LookupError, TypeError, ValueError) as error:
             self._trouble = str(error)
         finally:
             self._running_requests.discard("status")
@@ -196,7 +196,7 @@ class Top(App[None]):
                                ("letter", "/v1/dead-letters")):  # fmt: skip
                 try:
                     rows[kind] = await self._link.get(path)
-                except RefusedError:  # the agent's memory does not support this kind
+                except DeclinedError:  # the agent's memory does not support this kind
                     rows[kind] = []
             self.picture.take_records(rows)
         except AwayError as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from spar.cli.client import Client, NotRunningError, connect
+from spar.cli.client import CommandClient, NotRunningError, connect
 from spar.clock import SystemClock
 from spar.errors import TransientError
 from spar.threads import Threads
@@ -29,7 +29,7 @@ class AwayError(Exception):
     """Error: the service does not answer now."""
 
 
-class RefusedError(Exception):
+class DeclinedError(Exception):
     """Error: the service refused a request, with a reason."""
 
 
@@ -83,7 +83,7 @@ class EventListener:
             self._closed.wait(RETRY_REFUSED if is_refused else RETRY)
         self.is_live = False
 
-    def _read(self, client: Client) -> bool:
+    def _read(self, client: CommandClient) -> bool:
         """Read events until the connection breaks (False), or until the end or `close` (True)."""
         params = {**self._params, **({} if self.after is None else {"after": self.after})}
         for name, value in client.stream(self._path, **params):
@@ -115,11 +115,11 @@ class ServiceLink:
         self._threads = Threads("top", SystemClock())
 
     async def get(self, path: str, **params: Any) -> Any:
-        """Send a GET and return its answer. Raises: AwayError, RefusedError."""
+        """Send a GET and return its answer. Raises: AwayError, DeclinedError."""
         return await self._request(lambda client: client.get(path, **params))
 
     async def post(self, path: str, body: Any = None) -> Any:
-        """Send a POST and return its answer. Raises: AwayError, RefusedError."""
+        """Send a POST and return its answer. Raises: AwayError, DeclinedError."""
         return await self._request(lambda client: client.post(path, body))
 
     def listen(
@@ -128,8 +128,8 @@ class ServiceLink:
         """Return a listener to a stream of events, which begins at once."""
         return EventListener(self.folder, path, ends, **params)
 
-    async def _request(self, question: Callable[[Client], Any]) -> Any:
-        """Ask a question in a thread and return its answer. Raises: AwayError, RefusedError."""
+    async def _request(self, question: Callable[[CommandClient], Any]) -> Any:
+        """Ask a question in a thread and return its answer. Raises: AwayError, DeclinedError."""
 
         def ask() -> Any:
             return question(connect(self.folder, ANSWER_WITHIN))
@@ -141,4 +141,4 @@ class ServiceLink:
         except TransientError as error:
             raise AwayError(str(error)) from None
         except click.ClickException as error:
-            raise RefusedError(error.format_message()) from None
+            raise DeclinedError(error.format_message()) from None

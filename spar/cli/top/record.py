@@ -20,7 +20,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static, TextArea
 
 from spar.cli.top.facts import WaitingRow
-from spar.cli.top.link import AwayError, RefusedError, ServiceLink
+from spar.cli.top.link import AwayError, DeclinedError, ServiceLink
 from spar.cli.top.pages import Page
 from spar.cli.top.words import harmless, harmless_lines
 
@@ -117,7 +117,7 @@ class RecordScreen(ModalScreen[str]):
     async def _load(self) -> None:
         try:
             record = await self._link.get(self._path())
-        except (AwayError, RefusedError) as error:
+        except (AwayError, DeclinedError) as error:
             self._say(str(error))
             return
         self._record = record
@@ -199,7 +199,7 @@ class RecordScreen(ModalScreen[str]):
         self._is_sending = True
         try:
             await self._link.post(self._path(answer.ending), body)
-        except (AwayError, RefusedError) as error:
+        except (AwayError, DeclinedError) as error:
             self._say(f"not answered: {error}")
             if answer.asks != "params":
                 self._ask(None)

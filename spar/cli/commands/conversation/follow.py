@@ -14,7 +14,7 @@ from urllib.parse import quote
 import click
 
 from spar.cli import complete
-from spar.cli.client import Client, NotRunningError, service
+from spar.cli.client import CommandClient, NotRunningError, service
 from spar.cli.context import Options, fail, write
 from spar.data.text import one_line, printable
 from spar.service import exit_codes as exits
@@ -66,7 +66,9 @@ def has_failed(status: dict[str, Any]) -> bool:
     return any(entry["error"]["kind"] != "parked" for entry in status["errors"])
 
 
-def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *, shows_thoughts: bool = False) -> int:
+def follow_run(
+    options: Options, client: CommandClient, run_id: str, after: int = 0, *, shows_thoughts: bool = False
+) -> int:
     """Print the events of a run until it ends; return the exit code."""
     printer, tries, why = RunPrinter(shows_thoughts=shows_thoughts), 0, "the service does not answer any more"
     while True:
@@ -92,7 +94,7 @@ def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *,
         time.sleep(1.0)
 
 
-def events_of(client: Client, run_id: str, after: int) -> Iterator[dict[str, Any]]:
+def events_of(client: CommandClient, run_id: str, after: int) -> Iterator[dict[str, Any]]:
     """Yield the events of a run after a number, until it ends or the connection breaks. Raises: NotRunningError."""
     for name, value in client.stream(f"{path_of(run_id)}/events", after=after):
         if name == "data":

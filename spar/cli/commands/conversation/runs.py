@@ -12,7 +12,7 @@ import click
 
 from spar.cli import complete
 from spar.cli.answers import agent_of
-from spar.cli.client import Client, NotRunningError, connect, service
+from spar.cli.client import CommandClient, NotRunningError, connect, service
 from spar.cli.commands.conversation.follow import (
     NO_ANSWER,
     SILENCE,
@@ -170,7 +170,7 @@ def _lines(status: Mapping[str, Any]) -> list[str]:
 _LEFT = {"parked": "a call waits", "in_doubt": "a call is in doubt"}
 
 
-def _report(options: Options, client: Client, status: dict[str, Any], timeout: float) -> int:
+def _report(options: Options, client: CommandClient, status: dict[str, Any], timeout: float) -> int:
     """Print the answer or the state of a run; return the exit code."""
     if status["status"] == "ok":
         answer = status["output"] if status["output"] is not None else status["reply"]

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from spar.cli.client import Client, NotRunningError, connect
+from spar.cli.client import CommandClient, NotRunningError, connect
 from spar.cli.commands.conversation.follow import SILENCE, events_of
 from spar.ids import new_id
 from spar.service import exit_codes as exits
@@ -38,7 +38,7 @@ class Link:
     def __init__(self, folder: Path, lost: Callable[[], None]) -> None:
         self._folder, self._lost = folder, lost
 
-    def client(self) -> Client:
+    def client(self) -> CommandClient:
         """Return a client of the service. Raises: NotRunningError, ClickException."""
         return connect(self._folder, SILENCE)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from spar.cli.answers import agent_of
-from spar.cli.client import Client
+from spar.cli.client import CommandClient
 
 #: The help of each command.
 HELP: Final = {
@@ -31,7 +31,7 @@ def help_lines() -> list[str]:
     return [f"{name:<{width}}  {meaning}" for name, meaning in HELP.items()]
 
 
-def status_lines(client: Client, session: str) -> list[str]:
+def status_lines(client: CommandClient, session: str) -> list[str]:
     """Return lines about the state of the agent and of this session, and the open alerts."""
     agent = agent_of(client.get("/v1/status"))
     lane: dict[str, Any] = next((lane for lane in agent["lanes"] if lane["session"] == session), {})
