@@ -13,9 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tests.process.conftest import Spar, until
-
-PATIENCE = 40.0
+from tests.process.conftest import PATIENCE, Spar, until
 
 
 class Chat:

@@ -19,9 +19,11 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.process.template import Forked
+
 CONFIG = Path(__file__).parents[2] / "config.toml"
 #: Seconds that anything may take on a loaded machine before a test says that it never came.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def until(condition: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
@@ -43,10 +45,10 @@ def until(condition: Callable[[], Any], what: str, within: float = PATIENCE) -> 
 class Answer:
     """What one command said and how it ended."""
 
-    def __init__(self, done: subprocess.CompletedProcess[bytes]) -> None:
-        self.code = done.returncode
-        self.out = done.stdout.decode("utf-8", "replace")
-        self.err = done.stderr.decode("utf-8", "replace")
+    def __init__(self, code: int, out: bytes, err: bytes) -> None:
+        self.code = code
+        self.out = out.decode("utf-8", "replace")
+        self.err = err.decode("utf-8", "replace")
 
     @property
     def json(self) -> Any:
@@ -59,6 +61,9 @@ class Answer:
 
 class Spar:
     """`spar` in a folder of its own, with a copy of config.toml."""
+
+    #: How its processes start; `from_scratch` changes it.
+    popen: type[subprocess.Popen[bytes]] = Forked
 
     def __init__(self, folder: Path, compiled: Path) -> None:
         self.folder = folder
@@ -76,14 +81,18 @@ class Spar:
         }
         self.state, self.inbox, self.workspace = folder / "state", folder / "inbox", folder / "workspace"
 
-    def __call__(self, *arguments: str | bytes, stdin: bytes = b"", timeout: float = 60.0, **given: Any) -> Answer:
+    def __call__(self, *arguments: str | bytes, stdin: bytes = b"", timeout: float = PATIENCE, **given: Any) -> Answer:
         """Run one command to its end."""
         environ = {**self.environ, **given.pop("environ", {})}
         command = [sys.executable, "-m", "spar", *arguments]
-        done = subprocess.run(
-            command, cwd=self.folder, env=environ, input=stdin, capture_output=True, timeout=timeout, **given
-        )
-        return Answer(done)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **given}
+        with self.popen(command, cwd=self.folder, env=environ, **pipes) as process:
+            try:
+                out, err = process.communicate(stdin, timeout)
+            except BaseException:
+                process.kill()
+                raise
+        return Answer(process.returncode, out, err)
 
     until = staticmethod(until)
 
@@ -107,7 +116,7 @@ class _Socket(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("spar", timeout=10.0)
+        super().__init__("spar", timeout=PATIENCE)
         self._path = str(path)
 
     def connect(self) -> None:
@@ -130,7 +139,7 @@ class Service:
         command = [sys.executable, "-m", "spar", *options, "run", *given.pop("of_run", ())]
         environ = {**spar.environ, **given.pop("environ", {})}
         given.setdefault("stderr", subprocess.PIPE)
-        self.process = subprocess.Popen(
+        self.process = spar.popen(
             command, cwd=spar.folder, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **given
         )
         self.lines: list[str] = []
@@ -190,7 +199,7 @@ class Service:
         return address
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        return httpx.get(self.address + path, headers=headers, timeout=10.0, trust_env=False)
+        return httpx.get(self.address + path, headers=headers, timeout=PATIENCE, trust_env=False)
 
     # -- its life
 
@@ -217,7 +226,7 @@ class Service:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it did not end within {within:g} s:\n{self.err}") from None
         if self._reader is not None:
-            self._reader.join(5.0)
+            self._reader.join(PATIENCE)
         return code
 
     def stop(self) -> int:
@@ -227,9 +236,9 @@ class Service:
     def kill(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10.0)
+        self.process.wait(PATIENCE)
         if self._reader is not None:
-            self._reader.join(5.0)
+            self._reader.join(PATIENCE)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
@@ -238,6 +247,12 @@ class Service:
 @pytest.fixture
 def spar(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Spar:
     return Spar(tmp_path, tmp_path_factory.getbasetemp() / "compiled")
+
+
+@pytest.fixture
+def from_scratch(spar: Spar) -> None:
+    """Have each process of this test begin with an interpreter and its imports, as those of people do."""
+    spar.popen = subprocess.Popen
 
 
 @pytest.fixture

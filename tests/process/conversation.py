@@ -16,13 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from spar.cli.main import main
-from tests.process.conftest import Service, Spar, _Socket, until
+from tests.process.conftest import PATIENCE, Service, Spar, _Socket, until
 from tests.servers.llm import LlmServer
 from tests.servers.llm_replies import Reply, Step, ToolCall, pieces, says
 from tests.servers.llm_requests import Asked, content_of
-
-#: Seconds for anything that two cores have to do beside other work, a start with the library of models among it.
-PATIENCE = 40.0
 
 TOOLS = '''
 import asyncio, pathlib

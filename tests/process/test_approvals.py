@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.process.conftest import PATIENCE
+
 pytestmark = pytest.mark.process
 
 TOOL = '''
@@ -295,10 +297,10 @@ def test_of_two_who_answer_at_once_one_wins_and_it_runs_once(spar: Any, asks: As
     command = [sys.executable, "-m", "spar", "approvals", "approve", found["id"]]
 
     both = [
-        subprocess.Popen(command, cwd=spar.folder, env=spar.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE) for _ in range(2)
+        spar.popen(command, cwd=spar.folder, env=spar.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                   stderr=subprocess.PIPE) for _ in range(2)
     ]  # fmt: skip
-    ends = [process.communicate(timeout=60) for process in both]
+    ends = [process.communicate(timeout=PATIENCE) for process in both]
 
     assert sorted(process.returncode for process in both) == [0, 1], ends
     asks.done("race")
@@ -325,11 +327,11 @@ def test_at_a_terminal_nothing_but_a_yes_is_one(spar: Any, asks: Asks) -> None:
     def answer(typed: bytes) -> int:
         ours, theirs = pty.openpty()
         command = [sys.executable, "-m", "spar", "approvals", "approve", found["id"]]
-        process = subprocess.Popen(command, cwd=spar.folder, env=spar.environ, stdin=theirs, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)  # fmt: skip
+        process = spar.popen(command, cwd=spar.folder, env=spar.environ, stdin=theirs, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)  # fmt: skip
         os.close(theirs)
         os.write(ours, typed)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         os.close(ours)
         return process.returncode
 

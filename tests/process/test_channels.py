@@ -105,12 +105,19 @@ class Line:
 def test_killed_again_and_again_it_answers_each_message_once(spar: Spar, start: Callable[..., Service]) -> None:
     line, chance = Line(spar), random.Random(7)
     said = 0
+
+    def answers() -> Counter[str]:
+        return Counter(each["to"] for each in line.sent())
+
     service = start()
     for _ in range(5):
         service.ready()
+        before = answers()
         for _ in range(12):
             said += 1
             line.say(f"{said:04}", chance.choice(["alice", "bob"]), f"message {said}")
+        # Each is answered something in each life: no message is the one in hand at three deaths, and given up.
+        until(lambda before=before: all(answers()[who] > before[who] for who in ("alice", "bob")), "an answer to each")
         time.sleep(chance.uniform(0.0, 0.3))
         service.kill()
         service = start()

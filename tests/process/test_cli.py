@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.process.conftest import PATIENCE
+
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
@@ -492,7 +494,7 @@ def test_a_reader_that_goes_away_is_no_error(spar: Any) -> None:
         stderr=subprocess.PIPE,
     )
     os.close(writer)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
 
     assert (process.returncode, err) == (0, b"")
 
@@ -506,7 +508,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(spar: Any) -> None:
             env=spar.environ,
             stdout=full,
             stderr=subprocess.PIPE,
-            timeout=30,
+            timeout=PATIENCE,
         )
 
     assert done.returncode == 1

@@ -95,21 +95,21 @@ async def test_a_rule_acts_on_what_a_program_says_and_goes_on_after_a_kill(
         return service.agent["modules"]["sense"]["sensors"][name]
 
     first = start(environ=environ).ready()
-    spar.until(lambda: has_acted("disk is full", "with ***"), "the action", within=60)
-    spar.until(lambda: state_of(first, "broken")["state"] == "quarantined", "the quarantine", within=60)
+    spar.until(lambda: has_acted("disk is full", "with ***"), "the action")
+    spar.until(lambda: state_of(first, "broken")["state"] == "quarantined", "the quarantine")
     error = state_of(first, "broken")["last_error"]
     assert "'ls' ended with exit code 2" in error
     assert "no-such-file" in error
     assert state_of(first, "readings")["failures"] == 0
-    spar.until(lambda: alive() >= 2, "the stubborn program", within=60)
+    spar.until(lambda: alive() >= 2, "the stubborn program")
     first.kill()
-    spar.until(lambda: alive() == 0, "the end of what it had started", within=60)
+    spar.until(lambda: alive() == 0, "the end of what it had started")
 
     with readings.open("a") as file:
         file.write('{"text": "memory is full", "severity": "high"}\n')
     second = start(environ=environ).ready()
-    spar.until(lambda: has_acted("memory is full"), "the action after the kill", within=60)
-    spar.until(lambda: alive() >= 2, "the stubborn program again", within=60)
+    spar.until(lambda: has_acted("memory is full"), "the action after the kill")
+    spar.until(lambda: alive() >= 2, "the stubborn program again")
     assert second.stop() == 0
     assert alive() == 0
 

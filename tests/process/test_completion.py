@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from spar.service import exit_codes as exits
-from tests.process.conftest import Spar, until
+from tests.process.conftest import PATIENCE, Spar, until
 
 pytestmark = pytest.mark.process
 BASH, FISH, ZSH = (shutil.which(name) for name in ("bash", "fish", "zsh"))
@@ -49,7 +49,7 @@ def completed(spar: Spar, file: Path, line: str) -> list[str]:
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )
     command = [str(BASH), "--norc", "-c", script]
-    done = subprocess.run(command, cwd=spar.folder, env=spar.environ, capture_output=True, timeout=60, text=True)
+    done = subprocess.run(command, cwd=spar.folder, env=spar.environ, capture_output=True, timeout=PATIENCE, text=True)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout.split()
 
@@ -83,7 +83,7 @@ def test_bash_completes_commands_and_what_the_service_knows(spar: Spar, home: Pa
 def completed_by_fish(spar: Spar, file: Path, line: str) -> list[str]:
     """What fish offers behind a line; it finds the file by itself."""
     command = [str(FISH), "-c", f"complete -C {shlex.quote(line)}"]
-    done = subprocess.run(command, cwd=spar.folder, env=spar.environ, capture_output=True, timeout=60, text=True)
+    done = subprocess.run(command, cwd=spar.folder, env=spar.environ, capture_output=True, timeout=PATIENCE, text=True)
     assert (done.returncode, done.stderr) == (0, ""), done
     return [each.partition("\t")[0] for each in done.stdout.splitlines()]
 

@@ -211,8 +211,6 @@ def _talks_for_long(talk: Talk, server: LlmServer) -> list[str]:
 # -- a real model
 
 
-#: Seconds for all that a real model is asked at once, on one core.
-THOUGHT = 180.0
 WORDS = {"type": "object", "properties": {"words": {"type": "string", "maxLength": 40}}, "required": ["words"]}
 ROOM = "It is a good room with a door and a window and a bed. " * 8
 
@@ -275,5 +273,5 @@ def _attended(talk: Talk, runs: list[str]) -> int:
                 assert talk.service.api(f"/v1/approvals/{waiting['id']}", "POST", json=answer).status_code == 200
         return all(talk.status(run_id, 0.5)["status"] != "timeout" for run_id in runs)  # the model needs the machine
 
-    until(all_ended, "the end of all runs", THOUGHT)
+    until(all_ended, "the end of all runs")
     return len(approved)

@@ -15,6 +15,7 @@ import pytest
 
 from spar.cli.context import STATE_DIR, quick_state_dir
 from spar.config.load import from_mapping
+from tests.process.conftest import PATIENCE
 
 pytestmark = pytest.mark.process
 
@@ -69,7 +70,7 @@ def start_of(spar: Any, *arguments: str, terminal: bool = False) -> Start:
     """Return what a command took when it ends well."""
     program = f"import sys; sys.stdout.isatty = lambda: True\n{PROGRAM}" if terminal else PROGRAM
     done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=spar.folder, env=spar.environ,
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
+                          capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
     code, names, *counts = json.loads(done.stderr.splitlines()[-1])
     assert code == 0, done
     return Start(set(names), *counts)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.conftest import PATIENCE
+
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(
@@ -25,7 +27,7 @@ def test_an_alert_its_lines_and_a_load_are_one_incident_that_a_rule_repairs(tmp_
         cwd=EXAMPLE.parents[2],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PATIENCE,
     )
     logs = "".join(path.read_text()[-3_000:] for path in tmp_path.glob("*.log"))
 

@@ -10,7 +10,7 @@ import pytest
 
 from spar.records.perceived.incidents import Incident, summary_of
 from spar.types import utcnow
-from tests.process.conftest import Service, Spar, until
+from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.servers.recorded import answering
 
 pytestmark = pytest.mark.process
@@ -101,7 +101,7 @@ def notices(service: Service) -> list[str]:
 def test_an_incident_is_neither_lost_nor_doubled_by_a_death(watch: Spar, start: Any, label: str) -> None:
     say(watch, "Down firing shop")
     dying = start(environ={"SPAR_CRASH": f"{label}:1"})
-    dying.process.wait(60)
+    dying.process.wait(PATIENCE)
     assert dying.process.returncode in (-9, 137), dying.err
 
     service: Service = start().ready()
@@ -135,7 +135,7 @@ def test_the_end_of_an_incident_is_neither_lost_nor_doubled_by_a_death(
     else:  # it has been quiet for long enough when the next process looks
         watch.edit('name = "alerts"', 'name = "alerts"\n\n[perception.incidents]\nquiet = 0.1\nquiet_firing = 0.1')
     dying = start(environ={"SPAR_CRASH": f"{label}:1"})
-    dying.process.wait(60)
+    dying.process.wait(PATIENCE)
     assert dying.process.returncode in (-9, 137), dying.err
 
     service: Service = start().ready()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from spar.service import exit_codes as exits
-from tests.process.conftest import Spar
+from tests.process.conftest import PATIENCE, Spar
 
 pytestmark = pytest.mark.process
 
@@ -59,7 +59,7 @@ def test_a_new_part_is_installed_keeps_its_contract_and_is_found(
     environ = {**spar.environ, "PYTHONPATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     tested = subprocess.run(
         [python, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--rootdir", package, package],
-        cwd=package, env=environ, capture_output=True, text=True, timeout=120,
+        cwd=package, env=environ, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert tested.returncode == 0, tested.stdout + tested.stderr
     rules = ["--isolated", "--select", "E,F,I,B,UP", "--line-length", "120"]
@@ -72,7 +72,7 @@ def test_a_new_part_is_installed_keeps_its_contract_and_is_found(
 
     def run(*arguments: str) -> str:
         command = [python, "-m", "spar", *arguments]
-        done = subprocess.run(command, cwd=spar.folder, env=environ, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=spar.folder, env=environ, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done
         return done.stdout
 

@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.process.conftest import PATIENCE
+
 pytestmark = pytest.mark.process
 
 
@@ -156,7 +158,9 @@ def test_promtool_finds_nothing_to_say_about_the_metrics(spar: Any, service: Any
     assert 'spar_call_duration_seconds_count{agent="main",tool="note"}' in page.text
     assert 'spar_approvals_pending{agent="main"}' in page.text
 
-    checked = subprocess.run(["promtool", "check", "metrics"], input=page.content, capture_output=True, timeout=30)
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=page.content, capture_output=True, timeout=PATIENCE
+    )
 
     ours = [
         line

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.conftest import Service, Spar, until
+from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.servers.llm import served
 from tests.servers.llm_replies import ToolCall, says
 from tests.servers.llm_requests import Asked
@@ -82,7 +82,7 @@ def test_a_skill_is_listed_read_used_and_stays_as_it_was_over_a_kill(spar: Spar,
         assert "rain in Graz, key [WEATHER_KEY]" in asked[2]
 
         first.process.send_signal(signal.SIGKILL)
-        first.process.wait(20)
+        first.process.wait(PATIENCE)
         (spar.folder / "skills" / "weather" / "SKILL.md").write_text(SKILL.format("Changed."))
         second = start(environ=environ).ready()
         spar("send", "and now?")

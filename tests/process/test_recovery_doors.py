@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from spar.cli.main import main
+from tests.process.conftest import PATIENCE
 
 pytestmark = pytest.mark.process
 
@@ -87,10 +88,10 @@ def at_a_terminal(spar: Any, typed: str, *arguments: str) -> int:
     """How a command ends in a terminal at which this is typed."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "spar", *arguments]
-    with subprocess.Popen(command, cwd=spar.folder, env=spar.environ, stdin=theirs, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as process:  # fmt: skip
+    with spar.popen(command, cwd=spar.folder, env=spar.environ, stdin=theirs, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE) as process:  # fmt: skip
         os.write(ours, f"{typed}\n".encode())
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
     os.close(theirs)
     os.close(ours)
     return process.returncode

@@ -28,7 +28,6 @@ pytestmark = [
         reason="needs Prometheus and Alertmanager (Debian packages prometheus, prometheus-alertmanager)",
     ),
 ]
-LONG = 4 * PATIENCE
 
 #: The rules that each test below, or in `test_watched_from_outside`, sees.
 SEEN = {
@@ -186,11 +185,11 @@ def troubled(spar: Spar) -> Spar:
 
 
 def fires(watcher: Watcher, *names: str) -> None:
-    until(lambda: set(names) <= watcher.firing(), f"{', '.join(names)} firing", LONG)
+    until(lambda: set(names) <= watcher.firing(), f"{', '.join(names)} firing")
 
 
 def resolves(watcher: Watcher, *names: str) -> None:
-    until(lambda: not set(names) & watcher.firing(), f"{', '.join(names)} resolved", LONG)
+    until(lambda: not set(names) & watcher.firing(), f"{', '.join(names)} resolved")
 
 
 Watch = Callable[[Service], Watcher]
@@ -243,7 +242,7 @@ def test_what_waits_for_people_and_what_blocks_is_told(troubled: Spar, start: An
 def test_too_little_room_is_told_until_there_is_more(troubled: Spar, start: Any, watch: Watch) -> None:
     small = {"SPAR_SERVICE__MEMORY_SOFT": "1", "SPAR_SERVICE__MIN_FREE_DISK": str(1 << 60)}
     service = start(environ={**small, "SPAR_SERVICE__MEMORY_HARD": "0"})
-    until(lambda: service.address, "its address", LONG)
+    until(lambda: service.address, "its address")
     watcher = watch(service)
     fires(watcher, "SparDiskLow", "SparMemoryHigh")
     service.kill()
@@ -262,7 +261,7 @@ def test_a_service_that_dies_again_and_again_and_leaves_a_call_in_doubt_is_told(
         service.kill()
         service = start().ready()
         process = service.process.pid
-        until(lambda: watcher.series('up{job="spar"} == 1'), f"process {process} scraped", LONG)
+        until(lambda: watcher.series('up{job="spar"} == 1'), f"process {process} scraped")
     fires(watcher, "SparRestarting", "SparCallsInDoubt")
     for doubt in troubled("calls", "list", "--json").json:
         assert troubled("calls", "resolve", doubt["id"], "failed").code == 0
@@ -278,7 +277,7 @@ def test_a_service_that_gave_up_is_told_by_the_one_that_is_started_after_it(
     memory.with_name("memory.db.lock").unlink()  # somebody tidies up, and starts another one on the same memory
     second = start(environ={"SPAR_SERVICE__STATE_DIR": "other", "SPAR_MEMORY__URL": f"sqlite:///{memory}",
                             "SPAR_SERVICE__PORT": "0"})  # fmt: skip
-    assert first.wait(LONG) == exits.GAVE_UP, first.err
+    assert first.wait() == exits.GAVE_UP, first.err
     assert "taken over" in (troubled.state / "gave_up").read_text()
     second.kill()
     start().ready()
@@ -303,7 +302,7 @@ def test_work_that_waits_for_a_cycle_that_cannot_be_kept_is_told(troubled: Spar,
     (troubled.folder / "hold").touch()
     assert service.api("/v1/runs", "POST", json={"message": "hello"}).status_code < 300
     fires(watcher, "SparPhaseStuck")  # the cycle in hand is open, and what has come is on disk
-    with contextlib.closing(sqlite3.connect(troubled.state / "memory.db", timeout=LONG)) as other:
+    with contextlib.closing(sqlite3.connect(troubled.state / "memory.db", timeout=PATIENCE)) as other:
         other.execute("BEGIN IMMEDIATE")  # as a program that copies the file and does not end
         (troubled.folder / "hold").unlink()
         fires(watcher, "SparStuck")
@@ -330,7 +329,7 @@ def test_work_of_which_the_process_dies_three_times_is_told_until_it_is_dropped(
     with contextlib.suppress(ConnectionError):  # accepted; it may die before it has said so
         service.api("/v1/runs", "POST", json={"message": "die of me"})
     for _ in range(5):
-        service.wait(LONG)
+        service.wait()
         service = start()
         try:
             letters = until(lambda: troubled("dead", "list", "--json").json, "what was put aside", 5.0)

@@ -16,7 +16,7 @@ import pytest
 from spar.cli.main import main
 from spar.operations.runs import FOLLOWERS
 from spar.service import exit_codes as exits
-from tests.process.conftest import _Socket, until
+from tests.process.conftest import PATIENCE, _Socket, until
 
 pytestmark = pytest.mark.process
 
@@ -234,7 +234,7 @@ def test_following_goes_on_over_the_death_of_the_service(
 ) -> None:
     run_id = submitted(teller, "wait")
     command = [sys.executable, "-m", "spar", "follow", run_id]
-    with subprocess.Popen(
+    with spar.popen(
         command, cwd=spar.folder, env=spar.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as follower:
         try:
@@ -243,7 +243,7 @@ def test_following_goes_on_over_the_death_of_the_service(
             teller.kill()
             start().ready()
             (spar.folder / "go").touch()
-            out, err = follower.communicate(timeout=60)
+            out, err = follower.communicate(timeout=PATIENCE)
         finally:
             follower.kill()
 

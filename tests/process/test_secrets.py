@@ -82,7 +82,7 @@ def webhook() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10.0)
+        thread.join(PATIENCE)
 
 
 def forms(value: str) -> set[bytes]:

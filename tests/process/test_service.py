@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.process
+from tests.process.conftest import PATIENCE
+
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("from_scratch")]
 
 SLOW_TOOL = '''
 import asyncio, pathlib, time
@@ -503,7 +505,7 @@ def test_a_closed_standard_stream_stops_nothing(spar: Any, closed: int) -> None:
         spar.until(lambda: spar("status").code == 0, "the service running")
         assert spar("send", "hello").code == 0
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
         process.wait()
@@ -516,7 +518,7 @@ def test_a_closed_standard_stream_stops_nothing(spar: Any, closed: int) -> None:
 def test_it_tells_systemd_that_it_is_ready_alive_and_stopping(spar: Any, start: Any, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(20)
+        manager.settimeout(PATIENCE)
         heard: list[str] = []
         service = start(environ={"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"})
 
@@ -539,7 +541,7 @@ def test_the_watchdog_is_not_fed_while_the_loop_is_blocked(spar: Any, start: Any
     spar.edit('[plan]\nuse = "rules"', '[plan]\nuse = "blocking:plan"')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(20)
+        manager.settimeout(PATIENCE)
         service = start(environ={"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}).ready()
         spar.drop("any.txt", "text")
         spar.until((spar.folder / "blocks").exists, "the module blocking")
@@ -552,7 +554,7 @@ def test_the_watchdog_is_not_fed_while_the_loop_is_blocked(spar: Any, start: Any
         else:
             pytest.fail("it was fed all the time")
         (spar.folder / "let-go").touch()
-        manager.settimeout(20)
+        manager.settimeout(PATIENCE)
         assert b"WATCHDOG=1" in manager.recv(4096)
         assert service.stop() == 0
 

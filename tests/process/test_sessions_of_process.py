@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from spar.failpoints import KILLED
-from tests.process.conftest import Service, Spar
+from tests.process.conftest import PATIENCE, Service, Spar
 
 pytestmark = pytest.mark.process
 LIFE = Path(__file__).with_name("life_with_resets.py")
@@ -30,7 +30,7 @@ DEATHS = [
 def live(folder: Path, which: str, **environ: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[2])
     return subprocess.run(
-        [sys.executable, str(LIFE), str(folder), which], capture_output=True, text=True, timeout=60,
+        [sys.executable, str(LIFE), str(folder), which], capture_output=True, text=True, timeout=PATIENCE,
         env={**os.environ, "PYTHONPATH": root, **environ}, check=False,
     )  # fmt: skip
 

@@ -115,9 +115,9 @@ async def test_no_line_is_lost_through_rotations_and_kills_and_none_of_a_finishe
         sensor = last.agent["modules"]["sense"]["sensors"]["log"]
         return sensor["waiting"] == 0 and last.agent["recovery"]["in_hand"] == 0 and sensor["pushed"] > 0
 
-    spar.until(is_done, "the rest of the lines", within=60)
-    spar.until(lambda: len(missing(planned, log.count)) == 0, "every line", within=60)
-    spar.until(is_done, "the end of their cycles", within=60)
+    spar.until(is_done, "the rest of the lines")
+    spar.until(lambda: len(missing(planned, log.count)) == 0, "every line")
+    spar.until(is_done, "the end of their cycles")
     assert last.stop() == 0
 
     found = await lines_of(spar.folder)

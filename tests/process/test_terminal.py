@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.conftest import Service, Spar, until
+from tests.process.conftest import PATIENCE, Service, Spar, until
 
 pytestmark = pytest.mark.process
 
@@ -50,9 +50,9 @@ class Terminal:
 @contextmanager
 def command(spar: Spar, *arguments: str, terminal: Terminal | None = None) -> Iterator[subprocess.Popen[bytes]]:
     out = subprocess.PIPE if terminal is None else terminal.slave
-    process = subprocess.Popen([sys.executable, "-m", "spar", *arguments], cwd=spar.folder,
-                               env={**spar.environ, "TERM": "xterm", "COLUMNS": "100"},
-                               stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)  # fmt: skip
+    process = spar.popen([sys.executable, "-m", "spar", *arguments], cwd=spar.folder,
+                         env={**spar.environ, "TERM": "xterm", "COLUMNS": "100"},
+                         stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)  # fmt: skip
     try:
         yield process
     finally:
@@ -84,7 +84,7 @@ def test_the_status_is_watched_on_a_terminal_and_ends_cleanly(spar: Spar, servic
     with command(spar, "status", "--watch", "--every", "0.2", terminal=terminal) as watch:
         until(lambda: terminal.text.count("\x1b[H\x1b[2J\x1b[3J") > 2, "it is drawn again")
         watch.send_signal(signal.SIGINT)
-        assert watch.wait(30) == 0
+        assert watch.wait(PATIENCE) == 0
         assert watch.stderr is not None
         assert watch.stderr.read() == b""
     assert f"process {service.process.pid}" in terminal.text
@@ -98,7 +98,7 @@ def test_the_status_is_watched_in_a_pipe_and_waits_for_a_service_that_ends(spar:
         service.stop()
         assert b"waiting for it" in watch.stderr.readline()
         watch.send_signal(signal.SIGINT)
-        assert watch.wait(30) == 0
+        assert watch.wait(PATIENCE) == 0
     assert first["pid"] == service.process.pid
 
 
@@ -110,7 +110,7 @@ def test_the_log_is_followed_while_the_service_writes_it(spar: Spar, start: Call
         spar.drop("report.txt", "printer on fire")
         line = follow.stdout.readline().decode()
         follow.send_signal(signal.SIGINT)
-        assert follow.wait(30) == 0
+        assert follow.wait(PATIENCE) == 0
     assert re.search(r"^\d{4}-.* info    inbox: report\.txt → .* → note ✓ files ✓  ", line), line
     assert "service started" in spar("service", "logs").out
 
@@ -129,7 +129,7 @@ def test_a_pipe_that_closes_leaves_no_traceback(spar: Spar, service: Service) ->
         read, written = os.pipe()
         os.close(read)
         done = subprocess.run([sys.executable, "-m", "spar", *arguments], cwd=spar.folder, env=spar.environ,
-                              stdout=written, stderr=subprocess.PIPE, timeout=60)  # fmt: skip
+                              stdout=written, stderr=subprocess.PIPE, timeout=PATIENCE)  # fmt: skip
         os.close(written)
         assert (done.returncode, done.stderr) == (0, b""), arguments
 
@@ -140,7 +140,7 @@ def test_tables_and_trees_are_drawn_on_a_terminal_and_plain_in_a_pipe(spar: Spar
     id: Any = spar("--json", "cycles", "list").json[0]["cycle_id"]
     for arguments in (["cycles", "list"], ["cycles", "show", id]):
         with command(spar, *arguments, terminal=terminal) as shown:
-            assert shown.wait(60) == 0
+            assert shown.wait(PATIENCE) == 0
     terminal.shows("█")
 
     assert "├── noticed" in terminal.text

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.process.conftest import CONFIG, Service, Spar, until
+from tests.process.conftest import CONFIG, PATIENCE, Service, Spar, until
 
 pytestmark = pytest.mark.process
 
@@ -61,7 +61,7 @@ use = "mine:deed"
 
 def ask(service: Service, token: str, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
     bearer = {"authorization": f"Bearer {token}"} if token else {}
-    return httpx.request(method, service.address + path, json=body, headers={**bearer, **headers}, timeout=20.0,
+    return httpx.request(method, service.address + path, json=body, headers={**bearer, **headers}, timeout=PATIENCE,
                          trust_env=False)  # fmt: skip
 
 
@@ -162,7 +162,9 @@ def test_a_token_ends_by_itself(spar: Spar, service: Service) -> None:
     assert "expired" in spar("tokens", "list").out
 
 
-def test_a_token_stands_in_no_log_list_row_or_command_line(spar: Spar, start: Callable[..., Service]) -> None:
+def test_a_token_stands_in_no_log_list_row_or_command_line(
+    spar: Spar, from_scratch: None, start: Callable[..., Service]
+) -> None:
     service = start("--set", "log.level=debug", "--set", 'log.file="spar.log"', "--set", "log.format=json").ready()
     token = create(spar, "bot", "admin")
     for path in ("/v1/status", f"/v1/{token}", f"/v1/runs/{token}", f"/v1/status?token={token}"):
@@ -187,7 +189,7 @@ def test_a_token_stands_in_no_log_list_row_or_command_line(spar: Spar, start: Ca
 @contextmanager
 def following(service: Service, token: str) -> Iterator[Iterator[str]]:
     with (
-        httpx.Client(timeout=20.0, trust_env=False) as client,
+        httpx.Client(timeout=PATIENCE, trust_env=False) as client,
         client.stream("GET", f"{service.address}/v1/events", headers={"authorization": f"Bearer {token}"}) as answer,
     ):
         assert answer.status_code == 200
@@ -240,7 +242,7 @@ def test_hosts_that_are_named_are_served_and_prometheus_may_have_a_token(
 
 def test_many_who_are_refused_are_one_line_of_the_log_and_keep_nobody_waiting(spar: Spar, service: Service) -> None:
     began = time.monotonic()
-    with httpx.Client(trust_env=False, timeout=20.0) as client:
+    with httpx.Client(trust_env=False, timeout=PATIENCE) as client:
         for number in range(200):
             answer = client.get(f"{service.address}/v1/status", headers={"authorization": f"Bearer {number}"})
             assert answer.status_code == (401 if number < 10 else 429)
@@ -252,7 +254,7 @@ def test_many_who_are_refused_are_one_line_of_the_log_and_keep_nobody_waiting(sp
 
 def test_a_large_body_without_a_token_is_refused_before_it_is_sent(spar: Spar, service: Service) -> None:
     host, _, number = service.address.removeprefix("http://").rpartition(":")
-    with socket.create_connection((host, int(number)), timeout=20) as made:
+    with socket.create_connection((host, int(number)), timeout=PATIENCE) as made:
         made.sendall(
             b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n"
         )
@@ -269,7 +271,9 @@ def test_the_commands_of_the_page_do_what_it_says(spar: Spar, service: Service) 
     script = "\n".join(f"{line}\necho; echo ---" for line in lines).replace("http://127.0.0.1:8420", service.address)
     command = f'spar() {{ "{sys.executable}" -m spar "$@"; }}\n{script}'
 
-    done = subprocess.run(["bash", "-ec", command], cwd=spar.folder, env=spar.environ, capture_output=True, timeout=120)
+    done = subprocess.run(
+        ["bash", "-ec", command], cwd=spar.folder, env=spar.environ, capture_output=True, timeout=PATIENCE
+    )
 
     assert done.returncode == 0, done.stderr
     parts = [part.strip() for part in done.stdout.decode().split("---\n")]

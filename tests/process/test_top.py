@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import re
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -299,7 +298,7 @@ async def test_only_what_is_visible_of_thousands_is_drawn(house: Any, spar: Spar
         assert isinstance(sessions, RowList)
 
 
-def test_without_a_terminal_or_its_library_it_says_so(spar: Spar) -> None:
+def test_without_a_terminal_or_its_library_it_says_so(spar: Spar, from_scratch: None) -> None:
     refused = spar("top")
     assert (refused.code, "needs a terminal" in refused.err) == (exits.USAGE, True), refused
     refused = spar("top", "--json")
@@ -316,8 +315,8 @@ def test_without_a_terminal_or_its_library_it_says_so(spar: Spar) -> None:
 
 def test_it_runs_in_a_real_terminal_and_leaves_it_as_it_was(spar: Spar) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-m", "spar", "top"], cwd=spar.folder, stdin=theirs, stdout=theirs,
-                               stderr=theirs, env={**spar.environ, "TERM": "xterm-256color"})  # fmt: skip
+    process = spar.popen([sys.executable, "-m", "spar", "top"], cwd=spar.folder, stdin=theirs, stdout=theirs,
+                         stderr=theirs, env={**spar.environ, "TERM": "xterm-256color"})  # fmt: skip
     os.close(theirs)
     heard = b""
     try:

@@ -61,16 +61,18 @@ class ServiceManager:
                 assert self.process is None or self.process.poll() in (None, 0), self.process.returncode
                 return word in self.said
 
-        until(has_said, word, 3 * PATIENCE)
+        until(has_said, word, PATIENCE)
 
     def reload(self) -> subprocess.CompletedProcess[str]:
         environ = self._spar.environ
-        return subprocess.run(self._command("ExecReload"), env=environ, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            self._command("ExecReload"), env=environ, capture_output=True, text=True, timeout=PATIENCE
+        )
 
     def stop(self) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(3 * PATIENCE)
+        code = self.process.wait(PATIENCE)
         self.heard("STOPPING=1")
         self.said.clear()
         return code
@@ -79,7 +81,7 @@ class ServiceManager:
         self._socket.close()
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10.0)
+            self.process.wait(PATIENCE)
 
 
 @contextmanager
@@ -144,7 +146,9 @@ def installed(into: Path, version: str) -> Path:
     return into
 
 
-def test_a_newer_version_goes_on_with_what_the_older_kept(spar: Spar, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_newer_version_goes_on_with_what_the_older_kept(
+    spar: Spar, from_scratch: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     site = installed(tmp_path_factory.mktemp("installation") / "site", "0.1.97")
     spar.environ["PYTHONPATH"] = f"{site}{os.pathsep}{spar.environ['PYTHONPATH']}"
     with managed(spar) as manager:

@@ -106,7 +106,7 @@ class Watcher:
         ]
 
     def _get(self, url: str, **params: Any) -> Any:
-        answer = httpx.get(url, params=params, timeout=10.0, trust_env=False)
+        answer = httpx.get(url, params=params, timeout=PATIENCE, trust_env=False)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -126,7 +126,7 @@ class Watcher:
     def end(self) -> None:
         for process in self._processes:
             process.kill()
-            process.wait(10.0)
+            process.wait(PATIENCE)
 
 
 def _free_ports(number: int) -> list[int]:

@@ -17,6 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.process.conftest import PATIENCE
+
 pytestmark = pytest.mark.process
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -64,7 +66,7 @@ def free_port() -> int:
 
 def post(service: Any, hook: str, body: bytes, **headers: str) -> httpx.Response:
     given = {"content-type": "application/json", **headers}
-    return httpx.post(f"{service.address}/hooks/{hook}", content=body, headers=given, timeout=20, trust_env=False)
+    return httpx.post(f"{service.address}/hooks/{hook}", content=body, headers=given, timeout=PATIENCE, trust_env=False)
 
 
 ALERT = {
@@ -191,13 +193,13 @@ def test_an_alert_of_a_real_prometheus_comes_through_and_so_does_its_end(
            f"--web.listen-address=127.0.0.1:{metrics_port}")  # fmt: skip
 
     exporter.value = 40.0
-    spar.until(lambda: "TooHot on room:1 fires: it is hot critical" in notes(spar), "the alert", within=60)
+    spar.until(lambda: "TooHot on room:1 fires: it is hot critical" in notes(spar), "the alert")
     service.kill()  # the end of the alert is posted to nobody, and again until somebody is there
     exporter.value = 10.0
-    spar.until(lambda: states(metrics_port) == [], "the end of the alert", within=60)
+    spar.until(lambda: states(metrics_port) == [], "the end of the alert")
     start(environ=secret).ready()
 
-    spar.until(lambda: "TooHot on room:1 is resolved: it is hot critical" in notes(spar), "its end", within=90)
+    spar.until(lambda: "TooHot on room:1 is resolved: it is hot critical" in notes(spar), "its end")
     assert len(notes(spar)) == len(set(notes(spar))) == 2
 
 

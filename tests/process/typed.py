@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.process.conftest import PATIENCE
+
 ROOT = Path(__file__).parents[2]
-#: Seconds that anything may take on a loaded machine.
-PATIENCE = 60.0
 #: Commands that change nothing: what they show may come a moment later, and is asked for again.
 READS = ("cat ", "head ", "spar cycles ", "spar memory ", "spar status")
 

@@ -1,0 +1,230 @@
+"""Starts of `spar …` as forks of a warm process: all that a start is but its imports, which are most of its cost.
+
+`Forked` is a `subprocess.Popen` for `python -m spar …`. One template for each process of pytest has imported what the
+commands import: it has opened nothing, and has one thread and no loop. For each start it makes a child whose parent is
+pytest (CLONE_PARENT), so that pytest waits for it and signals it as any child. The child gets arguments, environment,
+folder, session and standard streams as Popen would give them, and runs the module `spar` as `-m` does.
+
+Where a fork would not be the same, the interpreter is started: for another interpreter or options of it, for other
+variables of the interpreter or the locale, for code that runs before the program, for a shell, and anywhere but on
+Linux. Limits and namespaces are those that pytest had at the first start; `/proc/PID/cmdline` is the template's. Tests
+about the start itself, and all of test_service.py, ask for the fixture `from_scratch`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import platform
+import runpy
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from spar import failpoints
+from spar.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+#: The number of clone(2) on this machine; None where there is none.
+CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine()) if sys.platform == "linux" else None
+_CLONE_PARENT, _CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
+_PR_GET_TID_ADDRESS = 40
+#: Variables that are read when the interpreter or a library starts, and those among them that a fork follows.
+_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OTEL_", "LOGURU_")
+_FOLLOWED = ("PYTHONPATH", "PYTHONPYCACHEPREFIX")
+#: Modules that a service imports late.
+_LATE = (
+    "spar.server.front", "spar.service.process.run", "anyio._backends._asyncio", "apscheduler.triggers.cron", "apsw",
+    "docstring_parser", "httpx", "jsonschema_rs", "mcp", "openai", "psutil", "pydantic_ai.models.openai", "re2",
+    "uvicorn.lifespan.off",
+)  # fmt: skip
+
+
+class Forked(subprocess.Popen[bytes]):
+    """Process that runs `python -m spar …`, forked where that is the same."""
+
+    def _execute_child(self, *given: Any) -> None:
+        (args, executable, preexec_fn, close_fds, pass_fds, folder, environ, _, _, shell, *rest) = given
+        pipes, (_, gid, gids, uid, umask, is_new_session, process_group) = rest[:6], rest[6:]
+        environ = dict(os.environ if environ is None else environ)
+        is_usual = (
+            list(args[:3]) == [sys.executable, "-m", "spar"] and close_fds and not (pass_fds or shell)
+            and (executable, preexec_fn, gid, gids, uid, umask, process_group) == (*(None,) * 5, -1, -1)
+            and _read_at_start(environ) == _read_at_start(_environ())
+        )  # fmt: skip
+        if CLONE is None or not is_usual:
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        streams = [number if end == -1 else end for number, end in enumerate((pipes[0], pipes[3], pipes[5]))]
+        at = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY)
+        try:
+            order = [os.fsdecode(word) for word in args[3:]], environ, is_new_session
+            self.pid = _template().fork(order, [*streams, at])
+        finally:
+            os.close(at)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+def _read_at_start(environ: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name.startswith(_READ_AT_START) and name not in _FOLLOWED}
+
+
+def _environ() -> dict[str, str]:
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPAR_"))}
+    return {**others, "PYTHONUTF8": "1"}
+
+
+class _Template:
+    """The warm process, as pytest has it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+            self._process = subprocess.Popen(command, cwd=ROOT, env=_environ(), pass_fds=[theirs.fileno()])
+        atexit.register(self._close)
+
+    def fork(self, order: object, files: list[int]) -> int:
+        """Start a child with these files as its standard streams and its folder, and return its number."""
+        text = pickle.dumps(order)
+        with self._lock:
+            socket.send_fds(self._channel, [struct.pack("I", len(text))], files)
+            self._channel.sendall(text)
+            answer = self._channel.recv(4)
+        if not answer:
+            raise RuntimeError(f"the template has ended with {self._process.wait()}")
+        number: int = struct.unpack("I", answer)[0]
+        return number
+
+    def _close(self) -> None:
+        self._channel.close()
+        self._process.wait()
+
+
+@cache
+def _template() -> _Template:
+    return _Template()
+
+
+# -- in the template
+
+
+def main() -> None:
+    is_interrupted_by = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    modules: dict[str, Any] = {}
+    atexit.register(_leave, modules)  # the first that is registered is called last
+    _import_all()
+    modules.update(sys.modules)
+    arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if arguments is not None:
+        signal.signal(signal.SIGINT, is_interrupted_by)
+        sys.argv[1:] = arguments
+        runpy.run_module("spar", run_name="__main__", alter_sys=True)
+
+
+def _import_all() -> None:
+    """Import what the commands import, and have their models made."""
+    from spar.cli.main import COMMANDS
+    from spar.config.load import load
+
+    gc.disable()
+    for target in COMMANDS.values():
+        importlib.import_module(target.partition(":")[0])
+    for name in _LATE:
+        with contextlib.suppress(ImportError):  # an extra that is not installed here
+            importlib.import_module(name)
+    for group in entry_points().groups:
+        for entry in entry_points(group=group) if group.startswith("spar.") else ():
+            with contextlib.suppress(ImportError):
+                entry.load()
+    load(ROOT / "config.toml", environ={})
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a template must have one thread"
+    gc.collect()
+    gc.freeze()
+
+
+def _leave(modules: dict[str, Any]) -> None:
+    """Keep the interpreter, when it ends, from taking these modules apart: a fork would copy all of them for that."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))
+    for name in modules:
+        sys.modules.pop(name, None)
+
+
+def _serve(channel: socket.socket) -> list[str] | None:
+    """Fork until pytest has ended; return the arguments in each child, None in the template."""
+    while True:
+        head, files, _, _ = socket.recv_fds(channel, 4, 4)
+        if not head:
+            return None
+        text, (size,) = b"", struct.unpack("I", head)
+        while len(text) < size:
+            text += channel.recv(size - len(text))
+        number = _fork()
+        if number == 0:
+            channel.detach()
+            return _become(*pickle.loads(text), files)
+        for file in files:
+            os.close(file)
+        channel.sendall(struct.pack("I", number))
+
+
+def _fork() -> int:
+    """Fork as os.fork does, but a child of our parent.
+
+    The flags are those of the C library's fork(3): its record of the thread gets the child's number.
+    """
+    python, libc, thread = ctypes.pythonapi, ctypes.PyDLL(None), ctypes.c_void_p()
+    libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(thread), 0, 0, 0)
+    flags = _CLONE_PARENT | _CLONE_CHILD_CLEARTID | _CLONE_CHILD_SETTID | signal.SIGCHLD
+    python.PyOS_BeforeFork()
+    # One of the last two is that record, the other is not read; which of them differs between machines.
+    number: int = libc.syscall(ctypes.c_long(CLONE or 0), ctypes.c_long(flags), None, None, thread, thread)
+    if number == 0:
+        python.PyOS_AfterFork_Child()
+    else:
+        python.PyOS_AfterFork_Parent()
+    return number
+
+
+def _become(arguments: list[str], environ: dict[str, str], is_new_session: bool, files: list[int]) -> list[str]:
+    """Do what Popen and the interpreter do for a new process; return its arguments."""
+    for number, file in enumerate(files[:3]):
+        os.dup2(file, number)
+    os.fchdir(files[3])
+    os.closerange(3, 1 << 20)
+    if is_new_session:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(environ)
+    time.tzset()
+    with contextlib.suppress(ConfigError):
+        failpoints.arm(environ)
+    sys.pycache_prefix = environ.get("PYTHONPYCACHEPREFIX")
+    folders = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:1] = [str(Path.cwd()), *folders]  # for the template's own folder
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        errors, buffering = ("backslashreplace", 1) if name == "stderr" else ("surrogateescape", -1)
+        stream = open(number, "w" if number else "r", buffering, "utf-8", errors, "\n", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    gc.enable()
+    return arguments
+
+
+if __name__ == "__main__":
+    main()
