@@ -329,13 +329,13 @@ def test_work_of_which_the_process_dies_three_times_is_told_until_it_is_dropped(
     with contextlib.suppress(ConnectionError):  # accepted; it may die before it has said so
         service.api("/v1/runs", "POST", json={"message": "die of me"})
     for _ in range(5):
-        service.wait()
-        service = start()
-        try:
-            letters = until(lambda: troubled("dead", "list", "--json").json, "what was put aside", 5.0)
+        letters = until(
+            lambda process=service.process: process.poll() is not None or troubled("dead", "list", "--json").json,
+            "its death, or what was put aside",
+        )
+        if letters is not True:
             break
-        except AssertionError:
-            continue
+        service = start()
     fires(watcher, "SparDeadLetters")
     for letter in letters:
         assert troubled("dead", "drop", letter["id"]).code == 0
