@@ -27,6 +27,7 @@ from tests.faults.rows import left_open
 from tests.faults.workloads.life import Workload, drop
 from tests.faults.workloads.rules import FILES, MESSAGES, RULES, wants_of
 from tests.faults.world import World
+from tests.process.template import Forked, clean_environ
 
 NAME = "service"
 _PATIENCE = 30.0  # seconds for anything that the service is asked
@@ -85,9 +86,8 @@ class Services:
         world, began = World(folder), time.monotonic()
         with (folder / "out").open("ab") as out:
             command = [sys.executable, "-m", "spar", "run"]
-            process = subprocess.Popen(
-                command, cwd=folder, env={**environ(), **more}, stdin=subprocess.DEVNULL, stdout=out, stderr=out
-            )
+            variables = {**clean_environ(), "PYTHONPATH": environ()["PYTHONPATH"], **more}
+            process = Forked(command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
             after = None if strike is None else strike.after
             is_over = _lived(world, process, began + (2 * _PATIENCE if after is None else after))

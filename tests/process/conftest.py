@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.process.template import Forked
+from tests.process.template import Forked, clean_environ
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
 #: Seconds that anything may take on a loaded machine before a test says that it never came.
@@ -72,12 +72,11 @@ class Spar:
         calm = re.sub(r"(memory|disk)_high = [0-9.]+", r"\1_high = 1.0", CONFIG.read_text())
         self.config.write_text(re.sub(r"load_high = [0-9.]+", "load_high = 1000.0", calm))
         self.environ = {
-            **{key: value for key, value in os.environ.items() if not key.startswith(("SPAR_", "PYTHON"))},
+            **clean_environ(),
             "PYTHONPYCACHEPREFIX": str(compiled),  # compiled once, not for every command
             "SPAR_SERVICE__PORT": "0",
             "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "NO_COLOR": "1",
-            "PYTHONUTF8": "1",
         }
         self.state, self.inbox, self.workspace = folder / "state", folder / "inbox", folder / "workspace"
 

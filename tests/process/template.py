@@ -1,9 +1,10 @@
 """Starts of `spar …` as forks of a warm process: all that a start is but its imports, which are most of its cost.
 
-`Forked` is a `subprocess.Popen` for `python -m spar …`. One template for each process of pytest has imported what the
-commands import: it has opened nothing, and has one thread and no loop. For each start it makes a child whose parent is
-pytest (CLONE_PARENT), so that pytest waits for it and signals it as any child. The child gets arguments, environment,
-folder, session and standard streams as Popen would give them, and runs the module `spar` as `-m` does.
+`Forked` is a `subprocess.Popen` for `python -m spar …` and `python FILE.py …`. One template for each process of pytest
+has imported what the commands import: it has opened nothing, and has one thread and no loop. For each start it makes a
+child whose parent is pytest (CLONE_PARENT), so that pytest waits for it and signals it as any child. The child gets
+arguments, environment, folder, session and standard streams as Popen would give them, and runs the module or the file
+as the interpreter does.
 
 Where a fork would not be the same, the interpreter is started: for another interpreter or options of it, for other
 variables of the interpreter or the locale, for code that runs before the program, for a shell, and anywhere but on
@@ -54,16 +55,17 @@ _LATE = (
 
 
 class Forked(subprocess.Popen[bytes]):
-    """Process that runs `python -m spar …`, forked where that is the same."""
+    """Process that runs `python -m spar …` or `python FILE.py …`, forked where that is the same."""
 
     def _execute_child(self, *given: Any) -> None:
         (args, executable, preexec_fn, close_fds, pass_fds, folder, environ, _, _, shell, *rest) = given
         pipes, (_, gid, gids, uid, umask, is_new_session, process_group) = rest[:6], rest[6:]
         environ = dict(os.environ if environ is None else environ)
         is_usual = (
-            list(args[:3]) == [sys.executable, "-m", "spar"] and close_fds and not (pass_fds or shell)
+            args[0] == sys.executable and (args[1:3] == ["-m", "spar"] or os.fsdecode(args[1]).endswith(".py"))
+            and close_fds and not (pass_fds or shell)
             and (executable, preexec_fn, gid, gids, uid, umask, process_group) == (*(None,) * 5, -1, -1)
-            and _read_at_start(environ) == _read_at_start(_environ())
+            and _read_at_start(environ) == _read_at_start(clean_environ())
         )  # fmt: skip
         if CLONE is None or not is_usual:
             super()._execute_child(*given)  # type: ignore[misc]
@@ -71,7 +73,7 @@ class Forked(subprocess.Popen[bytes]):
         streams = [number if end == -1 else end for number, end in enumerate((pipes[0], pipes[3], pipes[5]))]
         at = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY)
         try:
-            order = [os.fsdecode(word) for word in args[3:]], environ, is_new_session
+            order = [os.fsdecode(word) for word in args[1:]], environ, is_new_session
             self.pid = _template().fork(order, [*streams, at])
         finally:
             os.close(at)
@@ -83,7 +85,8 @@ def _read_at_start(environ: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name.startswith(_READ_AT_START) and name not in _FOLLOWED}
 
 
-def _environ() -> dict[str, str]:
+def clean_environ() -> dict[str, str]:
+    """Return our environment without what changes how spar or Python behave."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPAR_"))}
     return {**others, "PYTHONUTF8": "1"}
 
@@ -96,7 +99,7 @@ class _Template:
         self._channel, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", __name__, str(theirs.fileno())]
-            self._process = subprocess.Popen(command, cwd=ROOT, env=_environ(), pass_fds=[theirs.fileno()])
+            self._process = subprocess.Popen(command, cwd=ROOT, env=clean_environ(), pass_fds=[theirs.fileno()])
         atexit.register(self._close)
 
     def fork(self, order: object, files: list[int]) -> int:
@@ -133,8 +136,12 @@ def main() -> None:
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
         signal.signal(signal.SIGINT, is_interrupted_by)
-        sys.argv[1:] = arguments
-        runpy.run_module("spar", run_name="__main__", alter_sys=True)
+        is_module = arguments[0] == "-m"
+        sys.argv[1:] = arguments[2 if is_module else 1 :]
+        if is_module:
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(arguments[0], run_name="__main__")
 
 
 def _import_all() -> None:
@@ -216,7 +223,8 @@ def _become(arguments: list[str], environ: dict[str, str], is_new_session: bool,
         failpoints.arm(environ)
     sys.pycache_prefix = environ.get("PYTHONPYCACHEPREFIX")
     folders = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:1] = [str(Path.cwd()), *folders]  # for the template's own folder
+    first = Path.cwd() if arguments[0] == "-m" else Path(arguments[0]).parent
+    sys.path[:1] = [str(first), *folders]  # for the template's own folder
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         errors, buffering = ("backslashreplace", 1) if name == "stderr" else ("surrogateescape", -1)
         stream = open(number, "w" if number else "r", buffering, "utf-8", errors, "\n", closefd=False)  # noqa: SIM115

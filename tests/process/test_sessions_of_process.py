@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 
 from spar.failpoints import KILLED
 from tests.process.conftest import PATIENCE, Service, Spar
+from tests.process.template import Forked, clean_environ
 
 pytestmark = pytest.mark.process
 LIFE = Path(__file__).with_name("life_with_resets.py")
@@ -28,11 +28,11 @@ DEATHS = [
 
 
 def live(folder: Path, which: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    root = str(Path(__file__).parents[2])
-    return subprocess.run(
-        [sys.executable, str(LIFE), str(folder), which], capture_output=True, text=True, timeout=PATIENCE,
-        env={**os.environ, "PYTHONPATH": root, **environ}, check=False,
-    )  # fmt: skip
+    command, root = [sys.executable, str(LIFE), str(folder), which], str(Path(__file__).parents[2])
+    environ = {**clean_environ(), "PYTHONPATH": root, **environ}
+    with Forked(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    return subprocess.CompletedProcess(command, process.returncode, out.decode(), err.decode())
 
 
 def end_of(folder: Path) -> dict[str, Any]:
