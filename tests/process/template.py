@@ -146,12 +146,12 @@ def main() -> None:
 
 def _import_all() -> None:
     """Import what the commands import, and have their models made."""
-    from spar.cli.main import COMMANDS
+    from spar.cli.lazy import PLACES
     from spar.config.load import load
 
     gc.disable()
-    for target in COMMANDS.values():
-        importlib.import_module(target.partition(":")[0])
+    for place in PLACES.values():
+        importlib.import_module(place.target.partition(":")[0] or "spar.cli.nouns")
     for name in _LATE:
         with contextlib.suppress(ImportError):  # an extra that is not installed here
             importlib.import_module(name)
