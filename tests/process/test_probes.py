@@ -13,7 +13,7 @@ import pytest
 
 from tests.process.conftest import PATIENCE
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("from_scratch")]
 
 
 def test_a_running_service_is_alive_started_and_ready(spar: Any, service: Any) -> None:

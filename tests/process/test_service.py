@@ -18,7 +18,7 @@ import pytest
 
 from tests.process.conftest import PATIENCE
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("from_scratch")]
+pytestmark = pytest.mark.process
 
 SLOW_TOOL = '''
 import asyncio, pathlib, time

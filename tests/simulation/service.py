@@ -239,6 +239,11 @@ class Service:
                 with suppress(DecidedError, LookupError):
                     await desk.decide(row.id, row.digest, decision, by="ann")
 
+    def is_asking(self) -> bool:
+        """Whether people are asked something now."""
+        is_up = self.agent.state in ("running", "pausing", "paused")
+        return is_up and bool(self.agent.modules["act"].part.approvals.rows())
+
     async def step(self) -> None:
         """A chain of steps, as far as it goes; two at once would do things twice, as they were asked."""
         if self._stepping.locked():

@@ -95,6 +95,7 @@ class AgentMachine(RuleBasedStateMachine):
     def answer(self, decision: Decision) -> None:
         self._play(self._asked("answer", self.service.answer(lambda: decision)))
 
+    @precondition(lambda self: self.service.is_asking())
     @rule()
     def expire(self) -> None:
         self._play(asyncio.sleep(40.0))
@@ -187,7 +188,7 @@ class AgentMachine(RuleBasedStateMachine):
 
 TestAgentMachine = AgentMachine.TestCase
 TestAgentMachine.settings = settings(
-    max_examples=STORIES or 5,
+    max_examples=STORIES or 15,
     stateful_step_count=50 if STORIES else 20,
     deadline=None,
     derandomize=not STORIES,
