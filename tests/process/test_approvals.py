@@ -165,7 +165,7 @@ def test_what_asks_is_told_shown_approved_and_runs_exactly_once(spar: Any, asks:
     assert (now["decided_by"], now["reason"]) == (getpass.getuser(), "we are out")
     asks.service.said("approval resolved", id=found["id"], by=getpass.getuser())
     assert spar("approvals", "list").out == "nothing waits for an answer\n"
-    assert found["id"] in spar("approvals", "list", "--all").out
+    assert found["id"] in spar("approvals", "list", "--status", "all").out
     assert spar.until(lambda: outputs(spar), "the cycle on the tape") == ["buy milk"]
     metrics = asks.service.get("/metrics").text
     assert 'spar_calls_total{agent="main",outcome="ok",tool="deed"} 1.0' in metrics
@@ -380,7 +380,7 @@ def test_what_is_typed_wrong_is_said_in_a_sentence(spar: Any, asks: Asks) -> Non
         (["edit", found["id"], "--params", "[]"], 64),
         (["edit", found["id"], "--param", "text"], 64), (["replace", found["id"], "{}"], 64),
         (["replace", found["id"], '{"_tool": "nothing"}'], 64), (["approve", found["id"], "--for", "soon"], 64),
-        (["approve", found["id"], "--any-session"], 64), (["list", "--all", "--status", "denied"], 64),
+        (["approve", found["id"], "--any-session"], 64), (["list", "--status", "odd"], 64),
         (["list", "--status", "odd"], 64),
     ]  # fmt: skip
 

@@ -13,24 +13,14 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import PATIENCE
+from tests.recorded.commands import leaves
 
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config.toml"
 
-COMMANDS = [
-    ["init"], ["run"], ["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send"], ["wait"], ["follow"],
-    ["abort"], ["runs", "show"], ["prompt"], ["transcript"], ["step"],
-    ["approvals", "list"], ["approvals", "show"], ["approvals", "approve"], ["approvals", "deny"],
-    ["approvals", "edit"], ["approvals", "replace"], ["approvals", "grants"], ["approvals", "revoke"],
-    ["backup"], ["restore"], ["verify"], ["doctor"],
-    ["calls", "list"], ["calls", "show"], ["calls", "resolve"],
-    ["dead", "list"], ["dead", "show"], ["dead", "retry"], ["dead", "drop"],
-    ["cycles", "list"], ["cycles", "show"], ["memory", "search"], ["memory", "show"],
-    ["memory", "why"], ["memory", "figures"], ["memory", "export"], ["memory", "import"], ["memory", "forget"],
-    ["config", "check"], ["config", "show"], ["config", "schema"], ["parts"], ["shell"],
-]  # fmt: skip
+COMMANDS = [list(words) for words in leaves()]
 
 
 # -- help
