@@ -4,12 +4,16 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-# Four groups of tests, each of which takes about as long as the others: two of whole processes, slow ones, all the rest.
-# Those of processes wait most of the time, so that four groups at once suit two cores.
-PROCESSES = tests/process tests/faults tests/storage
-SERVICES  = $(sort $(wildcard tests/process/test_[a-p]*.py))
-KILLED    = $(filter-out $(SERVICES),$(sort $(wildcard tests/process/test_*.py))) tests/faults tests/storage
-SLOW      = tests/memory tests/simulation tests/properties tests/benchmarks tests/attacks
+# Groups of tests, each of about as much work. Those of whole processes wait for much of their time: five at once keep
+# two cores busy, and these come first.
+PROCESS_A = $(sort $(wildcard tests/process/test_[a-d]*.py))
+PROCESS_E = $(sort $(wildcard tests/process/test_[e-r]*.py))
+PROCESS_S = $(sort $(wildcard tests/process/test_[s-z]*.py))
+KILLED    = tests/faults tests/storage tests/examples tests/deploy
+SIMULATED = tests/simulation tests/properties
+SLOW      = tests/memory tests/benchmarks tests/attacks
+ACTING    = tests/acting tests/planning tests/perception
+RUNNING   = tests/runs tests/session tests/server tests/service tests/testing
 
 # Tests of one part at a time, without processes: a tenth of the time of all.
 # Two groups, which run side by side: those of the core, those of the phases with the tests of what changed.
@@ -17,14 +21,15 @@ CORE      = $(addprefix tests/,agent bus cli config core data house loop net rev
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals fs graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases test-services test-killed test-slow test-quick static docs accept simulate soak endure systemd servers bench bench-compare profile hops house clean
+.PHONY: run test check check-core check-phases test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept simulate soak endure systemd servers bench bench-compare profile hops house clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
 
-test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside four groups of tests
-	@echo "the static checks and four groups of tests run side by side; each shows itself when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target static test-services test-killed test-slow test-quick
+test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside groups of tests
+	@echo "the static checks and nine groups of tests run side by side; each shows itself when it has ended"
+	@$(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target test-process-s test-process-e test-process-a static \
+		test-killed test-simulated test-acting test-slow test-running test-others
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
@@ -32,10 +37,15 @@ check: $(VENV)/.test  ## what to run while you work: format, lint, types, contra
 check-core: ; @$(BIN)/python -m pytest $(CORE)
 check-phases: ; @$(BIN)/python -m pytest $(PHASES) $$($(BIN)/python -m tests.changed $(CORE))
 
-test-services: ; @$(BIN)/python -m pytest $(SERVICES)
+test-process-a: ; @$(BIN)/python -m pytest $(PROCESS_A)
+test-process-e: ; @$(BIN)/python -m pytest $(PROCESS_E)
+test-process-s: ; @$(BIN)/python -m pytest $(PROCESS_S)
 test-killed: ; @$(BIN)/python -m pytest $(KILLED)
+test-simulated: ; @$(BIN)/python -m pytest $(SIMULATED)
 test-slow: ; @$(BIN)/python -m pytest $(SLOW)
-test-quick: ; @$(BIN)/python -m pytest $(addprefix --ignore=,$(PROCESSES) $(SLOW))
+test-acting: ; @$(BIN)/python -m pytest $(ACTING)
+test-running: ; @$(BIN)/python -m pytest $(RUNNING)
+test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(SIMULATED) $(SLOW) $(ACTING) $(RUNNING))
 
 static: $(VENV)/.test
 	@$(BIN)/ruff format --check .
