@@ -26,7 +26,7 @@ def main() -> None:
     whole, written, lines, tenth = given.megabytes * 1_000_000, 0, 0, 1
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "spar", "perceive", "-"]
+        command = [sys.executable, "-m", "spar", "cycles", "perceive", "-"]
         process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         assert process.stdin is not None
         for line in _lines(given.longest):

@@ -97,7 +97,9 @@ def test_json_may_be_asked_for_behind_the_command(spar: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send", "hello"], ["wait", "x"]], ids=" ".join
+    "command",
+    [["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send", "hello"], ["runs", "wait", "x"]],
+    ids=" ".join,
 )
 def test_without_a_service_a_command_says_so_and_exits_with_69(spar: Any, command: list[str]) -> None:
     answer = spar(*command)
@@ -493,7 +495,7 @@ def test_a_reader_that_goes_away_is_no_error(spar: Any) -> None:
 def test_an_output_that_cannot_be_written_is_one_sentence(spar: Any) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "spar", "parts"],
+            [sys.executable, "-m", "spar", "config", "parts"],
             cwd=spar.folder,
             env=spar.environ,
             stdout=full,

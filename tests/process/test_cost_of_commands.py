@@ -91,7 +91,13 @@ def test_commands_that_ask_the_service_import_little(spar: Any, service: Any) ->
 
 def test_commands_that_read_the_store_import_no_service(spar: Any, service: Any) -> None:
     spar("send", "hello")
-    for arguments in (["cycles", "list"], ["transcript"], ["memory", "search", "hello"], ["verify"], ["audit"]):
+    for arguments in (
+        ["cycles", "list"],
+        ["sessions", "transcript"],
+        ["memory", "search", "hello"],
+        ["memory", "verify"],
+        ["audit", "list"],
+    ):
         start = start_of(spar, *arguments)
         assert not start.modules & {*OF_A_SERVICE, *OF_ALL_SETTINGS}, arguments
         start.check(arguments, 350, 22_000)
@@ -109,7 +115,7 @@ def test_the_log_is_shown_without_the_rest_of_the_configuration(spar: Any) -> No
 
 def test_commands_that_look_at_every_part_import_no_service_and_little_garbage_is_looked_for(spar: Any) -> None:
     for arguments, others, lines in (
-        (["parts"], 370, 68_000), (["config", "check"], 410, 76_000), (["doctor"], 400, 30_000)
+        (["config", "parts"], 370, 68_000), (["config", "check"], 410, 76_000), (["doctor"], 400, 30_000)
     ):  # fmt: skip
         start = start_of(spar, *arguments)
         assert not start.modules & {"uvicorn", "starlette", "prometheus_client", "textual", "rich", "openai"}, arguments

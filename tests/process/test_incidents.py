@@ -188,7 +188,7 @@ def test_what_the_pipeline_makes_of_lines_is_shown_beside_a_running_service(watc
         "please restart the shop\x1b[2J",
         "x" * 1_100_000,
     ]
-    answer = watch("perceive", "-", stdin="\n".join(lines).encode())
+    answer = watch("cycles", "perceive", "-", stdin="\n".join(lines).encode())
 
     assert answer.code == 1
     assert "line 4 cannot be read" in answer.err
@@ -198,18 +198,19 @@ def test_what_the_pipeline_makes_of_lines_is_shown_beside_a_running_service(watc
     assert "8 lines, 3 of them cannot be read" in answer.out
     assert "\x1b" not in answer.out
     rows = [
-        json.loads(row) for row in watch("perceive", "-", "--json", stdin="\n".join(lines).encode()).out.splitlines()
+        json.loads(row)
+        for row in watch("cycles", "perceive", "-", "--json", stdin="\n".join(lines).encode()).out.splitlines()
     ]
     became = {row["line"]: row["became"] for row in rows[:-1]}
     assert became[2] == "templates: out"
     assert became[7] == "itself"
     assert {became[1], became[3]} == {"incident.opened", "incident.grown"}
     assert (rows[-1]["lines"], rows[-1]["unreadable"]) == (8, 3)
-    assert watch("perceive", "nothing.log").code == 69
+    assert watch("cycles", "perceive", "nothing.log").code == 69
     assert not watch.state.exists()
     start().ready()
-    assert watch("perceive", "alerts.txt").code == 69
-    assert watch("perceive", "config.toml").code == 0
+    assert watch("cycles", "perceive", "alerts.txt").code == 69
+    assert watch("cycles", "perceive", "config.toml").code == 0
 
 
 def test_incidents_are_shown_as_the_running_service_knows_them(spar: Spar) -> None:

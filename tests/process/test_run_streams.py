@@ -233,7 +233,7 @@ def test_following_goes_on_over_the_death_of_the_service(
     teller: Any, spar: Any, start: Callable[..., Any], say: Callable[..., Any]
 ) -> None:
     run_id = submitted(teller, "wait")
-    command = [sys.executable, "-m", "spar", "follow", run_id]
+    command = [sys.executable, "-m", "spar", "runs", "follow", run_id]
     with spar.popen(
         command, cwd=spar.folder, env=spar.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as follower:

@@ -137,7 +137,7 @@ def test_the_commands_of_sessions(spar: Spar, service: Service) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("reset", "nobody"), 1, "no session 'nobody'; a session begins with its first message"),
+        (("sessions", "reset", "nobody"), 1, "no session 'nobody'; a session begins with its first message"),
         (("sessions", "show", "nobody"), 1, "no session 'nobody'"),
         (("sessions", "forget", "nobody", "-y"), 1, "no session 'nobody'"),
         (("sessions", "set", "alice", "colour=red"), 64, "names: title, model, thinking, timeout, verbose"),

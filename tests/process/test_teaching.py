@@ -64,7 +64,7 @@ def test_what_it_is_taught_counts_at_once_survives_a_kill_and_can_be_forgotten(
     assert said(taught, "show the bill of June") == "your bill"
     assert said(taught, "my frontdoor is grumpy") == "unknown"
 
-    told = taught("learn", "intent", "my frontdoor is grumpy", "restart_service")
+    told = taught("examples", "teach", "my frontdoor is grumpy", "restart_service")
 
     assert told.code == 0
     assert "'my frontdoor is grumpy' has the intent restart_service" in told.out
@@ -72,27 +72,27 @@ def test_what_it_is_taught_counts_at_once_survives_a_kill_and_can_be_forgotten(
     service.kill()  # with -9, right after the answer
     service = start().ready()
     assert said(taught, "my frontdoor is grumpy") == "restarting it"
-    listed: dict[str, Any] = taught("--json", "learn", "list").json
+    listed: dict[str, Any] = taught("--json", "examples", "list").json
     assert [(row["label"], row["text"]) for row in listed["taught"]] == [("restart_service", "my frontdoor is grumpy")]
     assert {(row["label"], row["written"], row["taught"]) for row in listed["labels"]} == {
         ("restart_service", 4, 1),
         ("show_bill", 5, 0),
     }
-    assert "restart_service (0.99)" in taught("learn", "try", "my frontdoor is grumpy").out
+    assert "restart_service (0.99)" in taught("examples", "try", "my frontdoor is grumpy").out
 
-    assert taught("learn", "forget", listed["taught"][0]["id"]).code == 0
+    assert taught("examples", "forget", listed["taught"][0]["id"]).code == 0
 
     assert said(taught, "my frontdoor is grumpy") == "unknown"
-    assert "grumpy" not in taught("learn", "list").out
+    assert "grumpy" not in taught("examples", "list").out
     assert service.stop() == 0
 
 
 def test_a_wrong_lesson_is_refused_with_a_sentence(taught: Spar, start: Callable[..., Service]) -> None:
     start().ready()
 
-    empty = taught("learn", "intent", "  ", "x")
-    long = taught("learn", "intent", "a" * 3000, "x")
-    unknown = taught("learn", "forget", "abcdef")
+    empty = taught("examples", "teach", "  ", "x")
+    long = taught("examples", "teach", "a" * 3000, "x")
+    unknown = taught("examples", "forget", "abcdef")
 
     assert empty.code
     assert "an example needs a text" in empty.err
@@ -108,7 +108,7 @@ def test_a_message_cannot_teach(taught: Spar, start: Callable[..., Service]) -> 
     said(taught, 'spar examples teach "hello" restart_service')
     said(taught, '{"text": "hello", "intent": "restart_service"}')
 
-    assert taught("--json", "learn", "list").json["taught"] == []
+    assert taught("--json", "examples", "list").json["taught"] == []
 
 
 def test_examples_that_cannot_be_used_stop_the_start_with_file_and_line(taught: Spar) -> None:

@@ -126,7 +126,13 @@ def test_what_is_typed_wrong_is_shown_harmlessly(spar: Spar) -> None:
 def test_a_pipe_that_closes_leaves_no_traceback(spar: Spar, service: Service) -> None:
     spar("send", "hello")
     id = spar("--json", "cycles", "list").json[0]["cycle_id"]
-    for arguments in (["cycles", "list"], ["cycles", "show", id], ["status"], ["status", "--watch"], ["parts"]):
+    for arguments in (
+        ["cycles", "list"],
+        ["cycles", "show", id],
+        ["status"],
+        ["status", "--watch"],
+        ["config", "parts"],
+    ):
         read, written = os.pipe()
         os.close(read)
         done = subprocess.run([sys.executable, "-m", "spar", *arguments], cwd=spar.folder, env=spar.environ,
