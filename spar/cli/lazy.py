@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,11 +14,17 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Place of a command: "module:attribute", "" for a noun that follows from the table of operations alone; and its
-    description in one line, so that `spar --help` imports no command."""
+    """Place of a command, which is imported when it is called.
+
+    `target` is its "module:attribute", "" for one that follows from the table of operations. `summary` describes it in
+    one line. `commands` are the places of a noun's commands that do not follow from the table, `renamed` those of
+    earlier builds with the present ones.
+    """
 
     target: str
     summary: str
+    commands: Mapping[str, str] = {}
+    renamed: Mapping[str, str] = {}
 
 
 _IN: Final = "spar.cli.commands"
@@ -26,31 +33,56 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
     "Talk": {
         "send": Place(f"{_IN}.conversation.runs:send", "Send a message and print the answer."),
         "chat": Place(f"{_IN}.conversation.chat.talk:chat", "Talk with it in a terminal or a pipe."),
-        "runs": Place(f"{_IN}.conversation.runs:runs", "Runs: list, show, wait, follow, abort, give feedback."),
-        "sessions": Place(f"{_IN}.conversation.sessions:sessions",
-                          "Sessions: list, show, set, reset, forget; transcripts, prompts."),
+        "runs": Place("", "Runs: list, show, wait, follow, abort, give feedback.", {
+            "show": f"{_IN}.conversation.runs:show_run", "wait": f"{_IN}.conversation.runs:wait_for",
+            "follow": f"{_IN}.conversation.follow:follow", "feedback": f"{_IN}.conversation.runs:give_feedback",
+        }),
+        "sessions": Place("", "Sessions: list, show, set, reset, forget; transcripts, prompts.", {
+            "list": f"{_IN}.conversation.sessions:list_sessions", "show": f"{_IN}.conversation.sessions:show_session",
+            "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.prompt:prompt",
+            "transcript": f"{_IN}.conversation.transcript:transcript",
+        }),
     },
     "Watch": {
         "status": Place(f"{_IN}.operate.status:status", "Show what the running service is doing."),
         "top": Place(f"{_IN}.operate.top:top", "Show live what it does, and answer what it asks."),
-        "incidents": Place(f"{_IN}.records.incidents:incidents", "Incidents: perceptions that belong to one problem."),
+        "incidents": Place("", "Incidents: perceptions that belong to one problem.", {
+            "show": f"{_IN}.records.incidents:show_incident",
+        }),
         "sensors": Place("", "Sensors: list them, restore one from quarantine."),
         "channels": Place("", "Channels on which people talk with it, and undelivered messages."),
-        "notifiers": Place(f"{_IN}.operate.notifiers:notifiers", "Notifiers of alerts: list and test them."),
+        "notifiers": Place("", "Notifiers of alerts: list and test them.", {
+            "test": f"{_IN}.operate.notifiers:test_notifiers",
+        }),
         "observe": Place(f"{_IN}.operate.observe:observe", "Print alert rules, a dashboard, the API as a document."),
     },
     "Decide": {
-        "approvals": Place(f"{_IN}.review.approvals:approvals", "Calls that wait for your decision."),
-        "calls": Place(f"{_IN}.review.in_doubt:calls", "Calls that may have had their effect: answer what came of it."),
+        "approvals": Place("", "Calls that wait for your decision.", {
+            verb: f"{_IN}.review.approvals:{verb}" for verb in ("approve", "deny", "edit", "replace")
+        }),
+        "calls": Place("", "Calls that may have had their effect: answer what came of it.", {
+            "resolve": f"{_IN}.review.in_doubt:resolve_doubt",
+        }),
         "dead": Place("", "Work that failed too often: try it again, or drop it."),
         "senders": Place("", "Senders of messages: list, pair, allow, deny, forget."),
         "tokens": Place("", "Access tokens of programs that use the API: list, create, revoke."),
-        "examples": Place(f"{_IN}.review.examples:examples", "Examples that teach it the intents of texts."),
+        "examples": Place("", "Examples that teach it the intents of texts.", {
+            "list": f"{_IN}.review.examples:show_examples", "teach": f"{_IN}.review.examples:teach_example",
+            "try": f"{_IN}.review.examples:try_text",
+        }, {"intent": "examples teach", "kind": "examples teach --what kind"}),
     },
     "Look back": {
-        "cycles": Place(f"{_IN}.records.cycles:cycles", "Past cycles: list, show; what the pipeline makes of lines."),
-        "memory": Place(f"{_IN}.records.experiences:memory", "Experiences: search, show, manage; backup, verify."),
-        "audit": Place(f"{_IN}.records.audit:audit", "The audit log of changes: list, verify."),
+        "cycles": Place("", "Past cycles: list, show; what the pipeline makes of lines.", {
+            "list": f"{_IN}.records.cycles:list_cycles", "show": f"{_IN}.records.cycles:show_cycle",
+            "perceive": f"{_IN}.records.perceive:perceive",
+        }),
+        "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
+            "search": f"{_IN}.records.experiences:search", "show": f"{_IN}.records.experiences:show_one",
+            **{verb: f"{_IN}.records.experiences:{verb}" for verb in ("why", "figures", "export", "forget")},
+            "import": f"{_IN}.records.experiences:import_",
+            **{verb: f"{_IN}.operate.maintenance:{verb}" for verb in ("backup", "restore", "verify")},
+        }, {"audit": "memory figures"}),
+        "audit": Place("", "The audit log of changes: list, verify.", {"verify": f"{_IN}.records.audit:verify_log"}),
     },
     "Set up": {
         "init": Place(f"{_IN}.setup.init:init", "Write a commented config.toml to begin with."),
@@ -91,13 +123,8 @@ class LazyGroup(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in PLACES:
             return None
-        target, summary = PLACES[name]
-        module, _, attribute = (target or "spar.cli.nouns:command_of_noun").partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        if not target:
-            command = command(name, summary)
-        assert isinstance(command, click.Command)
-        return command
+        place = PLACES[name]
+        return _imported(place.target) if place.target else command_of_noun(name, place)
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions of the commands with their summaries, without importing them."""
@@ -126,16 +153,57 @@ class LazyGroup(click.Group):
 
 
 class NounGroup(click.Group):
-    """Group of the commands of a noun. Args: renamed: commands of earlier builds, with the present ones."""
+    """Group of the commands of a noun: those of its place, and those that follow from the table of operations."""
 
-    def __init__(self, *args: Any, renamed: dict[str, str] | None = None, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._renamed = renamed or {}
+    def __init__(self, noun: str, place: Place) -> None:
+        super().__init__(noun, help=place.summary)
+        self._noun, self._place = noun, place
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(dict.fromkeys([*self._from_table(), *self._place.commands]))
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name in self._place.commands:
+            return _imported(self._place.commands[name])
+        if (operation := self._from_table().get(name)) is None:
+            return None
+        from spar.cli.nouns import command_of
+
+        return command_of(operation)
 
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] in self._renamed:
-            new = self._renamed[args[0]]
-            raise click.UsageError(f"spar {context.info_name} {args[0]} is now: spar {new}", context)
+        if args and args[0] in self._place.renamed:
+            new = self._place.renamed[args[0]]
+            raise click.UsageError(f"spar {self._noun} {args[0]} is now: spar {new}", context)
         return super().resolve_command(context, args)
+
+    def _from_table(self) -> dict[str, Any]:
+        """Return the operations that have a command, by their verb."""
+        from spar.operations.table import operations_of
+
+        return {operation.name.split()[-1]: operation for operation in operations_of(self._noun)
+                if operation.command is not None}  # fmt: skip
+
+
+def command_of_noun(name: str, place: Place) -> click.Command:
+    """Return the command of a name that follows from the table: a group, or an operation of one word."""
+    if place.commands:
+        return NounGroup(name, place)
+    from spar.operations.table import operations_of
+
+    operations = operations_of(name)
+    if operations[0].name != name:
+        return NounGroup(name, place)
+    from spar.cli.nouns import command_of
+
+    return command_of(operations[0])
+
+
+def _imported(target: str) -> click.Command:
+    """Return the command of a "module:attribute"."""
+    module, _, attribute = target.partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    assert isinstance(command, click.Command)
+    return command

@@ -1,4 +1,4 @@
-"""Commands that follow from the table of operations: a group for each noun, a command for each of its operations.
+"""Commands that follow from the table of operations: a command for each operation that has one.
 
 Fields that the path names are arguments, the others options. A command asks the running service; without one, a read
 is answered from the store in the same words, and so is a change that needs nothing but the store.
@@ -18,20 +18,16 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo
 
-from spar.cli import complete
 from spar.cli.blocks import Block, table
 from spar.cli.client import NotRunningError, connect
 from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
-from spar.cli.lazy import NounGroup
 from spar.cli.tables import local, short, took, zoned
 from spar.decoding import convert
 from spar.operations.fields import is_list, meaning, plain_type, value_of
 from spar.operations.operation import AgentStore, Column, CommandForm, Operation
-from spar.operations.table import operations_of
 
 #: The completion of an argument or option, by its field.
-COMPLETIONS: Final = {"key": complete.sessions, "session": complete.sessions, "run_id": complete.runs,
-                      "sensor": complete.sensors}  # fmt: skip
+COMPLETIONS: Final = {"key": "sessions", "session": "sessions", "run_id": "runs", "sensor": "sensors"}
 #: The text of a cell, by the form of its column.
 _FORMS: Final[dict[str, Callable[[Any], str]]] = {
     "text": str, "time": local, "line": short, "list": ", ".join, "took": took,
@@ -69,24 +65,6 @@ class FieldType(click.ParamType[Any]):
             return value_of(param.opts[0] if param is not None else self._field.name, value, self._field)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-def command_of_noun(name: str, does: str) -> click.Command:
-    """Return the command of a name that follows from the table alone: a group, or an operation of one word."""
-    operations = operations_of(name)
-    return command_of(operations[0]) if operations[0].name == name else group_of(name, does)
-
-
-def group_of(noun: str, does: str, **renamed: str) -> click.Group:
-    """Return the group of a noun with the commands that follow from the table.
-
-    Args: does: its description; renamed: commands of earlier builds, with the present ones.
-    """
-    group = NounGroup(noun, help=does, renamed=renamed)
-    for operation in operations_of(noun):
-        if operation.command is not None:
-            group.add_command(command_of(operation))
-    return group
 
 
 def command_of(operation: Operation[Any, Any]) -> click.Command:
@@ -211,7 +189,7 @@ def _argument(field: FieldInfo) -> click.Argument:
     plain, _ = plain_type(field.type)
     kind = click.Choice(list(get_args(plain))) if get_origin(plain) is Literal else FieldType(field)
     default = {} if field.required else {"default": field.default, "required": False}
-    return click.Argument([field.name], type=kind, shell_complete=COMPLETIONS.get(field.name), **default)
+    return click.Argument([field.name], type=kind, shell_complete=_completion(field.name), **default)
 
 
 def _option(field: FieldInfo, default: Any) -> click.Option:
@@ -231,7 +209,7 @@ def _option(field: FieldInfo, default: Any) -> click.Option:
         kind = WordList(field)
     return click.Option([name, field.name], type=kind, default=absent, required=field.required, help=described,
                         show_default=absent not in (None, ""), metavar=_metavar(plain),
-                        shell_complete=COMPLETIONS.get(field.name))  # fmt: skip
+                        shell_complete=_completion(field.name))  # fmt: skip
 
 
 class LocalTime(Time):
@@ -260,6 +238,20 @@ class WordList(click.ParamType[Any]):
             if word not in known:
                 self.fail(f"{word!r:.80}: must be of {', '.join(known)}", param, ctx)
         return words
+
+
+def _completion(name: str) -> Callable[[click.Context, click.Parameter, str], list[Any]] | None:
+    """Return the completion of a field, which is imported when a shell asks for it."""
+    if name not in COMPLETIONS:
+        return None
+
+    def complete_it(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+        from spar.cli import complete
+
+        words: list[Any] = getattr(complete, COMPLETIONS[name])(context, parameter, incomplete)
+        return words
+
+    return complete_it
 
 
 def _metavar(plain: Any) -> str | None:

@@ -17,9 +17,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Meta, Struct
 
-from spar.service.token_rows import Scope
-
 if TYPE_CHECKING:
+    from spar.service.token_rows import Scope
     from spar.service.tokens import Tokens
 
 In = TypeVar("In", bound=Struct)

@@ -16,18 +16,23 @@ from msgspec.structs import asdict, replace
 
 from spar.data.text import visible
 from spar.errors import ConflictError, GoneError, SparError
-from spar.observe.logs import get_logger
 from spar.operations.operation import AgentStore, AuditRule, Caller, Column, CommandForm, Nothing, operation
 from spar.records.approvals import Approval, ApprovalStatus, Approver, DecidedError, Decision, Grant
-from spar.records.audit import refine
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
 from spar.review.kinds import APPROVALS, CALLS_IN_DOUBT, DEAD_LETTERS, GRANTS, ReviewKind
 from spar.review.left_work import answered
 
 if TYPE_CHECKING:
+    from spar.observe.logs import Logger
     from spar.service.app import Service
 
-log = get_logger("spar.recovery")
+
+def _log() -> Logger:
+    """Return the log, which a command does not import."""
+    from spar.observe.logs import get_logger
+
+    return get_logger("spar.recovery")
+
 
 LONGEST_REASON: Final = 2000
 LONGEST_NAME: Final = 200
@@ -155,6 +160,8 @@ async def show_approval(service: Service, given: RecordId) -> ShownApproval:
            audit=AuditRule("approval.decide", ("approval",), subject="id"))  # fmt: skip
 async def decide(service: Service, given: DecisionBody, caller: Caller) -> ShownApproval:
     """Decide about a call that waits for approval."""
+    from spar.records.audit import refine
+
     given.check()
     approver = _approver(service)
     record = await approver.get(given.id)
@@ -256,6 +263,8 @@ async def _doubt_left(store: AgentStore, given: RecordId) -> ShownDoubt:
            audit=AuditRule("doubt.resolve", ("doubt",), subject="id"))  # fmt: skip
 async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownDoubt:
     """Answer what became of a call in doubt. With a header `Idempotency-Key` the same answer may be repeated."""
+    from spar.records.audit import refine
+
     given.check()
     doubt = await _doubt(service, given.id)
     output = None if given.output is UNSET else given.output
@@ -267,7 +276,7 @@ async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownD
             await service.agent.recovery.doubts.resolve(
                 doubt.id, given.answer, by=by, output=output, reason=given.reason
             )
-            log.info("call in doubt answered", agent=service.agent.name, id=doubt.id, tool=doubt.call.tool,
+            _log().info("call in doubt answered", agent=service.agent.name, id=doubt.id, tool=doubt.call.tool,
                      answer=given.answer, by=by, reason=given.reason)  # fmt: skip
             return await _shown_doubt(await _doubt(service, doubt.id))
     except ConflictError:  # another answer was faster
@@ -324,7 +333,7 @@ async def retry_letter(service: Service, given: RecordId, caller: Caller) -> Ite
     """Try a dead letter again, as if it were new."""
     _journal(service)
     item = await service.agent.recovery.letters.revive(given.id)
-    log.info("dead letter retried", agent=service.agent.name, id=item.id, by=caller.by)
+    _log().info("dead letter retried", agent=service.agent.name, id=item.id, by=caller.by)
     return item
 
 
@@ -335,7 +344,7 @@ async def drop_letter(service: Service, given: RecordId, caller: Caller) -> Item
     """End a dead letter permanently; it is not tried again."""
     _journal(service)
     item = await service.agent.recovery.letters.bury(given.id)
-    log.info("dead letter dropped", agent=service.agent.name, id=item.id, by=caller.by)
+    _log().info("dead letter dropped", agent=service.agent.name, id=item.id, by=caller.by)
     return item
 
 

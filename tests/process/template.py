@@ -151,7 +151,8 @@ def _import_all() -> None:
 
     gc.disable()
     for place in PLACES.values():
-        importlib.import_module(place.target.partition(":")[0] or "spar.cli.nouns")
+        for target in (place.target or "spar.cli.nouns", *place.commands.values()):
+            importlib.import_module(target.partition(":")[0])
     for name in _LATE:
         with contextlib.suppress(ImportError):  # an extra that is not installed here
             importlib.import_module(name)

@@ -17,23 +17,19 @@ from spar.cli.commands.conversation.follow import (
     NO_ANSWER,
     SILENCE,
     failure_line,
-    follow,
     follow_run,
     has_failed,
     path_of,
 )
 from spar.cli.commands.conversation.run_options import options_of_run, run_options
 from spar.cli.context import Options, fail, show
-from spar.cli.nouns import ask, group_of
+from spar.cli.nouns import ask
 from spar.cli.tables import local, model_lines, short, took, zoned
 from spar.data.text import one_line, printable
 from spar.operations.runs import FeedbackBody, RunId, feedback
 from spar.operations.runs import show as show_status
 from spar.service import exit_codes as exits
 from spar.types import PHASES, Phase
-
-runs = group_of("runs", "Look at runs, wait for them, end them, judge them.")
-runs.add_command(follow)
 
 
 @click.command()
@@ -101,7 +97,7 @@ def send(
         return _report(options, client, status, timeout)
 
 
-@runs.command("wait")
+@click.command("wait")
 @click.argument("run_id", shell_complete=complete.runs)
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @click.pass_obj
@@ -116,7 +112,7 @@ def wait_for(options: Options, run_id: str, timeout: float) -> int:
         return _report(options, client, client.get(f"{path_of(run_id)}/wait", timeout=timeout), timeout)
 
 
-@runs.command("feedback")
+@click.command("feedback")
 @click.argument("run_id", shell_complete=complete.runs)
 @click.argument("verdict", type=click.Choice(["good", "bad"]))
 @click.argument("why", default="")
@@ -133,7 +129,7 @@ def give_feedback(options: Options, run_id: str, verdict: str, why: str) -> None
     show(options, answer, f"{run_id}: {verdict}, it is kept")
 
 
-@runs.command("show")
+@click.command("show")
 @click.argument("run_id", shell_complete=complete.runs)
 @click.pass_obj
 def show_run(options: Options, run_id: str) -> None:

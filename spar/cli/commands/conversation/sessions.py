@@ -8,10 +8,8 @@ import click
 
 from spar.cli import complete
 from spar.cli.blocks import Fields, table
-from spar.cli.commands.conversation.prompt import prompt
-from spar.cli.commands.conversation.transcript import transcript
 from spar.cli.context import Options, fail, show
-from spar.cli.nouns import ask, group_of
+from spar.cli.nouns import ask
 from spar.cli.tables import local, zoned
 from spar.data.text import one_line
 from spar.operations import sessions as operations
@@ -22,12 +20,7 @@ DEFAULTS = ("model", "thinking", "timeout", "verbose", "instructions")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-sessions = group_of("sessions", "Manage sessions: list, show, set, reset, forget; print transcripts and prompts.")
-sessions.add_command(transcript)
-sessions.add_command(prompt)
-
-
-@sessions.command("list")
+@click.command("list")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many.")
 @click.option("--after", default="", metavar="NEXT", help="The next page, by the word that is printed below a page.")
 @click.pass_obj
@@ -47,7 +40,7 @@ def list_sessions(options: Options, limit: int, after: str) -> None:
     show(options, page, block, *more)
 
 
-@sessions.command("show")
+@click.command("show")
 @click.argument("session", shell_complete=complete.sessions)
 @click.pass_obj
 def show_session(options: Options, session: str) -> None:
@@ -61,7 +54,7 @@ def show_session(options: Options, session: str) -> None:
     show(options, view, _fields(view))
 
 
-@sessions.command("set")
+@click.command("set")
 @click.argument("session", shell_complete=complete.sessions)
 @click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
 @click.pass_obj

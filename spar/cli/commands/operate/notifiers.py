@@ -5,14 +5,12 @@ from __future__ import annotations
 import click
 
 from spar.cli.context import Options, fail, show
-from spar.cli.nouns import ask, group_of
+from spar.cli.nouns import ask
 from spar.operations.channels import NotifierName, list_notifiers, test
 from spar.operations.operation import Nothing
 
-notifiers = group_of("notifiers", "Look at notifiers of alerts, and test them.")
 
-
-@notifiers.command("test")
+@click.command("test")
 @click.argument("name", default="")
 @click.pass_obj
 def test_notifiers(options: Options, name: str) -> None:

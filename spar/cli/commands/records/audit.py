@@ -5,15 +5,13 @@ from __future__ import annotations
 import click
 
 from spar.cli.context import Options, fail, show
-from spar.cli.nouns import ask, group_of
+from spar.cli.nouns import ask
 from spar.operations.history import verify
 from spar.operations.operation import Nothing
 from spar.service import exit_codes as exits
 
-audit = group_of("audit", "Look at who changed what, and verify that list.")
 
-
-@audit.command("verify")
+@click.command("verify")
 @click.pass_obj
 def verify_log(options: Options) -> None:
     """Check that no entry was changed, inserted or removed. If one was, print its number and exit with 1.

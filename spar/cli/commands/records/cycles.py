@@ -10,7 +10,6 @@ import click
 from spar.cli import complete
 from spar.cli.blocks import Table, styled, table
 from spar.cli.commands.records.cycle_tree import OUTCOMES, cycle_tree
-from spar.cli.commands.records.perceive import perceive
 from spar.cli.context import Options, fail, from_store, show
 from spar.cli.tables import ID, local, took, zoned
 
@@ -18,15 +17,7 @@ from spar.cli.tables import ID, local, took, zoned
 _MARK = ("id", "why", "answer", "answered_by", "answered_at", "reason", "output")
 
 
-@click.group()
-def cycles() -> None:
-    """Look at past cycles, and at what the pipeline makes of lines."""
-
-
-cycles.add_command(perceive)
-
-
-@cycles.command("list")
+@click.command("list")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many, newest first.")
 @click.option(
     "--outcome", type=click.Choice(["acted", "skipped", "degraded", "failed", "interrupted"]), help="Only these."
@@ -47,7 +38,7 @@ def list_cycles(options: Options, limit: int, outcome: str | None, session: str 
     show(options, rows, _cycles(rows) if rows else "no such cycles" if is_chosen else "no cycles yet")
 
 
-@cycles.command("show")
+@click.command("show")
 @click.argument("cycle_id")
 @click.pass_obj
 def show_cycle(options: Options, cycle_id: str) -> None:

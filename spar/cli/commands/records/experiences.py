@@ -13,9 +13,7 @@ import click
 from spar.cli import complete
 from spar.cli.blocks import Fields, table
 from spar.cli.client import NotRunningError, connect
-from spar.cli.commands.operate.maintenance import backup, restore, verify
 from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
-from spar.cli.lazy import NounGroup
 from spar.cli.tables import counted, entry_line, local, short, zoned
 from spar.service import exit_codes as exits
 
@@ -24,13 +22,7 @@ _MARKS = {True: "✓", False: "✗", None: "·"}
 _PART = 512 * 1024
 
 
-memory = NounGroup("memory", help="Search, show and manage experiences; back up, restore and verify the memory.",
-                   renamed={"audit": "memory figures"})  # fmt: skip
-for _command in (backup, restore, verify):
-    memory.add_command(_command)
-
-
-@memory.command("search")
+@click.command("search")
 @click.argument("query", default="")
 @click.option("-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many at most.")
 @click.option("--session", help="Only of this session.", shell_complete=complete.sessions)
@@ -84,7 +76,7 @@ def _search_transcripts(options: Options, text: str, count: int, session: str | 
     )
 
 
-@memory.command("show")
+@click.command("show")
 @click.argument("id")
 @click.pass_obj
 def show_one(options: Options, id: str) -> None:
@@ -117,7 +109,7 @@ def show_one(options: Options, id: str) -> None:
     show(options, detail, Fields(f"experience {experience['id']}", tuple(rows), width=10))
 
 
-@memory.command("why")
+@click.command("why")
 @click.argument("cycle_id", metavar="CYCLE")
 @click.pass_obj
 def why(options: Options, cycle_id: str) -> None:
@@ -141,7 +133,7 @@ def why(options: Options, cycle_id: str) -> None:
     show(options, decisions, "\n".join(lines) or "memory changed no decision of this cycle")
 
 
-@memory.command("figures")
+@click.command("figures")
 @click.pass_obj
 def figures(options: Options) -> None:
     """Count the experiences: merged, used, useless and untrusted ones.
@@ -171,7 +163,7 @@ def figures(options: Options) -> None:
     show(options, numbers, Fields("memory", rows, width=10))
 
 
-@memory.command("export")
+@click.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, writable=True))
 @click.pass_obj
 def export(options: Options, file: str) -> None:
@@ -188,7 +180,7 @@ def export(options: Options, file: str) -> None:
     show(options, {"exported": number}, f"{number} experiences written to {file}")
 
 
-@memory.command("import")
+@click.command("import")
 @click.argument("file", type=click.Path(dir_okay=False, exists=True))
 @click.option("--trust", is_flag=True, help="Accept the trust, the counts and the benefits that the file claims.")
 @click.pass_obj
@@ -230,7 +222,7 @@ def import_(options: Options, file: str, trust: bool) -> None:
     show(options, {"imported": number}, f"{counted(number, 'new experience')}, {how}{here}")
 
 
-@memory.command("forget")
+@click.command("forget")
 @click.argument("id", default="")
 @click.option("--session", help="All of this session.", shell_complete=complete.sessions)
 @click.option("--task", help="All of this kind of task.")

@@ -9,7 +9,7 @@ import click
 from spar.cli.blocks import Branch
 from spar.cli.commands.records.cycle_tree import call_lines
 from spar.cli.context import Options, from_store, show
-from spar.cli.nouns import ask, group_of
+from spar.cli.nouns import ask
 from spar.cli.tables import ID, counted, local, short, zoned
 from spar.operations.perceived import IncidentId
 from spar.operations.perceived import show as show_one
@@ -23,10 +23,7 @@ _CYCLES = 20
 _SEARCHED = 200
 
 
-incidents = group_of("incidents", "Look at incidents: perceptions that belong to one problem.")
-
-
-@incidents.command("show")
+@click.command("show")
 @click.argument("incident_id", metavar="ID")
 @click.pass_obj
 def show_incident(options: Options, incident_id: str) -> None:

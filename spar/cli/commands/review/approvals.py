@@ -8,16 +8,13 @@ from typing import Any
 import click
 
 from spar.cli.context import Options, fail, json_value, make_sure, show
-from spar.cli.nouns import ask, group_of
+from spar.cli.nouns import ask
 from spar.operations.review import DecisionBody, RecordId, decide, show_approval
 from spar.records.approvals import Decision
 from spar.service import exit_codes as exits
 
 #: The words for each decision.
 _DONE = {"approve": "approved", "deny": "denied", "edit": "approved with other parameters", "replace": "replaced"}
-
-
-approvals = group_of("approvals", "Look at calls that wait for your decision, and decide.")
 
 
 def _add_answer_options(function: Any) -> Any:
@@ -34,7 +31,7 @@ def _add_answer_options(function: Any) -> Any:
     return click.pass_obj(function)
 
 
-@approvals.command()
+@click.command()
 @click.option(
     "--for",
     "duration",
@@ -61,7 +58,7 @@ def approve(options: Options, approval_id: str, reason: str, is_sure: bool, dige
     _decide(options, approval_id, "approve", reason, is_sure, digest, lambda record: more)
 
 
-@approvals.command()
+@click.command()
 @_add_answer_options
 def deny(options: Options, approval_id: str, reason: str, is_sure: bool, digest: str | None) -> None:
     """Keep a call from running.
@@ -73,7 +70,7 @@ def deny(options: Options, approval_id: str, reason: str, is_sure: bool, digest:
     _decide(options, approval_id, "deny", reason, is_sure, digest, lambda record: {})
 
 
-@approvals.command()
+@click.command()
 @click.option("--param", "changes", multiple=True, metavar="KEY=VALUE", help="Another value for one parameter.")
 @click.option("--params", "all_params", metavar="JSON", help="All parameters, instead of the planned ones.")
 @_add_answer_options
@@ -98,7 +95,7 @@ def edit(options: Options, approval_id: str, reason: str, is_sure: bool, digest:
     )  # fmt: skip
 
 
-@approvals.command()
+@click.command()
 @_add_answer_options
 @click.argument("call", metavar="CALL")
 def replace(options: Options, approval_id: str, call: str, reason: str, is_sure: bool, digest: str | None) -> None:

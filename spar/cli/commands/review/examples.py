@@ -8,16 +8,13 @@ import click
 
 from spar.cli.blocks import Block, table
 from spar.cli.context import Options, show
-from spar.cli.nouns import ask, group_of
+from spar.cli.nouns import ask
 from spar.cli.tables import local, zoned
 from spar.operations.operation import Nothing
 from spar.operations.perceived import TeachBody, TryBody, attempt, list_examples, teach
 
-examples = group_of("examples", "Teach the intents of texts by examples; list and forget examples.",
-                    intent="examples teach", kind="examples teach --what kind")  # fmt: skip
 
-
-@examples.command("teach")
+@click.command("teach")
 @click.argument("text")
 @click.argument("label")
 @click.option("--what", type=click.Choice(["intent", "kind"]), default="intent", show_default=True,
@@ -41,7 +38,7 @@ def teach_example(options: Options, text: str, label: str, what: Literal["intent
     show(options, row, f"learnt: {visible(text)!r} has the {what} {visible(row['label'])}{later}")
 
 
-@examples.command("list")
+@click.command("list")
 @click.pass_obj
 def show_examples(options: Options) -> None:
     """List the known labels, and the taught examples.
@@ -63,7 +60,7 @@ def show_examples(options: Options) -> None:
     show(options, answer, *blocks, *([f"\n{answer['failure']}"] if answer["failure"] else []))
 
 
-@examples.command("try")
+@click.command("try")
 @click.argument("text")
 @click.pass_obj
 def try_text(options: Options, text: str) -> None:

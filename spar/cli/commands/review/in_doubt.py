@@ -10,15 +10,13 @@ import click
 from msgspec import UNSET
 
 from spar.cli.context import Options, fail, json_value, make_sure, show
-from spar.cli.nouns import ask, group_of
+from spar.cli.nouns import ask
 from spar.operations.review import AnswerBody, RecordId, resolve, show_doubt
 from spar.records.journal import Answer
 from spar.service import exit_codes as exits
 
-calls = group_of("calls", "Look at calls that may have had their effect, and answer what became of them.")
 
-
-@calls.command("resolve")
+@click.command("resolve")
 @click.argument("doubt_id", metavar="ID")
 @click.argument("answer", type=click.Choice(get_args(Answer)))
 @click.option("--output", metavar="JSON", help="With done: the value that the call returned.")
