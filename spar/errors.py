@@ -131,10 +131,6 @@ class ConflictError(SparError):
     """Error of a row that was changed in the meantime: read it again."""
 
 
-class GoneError(ConflictError):
-    """Error of an answer to something that nobody waits for any more."""
-
-
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """Yield the exceptions in a (nested) group, in order; a plain exception is its own only leaf."""
     if isinstance(error, BaseExceptionGroup):

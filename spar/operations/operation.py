@@ -17,6 +17,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Meta, Struct
 
+from spar.errors import ConflictError
+
 if TYPE_CHECKING:
     from spar.service.token_rows import Scope
     from spar.service.tokens import Tokens
@@ -32,6 +34,10 @@ Where = Literal["agent", "service", "store"]
 Served = Literal["open", "stopping", "always"]
 #: Seconds that an operation may take that should be immediate.
 PATIENCE: Final = 10.0
+
+
+class GoneError(ConflictError):
+    """Error of an answer to something that nobody waits for any more."""
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,8 +15,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from spar.data.text import visible
-from spar.errors import ConflictError, GoneError, SparError
-from spar.operations.operation import AgentStore, AuditRule, Caller, Column, CommandForm, Nothing, operation
+from spar.errors import ConflictError, SparError
+from spar.operations.operation import AgentStore, AuditRule, Caller, Column, CommandForm, GoneError, Nothing, operation
 from spar.records.approvals import Approval, ApprovalStatus, Approver, DecidedError, Decision, Grant
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
 from spar.review.kinds import APPROVALS, CALLS_IN_DOUBT, DEAD_LETTERS, GRANTS, ReviewKind

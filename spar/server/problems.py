@@ -15,12 +15,12 @@ from starlette.responses import Response
 from spar.errors import (
     ConfigError,
     ConflictError,
-    GoneError,
     InboxFullError,
     LifecycleError,
     NoRoomError,
     TransientError,
 )
+from spar.operations.operation import GoneError
 from spar.records.approvals import DigestMismatchError
 
 #: The HTTP status for each class of exceptions; the first class that fits counts.

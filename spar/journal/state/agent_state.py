@@ -100,8 +100,9 @@ class AgentState:
     @property
     def journal(self) -> Journal | None:
         """Return the memory's journal while it is open; None without one."""
+        memory = self.memory
         try:
-            return getattr(self.memory, "journal", None)
+            return memory.journal if offers(memory, KeepsJournal) else None
         except SparError:
             return None
 
