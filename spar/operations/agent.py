@@ -181,7 +181,7 @@ async def reload(service: Service, given: Nothing) -> Reloaded:
 
 
 @operation("stop", "POST /v1/agent:stop", "operate", served="always", patience=LONG_PATIENCE,
-           audit=AuditRule("agent.stop", is_first=lambda service: True))  # fmt: skip
+           audit=AuditRule("agent.stop", is_first=lambda service, given: True))  # fmt: skip
 async def stop(service: Service, given: Nothing) -> AgentChange:
     """Let the running service finish its work and end; returns at once."""
     before = _begin(service)
@@ -198,22 +198,29 @@ class StepInput(Struct, frozen=True, forbid_unknown_fields=True):
     value: msgspec.Raw = msgspec.Raw()
 
 
-def _may_step(service: Service) -> bool:
-    from spar.agent.lifecycle import LEGAL
-
-    return "step" in LEGAL[service.agent.core.state]
+def _input_of(given: Struct, phase: Phase) -> Any:
+    """Return the input of a phase, None for the output of the step before. Raises: ValueError."""
+    value = given.value if isinstance(given, StepInput) else msgspec.Raw()
+    return step_input(phase, decoded(value)) if bytes(value) else None
 
 
 async def _step(service: Service, given: StepInput, phase: Phase) -> Any:
     """Run one phase with an input, by default with the output of the step before."""
     refine(subject=service.agent.name)
-    method = getattr(service.agent, f"step_{phase}")
-    return await (method(step_input(phase, decoded(given.value))) if bytes(given.value) else method())
+    method, phase_input = getattr(service.agent, f"step_{phase}"), _input_of(given, phase)
+    return await (method() if phase_input is None else method(phase_input))
 
 
 def _entry(phase: Phase) -> AuditRule:
     """Return the entry of a step, which is written before it: a stop may cut it off and close the memory."""
-    return AuditRule(f"agent.step_{phase}", is_first=_may_step)
+
+    def may_step(service: Service, given: Struct) -> bool:
+        from spar.agent.lifecycle import LEGAL
+
+        _input_of(given, phase)
+        return "step" in LEGAL[service.agent.core.state]
+
+    return AuditRule(f"agent.step_{phase}", is_first=may_step)
 
 
 @operation("step sense", "POST /v1/agent:step_sense", "step", patience=LONG_PATIENCE, audit=_entry("sense"))

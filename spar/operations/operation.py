@@ -62,15 +62,15 @@ class AuditRule(Struct, frozen=True):
 
     `action` is its name; `rows` are the kinds of rows of the store with which the entry is written in one transaction
     ("": the first row of any kind; none: it is written when the operation has succeeded). `subject` and `detail` are
-    names of fields of the input. `is_first` returns whether a service writes it before the operation, because the
-    memory may be closed afterwards.
+    names of fields of the input. `is_first` returns whether a service writes it before the operation with an input,
+    because the memory may be closed afterwards; it raises ValueError for an input that the operation refuses.
     """
 
     action: str
     rows: tuple[str, ...] = ()
     subject: str = ""
     detail: tuple[str, ...] = ()
-    is_first: Callable[[Any], bool] = lambda service: False
+    is_first: Callable[[Any, Any], bool] = lambda service, given: False
 
     def subject_of(self, given: Struct) -> str:
         """Return the subject of the entry from the input."""

@@ -274,6 +274,15 @@ async def test_what_is_refused_or_only_looked_at_leaves_none(door: Door) -> None
     assert await door.entries() == []
 
 
+async def test_a_step_whose_input_is_refused_leaves_none(door: Door) -> None:
+    await door.agent.pause()
+
+    answer = await door.ask("POST", "/v1/agent:step_act", {"calls": 5})
+
+    assert answer.status_code == 422
+    assert "agent.step_act" not in {entry.action for entry in await door.entries()}
+
+
 async def test_what_took_too_long_or_failed_after_it_had_begun_leaves_one_that_says_so(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,7 +101,7 @@ class OperationRoute(Route):
         """Run the operation and leave one entry in the audit log; none if it was refused."""
         draft, status = self._draft(request, given), 500
         try:
-            if self.operation.audit is not None and self.operation.audit.is_first(self._service):
+            if self.operation.audit is not None and self.operation.audit.is_first(self._service, given):
                 await self._write(draft)
             with auditing(draft):
                 response = await self._run(request, given)
