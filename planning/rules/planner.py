@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from planning.rules.conditions import MatchInput, sights
@@ -53,6 +54,8 @@ class RulesPlanner:
         self.rules = read_rules(rules, tools)
         self._index = _Index(self.rules)
         self._counts: dict[str, Counter[str]] = {rule.name: Counter() for rule in self.rules}
+        #: When each rule last fired, by its name.
+        self._fired_at: dict[str, datetime] = {}
         self._cooldowns = Cooldowns(self.rules)
         self._clock: Clock = SystemClock()
         self._open = frozenset(rule.number for rule in self.rules if rule.learn and rule.is_open)
@@ -104,10 +107,13 @@ class RulesPlanner:
                 yield WrittenCall(path, call.tools, call.literals, frozenset(call.params.keys() - call.literals.keys()))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how often each rule matched, was in its cooldown, failed or left out a call, since the start."""
-        names = ("matched", "cooled_down", "failed", "left_out")
+        """Return how often each rule matched, fired, cooled down, failed or left out a call, and when it last fired."""
+        names = ("matched", "fired", "cooled_down", "failed", "left_out")
         return {
-            "rules": {rule: {name: counts[name] for name in names} for rule, counts in self._counts.items()},
+            "rules": {
+                rule: {**{name: counts[name] for name in names}, "last_at": self._fired_at.get(rule)}
+                for rule, counts in self._counts.items()
+            },
             "cooldowns": len(self._cooldowns),
             "cooldowns_forgotten": self._cooldowns.forgotten,
             "to_verify": self._verifications.pending,
@@ -140,6 +146,8 @@ class RulesPlanner:
                     firing = await self._fire(rule, facts_of(match_input, slots, context, plan.clock), plan)
                     counts["left_out"] += len(firing.left_out)
                     plan.draft.firings.append(firing)
+                    counts["fired"] += 1
+                    self._fired_at[rule.name] = plan.clock.now()
                     if firing.calls and context.learning != "off":
                         self._verifications.add(rule, perception, context.cycle_id)
                     self._cooldowns.begin(rule, perception, plan.clock, context.cycle_id)

@@ -50,6 +50,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "show": f"{_IN}.records.incidents:show_incident",
         }),
         "sensors": Place("", "Sensors: list them, restore one from quarantine."),
+        "rules": Place("", "Rules: how often each fired, and when last."),
         "channels": Place("", "Channels on which people talk with it, and undelivered messages."),
         "notifiers": Place("", "Notifiers of alerts: list and test them.", {
             "test": f"{_IN}.operate.notifiers:test_notifiers",

@@ -251,7 +251,7 @@ async def step_reflect(service: Service, given: StepInput) -> Reflection:
     return reflection
 
 
-# -- sensors
+# -- sensors and rules
 
 
 class SensorName(Struct, frozen=True, forbid_unknown_fields=True):
@@ -289,6 +289,38 @@ async def restore(service: Service, given: SensorName) -> SensorName:
         raise LookupError(f"no sensor {given.sensor!r}: this sense module keeps none")
     sense.restore(given.sensor)
     return given
+
+
+class RuleRow(Struct, frozen=True):
+    """Counts of a rule since the start: how often it matched, fired (and when last), cooled down, failed, or left out a
+    call."""
+
+    name: str
+    fired: int = 0
+    last_at: datetime | None = None
+    matched: int = 0
+    cooled_down: int = 0
+    failed: int = 0
+    left_out: int = 0
+
+
+@operation("rules list", "GET /v1/rules", "read", where="service", command=CommandForm(
+    columns=(
+        Column("rule", "name"), Column(">fired", "fired"), Column("last", "last_at", "time", "never"),
+        Column(">matched", "matched"), Column(">in cooldown", "cooled_down"), Column(">failed", "failed"),
+    ),
+    empty="no rules are configured ([[rules]])",
+    examples=("spar rules list",),
+))  # fmt: skip
+async def list_rules(service: Service, given: Nothing) -> list[RuleRow]:
+    """List the rules in their order: how often each fired since the start, and when last."""
+    from spar.service.health_metrics import snapshot_of
+
+    snapshot = snapshot_of(service.agent.setup.modules["plan"].part)
+    planners = snapshot.get("planners", {"": snapshot})  # a chain of planners has one for each
+    return [
+        RuleRow(rule, **counts) for planner in planners.values() for rule, counts in planner.get("rules", {}).items()
+    ]
 
 
 # -- live events

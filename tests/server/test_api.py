@@ -14,6 +14,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from memory import Memory
+from planning.rules.planner import RulesPlanner
 from spar import Agent, Perception, tool
 from spar.config.load import load
 from spar.errors import SparError
@@ -217,3 +218,20 @@ async def test_the_service_serves_the_document(service: Service) -> None:
         answer = await client.get("/v1/openapi.json")
 
     assert answer.json() == json.loads(json.dumps(described()))
+
+
+async def test_each_rule_says_how_often_it_fired_and_when_last(tmp_path: Path) -> None:
+    rules = [
+        {"name": "greet", "when": {"pattern": "hello"}, "answer": "hi"},
+        {"name": "never", "when": {"pattern": "nobody says this"}, "answer": "?"},
+    ]
+    async with Agent(plan=RulesPlanner(rules), loop_interval="off") as agent:
+        for _ in range(2):
+            await agent.wait((await agent.submit("hello")).run_id, 20)
+        transport = httpx.ASGITransport(control(Service(load(None, environ={}), agent)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
+            greet, never = (await client.get("/v1/rules")).json()
+
+    assert (greet["name"], greet["fired"], never["name"], never["fired"]) == ("greet", 2, "never", 0)
+    assert greet["last_at"] is not None
+    assert never["last_at"] is None
