@@ -25,6 +25,7 @@ from spar.cli.tables import local, short, took, zoned
 from spar.decoding import convert
 from spar.operations.fields import is_list, meaning, plain_type, value_of
 from spar.operations.operation import AgentStore, Column, CommandForm, Operation
+from spar.service import exit_codes as exits
 
 #: The completion of an argument or option, by its field.
 COMPLETIONS: Final = {"key": "sessions", "session": "sessions", "run_id": "runs", "sensor": "sensors"}
@@ -96,8 +97,6 @@ def ask(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
 
 def fail_without_service(options: Options) -> None:
     """End the command because no service runs."""
-    from spar.service import exit_codes as exits
-
     fail(f"no service runs on {options.state_dir()}; start it with: spar run", exits.UNAVAILABLE)
 
 
@@ -146,7 +145,7 @@ def _run(operation: Operation[Any, Any], **values: Any) -> None:
     command = operation.command
     assert command is not None
     is_sure = values.pop("is_sure", True)
-    given = operation.given(**{name: value for name, value in values.items() if value is not NODEFAULT})
+    given = operation.given(**{name: value for name, value in values.items() if value is not None})
     for name in operation.path_fields:
         if not str(getattr(given, name)).strip():
             raise click.UsageError(f"{name.upper()} is empty")
@@ -180,6 +179,8 @@ def _ask_store(options: Options, operation: Operation[Any, Any], given: Any) -> 
                 return await operation.from_store(store, given, Caller(who))
         except ConflictError as error:
             fail(str(error))
+        except ValueError as error:
+            fail(str(error), exits.USAGE)
 
     with refusals():
         return from_store(options, question, read_only=operation.is_read)
@@ -207,9 +208,9 @@ def _option(field: FieldInfo, default: Any) -> click.Option:
         kind = LocalTime()
     elif is_list(field):
         kind = WordList(field)
-    return click.Option([name, field.name], type=kind, default=absent, required=field.required, help=described,
-                        show_default=absent not in (None, ""), metavar=_metavar(plain),
-                        shell_complete=_completion(field.name))  # fmt: skip
+    more = {} if absent is None else {"default": absent, "show_default": absent != ""}
+    return click.Option([name, field.name], type=kind, required=field.required, help=described,
+                        metavar=_metavar(plain), shell_complete=_completion(field.name), **more)  # fmt: skip
 
 
 class LocalTime(Time):

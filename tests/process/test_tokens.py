@@ -120,7 +120,7 @@ def test_tokens_are_made_and_revoked_while_the_service_runs_and_while_it_does_no
 def test_a_wrong_command_is_told_what_is_right(spar: Spar) -> None:
     for arguments, code, words in (
         (("ci", "--scopes", "root"), 64, "'root': must be of read, operate, step, approve, admin"),
-        (("ci", "--scopes", ","), 64, "--scopes is empty"),
+        (("ci", "--scopes", ","), 64, "'--scopes': it is empty"),
         (("ci",), 64, "--scopes"),
         (("C I", "--scopes", "read"), 64, "small letters"),
         (("ci", "--scopes", "read", "--days", "0"), 64, "--days"),
@@ -174,7 +174,9 @@ def test_a_token_stands_in_no_log_list_row_or_command_line(
     ask(service, token, "GET", f"/v1/runs/{sent['run_id']}/wait")
     ask(service, token, "POST", "/v1/agent:pause")
     command = Path(f"/proc/{service.process.pid}/cmdline").read_bytes()
-    shown = [spar(*words).out for words in (("status", "--json"), ("audit", "--json"), ("tokens", "list", "--json"))]
+    shown = [
+        spar(*words).out for words in (("status", "--json"), ("audit", "list", "--json"), ("tokens", "list", "--json"))
+    ]
     assert service.stop() == 0
 
     secret = token.removeprefix("spar_").encode()
