@@ -36,16 +36,19 @@ def accepted_values(field: FieldInfo) -> str:
     if get_origin(plain) is Literal:
         return f"one of {', '.join(map(str, get_args(plain)))}"
     if plain in (int, float):
-        least = next((meta.ge for meta in metas if meta.ge is not None), None)
-        most = next((meta.le for meta in metas if meta.le is not None), None)
-        noun = "a whole number of at most 64 bits" if plain is int else "a number"
-        return (
-            noun
-            if least is None and most is None
-            else f"{noun} from {least:g}"
-            if most is None
-            else f"{least:g} to {most:g}"
+        least, above, most = (
+            next((bound for meta in metas if (bound := getattr(meta, name)) is not None), None)
+            for name in ("ge", "gt", "le")
         )
+        noun = "a whole number of at most 64 bits" if plain is int else "a number"
+        if least is not None and most is not None:
+            return f"{least:g} to {most:g}"
+        bounds = [
+            *([] if least is None else [f"from {least:g}"]),
+            *([] if above is None else [f"above {above:g}"]),
+            *([] if most is None else [f"up to {most:g}"]),
+        ]
+        return " ".join([noun, *bounds])
     if plain is bool:
         return "1 or 0"
     if plain is datetime:

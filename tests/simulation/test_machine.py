@@ -108,7 +108,7 @@ class AgentMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
         run_id, _ = data.draw(st.sampled_from(self.service.receipts[-5:]))
-        self._play(self._begun("runs", "abort", self.service.agent.abort(run_id)))
+        self._play(self._begun("abort", self.service.agent.abort(run_id)))
 
     @rule(name=st.sampled_from(["pause", "resume", "start"]), is_awaited=st.booleans())
     def control(self, name: str, is_awaited: bool) -> None:
