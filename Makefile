@@ -28,8 +28,8 @@ run: $(VENV)/.run  ## set up and run the service on config.toml
 
 test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside groups of tests
 	@echo "the static checks and nine groups of tests run side by side; each shows itself when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target test-process-s test-process-e test-process-a static \
-		test-killed test-simulated test-acting test-slow test-running test-others
+	@$(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target test-process-s test-others test-process-e test-process-a static \
+		test-killed test-simulated test-acting test-slow test-running
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
