@@ -136,7 +136,7 @@ def exit_names() -> list[tuple[str, int]]:
 
 def command_line() -> str:
     lines = begin("command line")
-    root = click.Context(cli, info_name="spar")
+    root = click.Context(cli, info_name="spar", **cli.context_settings)
     lines += list(_command(root, "## `spar`", is_root=True))
     for name in PLACES:
         command = cli.get_command(root, name)

@@ -133,7 +133,7 @@ def leaves(command: click.Command = cli, words: tuple[str, ...] = ()) -> Iterato
 def helps() -> Iterator[tuple[str, str]]:
     """Yield the help of each command of the top level, with that of all commands in it, by its file."""
     yield "help/spar", _help(cli, None, "spar")
-    root = click.Context(cli, info_name="spar")
+    root = click.Context(cli, info_name="spar", **cli.context_settings)
     for name in PLACES:
         command = cli.get_command(root, name)
         assert command is not None
@@ -141,7 +141,7 @@ def helps() -> Iterator[tuple[str, str]]:
 
 
 def _help(command: click.Command, parent: click.Context | None, name: str) -> str:
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=80)
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=80, **command.context_settings)
     text = f"{command.get_help(context)}\n"
     if parent is not None and isinstance(command, click.Group):
         for inner in command.list_commands(context):
