@@ -1,9 +1,14 @@
 """Learning from examples: the intents of texts, and the kinds of log lines.
 
-teachable   the part of a sense module that its owner teaches teaching    the learnt and the taught examples of an
-agent learner     trains in a thread; equal texts are recognised at once taught      stores the examples that people
-teach examples    reads the examples of the configuration and of its files classifier  reads texts: a label with a
-confidence, or no learnt label calibration the probability that a reading is right vectors     softmax regression over
-vectors of texts, with the extra `vectors` linear      softmax regression in plain Python features    words and pieces
-of words slots       hosts, services, files, durations and numbers in a text
+teachable    the part of a sense module that its owner teaches
+teaching     the learnt and the taught examples of an agent
+learner      trains in a thread; equal texts are recognised at once
+taught       stores the examples that people teach
+examples     reads the examples of the configuration and of its files
+classifier   reads texts: a label with a confidence, or no learnt label
+calibration  the probability that a reading is right
+vectors      softmax regression over vectors of texts, with the extra `vectors`
+linear       softmax regression in plain Python
+features     words and pieces of words
+slots        hosts, services, files, durations and numbers in a text
 """
