@@ -6,8 +6,8 @@ also `asyncio.sleep`, `asyncio.timeout`, `anyio.fail_after` and `loop.call_later
 
 Threads and other processes run in real time. While `clock.working()` is active (`spar.threads` uses it, and this clock
 for `loop.run_in_executor`) the loop really waits for them. It waits for up to `patience` seconds in which no thread of
-this process could run (on Linux; elsewhere up to `patience` seconds). Use it yourself around a subprocess or a peer in
-another process. The clock does not virtualise `time.time` or `time.monotonic`.
+this process, and no process that it started, could run (on Linux; elsewhere up to `patience` seconds). Use it yourself
+around a subprocess or a peer in another process. The clock does not virtualise `time.time` or `time.monotonic`.
 Source of the idea: pytest-looptime, trio's MockClock with autojump.
 """
 
@@ -34,7 +34,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 NEVER = 1e10
 #: Turns of a loop that never idles between two looks at the real clock.
 SPINS = 1024
-#: Factor of the patience for threads that are ready to run, because on a busy machine they wait for a processor.
+#: Factor of the patience for what is ready to run, because on a busy machine it waits for a processor.
 MOST_PATIENCE = 50
 #: Linux's states of a thread that waits only for a processor or a disk.
 _BUSY = (b"R", b"D")
@@ -52,7 +52,8 @@ class VirtualClock:
         start: what `now()` returns at the beginning; an aware datetime.
         autojump: with False time moves only by `advance`, and a loop that waits for a timer really waits.
         patience: how many real seconds to wait for a working thread (from the begin of its work; longer while a thread
-            only waits for a processor), and to let a loop spin that never waits, before time moves on nevertheless.
+            or a process only waits for a processor), and to let a loop spin that never waits, before time moves on
+            nevertheless.
     """
 
     is_virtual = True
@@ -256,7 +257,7 @@ class VirtualClock:
         if not self._workers:
             return 0.0
         left = max(tuple(self._workers.values())) - time.monotonic()
-        if left <= 0 < left + (MOST_PATIENCE - 1) * self.patience and _is_any_thread_busy():
+        if left <= 0 < left + (MOST_PATIENCE - 1) * self.patience and _is_any_busy():
             return self.patience
         return max(left, 0.0)
 
@@ -327,13 +328,15 @@ def _utc(at: datetime) -> datetime:
     return at.astimezone(UTC)
 
 
-def _is_any_thread_busy() -> bool:
-    """Return whether another thread waits only for a processor or a disk; False where the system does not tell."""
-    mine = str(threading.get_native_id())
-    for task in Path("/proc/self/task").glob("*/stat"):
+def _is_any_busy() -> bool:
+    """Return whether another thread, or a process below this one, waits only for a processor or a disk; False where
+    the system does not tell."""
+    mine, tasks = str(threading.get_native_id()), list(Path("/proc/self/task").glob("*"))
+    for task in tasks:  # grows by the processes that the tasks have started
         with suppress(OSError):  # it has ended meanwhile
-            if task.parent.name != mine and task.read_bytes().rpartition(b") ")[2][:1] in _BUSY:
+            if task.name != mine and (task / "stat").read_bytes().rpartition(b") ")[2][:1] in _BUSY:
                 return True
+            tasks += [Path("/proc", child, "task", child) for child in (task / "children").read_text().split()]
     return False
 
 

@@ -490,7 +490,7 @@ async def test_batches_go_through_the_pipeline_one_after_the_other() -> None:
         assert sense.shed() == 7
 
 
-async def test_what_a_thread_works_on_when_a_cycle_is_cancelled_comes_with_the_next(clock: VirtualClock) -> None:
+async def test_what_a_thread_works_on_when_a_cycle_is_cancelled_comes_with_the_next() -> None:
     store, pusher = Cursors(), Pusher()
     async with sensing({"hook": pusher}, Surroundings(SystemClock(), store)) as sense:
         sense.pipeline = slow = Slow()  # type: ignore[assignment]

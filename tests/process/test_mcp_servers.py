@@ -23,6 +23,7 @@ from acting.mcp.server import McpServer
 from spar.protocols import Home
 from spar.types import CallResult
 from tests.effort import hang_guard
+from tests.ports import free_port
 from tests.process.conftest import Spar, until
 
 pytestmark = pytest.mark.process
@@ -55,13 +56,6 @@ async def one(executor: Executor, tool: str, **params: Any) -> CallResult:
 def is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture

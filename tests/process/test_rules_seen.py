@@ -16,9 +16,10 @@ import pytest
 
 from spar.observe.shipped import shipped
 from spar.service import exit_codes as exits
+from tests.ports import free_port
 from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.process.test_channels import CHANNEL, Line
-from tests.process.test_watched_from_outside import Watcher, _free_ports, watch
+from tests.process.test_watched_from_outside import Watcher, watch
 
 __all__ = ["watch"]
 pytestmark = [
@@ -180,7 +181,7 @@ def troubled(spar: Spar) -> Spar:
     (spar.folder / "mine.py").write_text(PARTS)
     (spar.folder / "line").mkdir()
     spar.write(CONFIG)
-    spar.environ["SPAR_SERVICE__PORT"] = str(_free_ports(1)[0])
+    spar.environ["SPAR_SERVICE__PORT"] = str(free_port())
     return spar
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 from spar.observe.shipped import shipped
+from tests.ports import free_port
 from tests.process.conftest import Service, Spar, until
 from tests.process.conversation import PATIENCE, Talk, configured, note, question_of
 from tests.process.test_channels import CHANNEL
@@ -75,7 +75,7 @@ class Watcher:
     """A Prometheus that scrapes one service, and an Alertmanager that it tells."""
 
     def __init__(self, folder: Path, target: str) -> None:
-        self.ports = _free_ports(2)
+        self.ports = [free_port(), free_port()]
         prometheus, manager = (f"127.0.0.1:{port}" for port in self.ports)
         self._api, self._manager = f"http://{prometheus}/api/v1/", f"http://{manager}/api/v2/"
         # Nobody waits for an hour here: what is to hold for a while holds for a second.
@@ -127,15 +127,6 @@ class Watcher:
         for process in self._processes:
             process.kill()
             process.wait(PATIENCE)
-
-
-def _free_ports(number: int) -> list[int]:
-    """Return ports of 127.0.0.1 that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @pytest.fixture
@@ -197,7 +188,7 @@ def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
 def test_the_alertmanager_is_told_of_a_pause_and_of_a_death_and_that_they_are_over(
     spar: Spar, start: Any, watch: Callable[[Service], Watcher]
 ) -> None:
-    port = _free_ports(1)[0]
+    port = free_port()
     service = start(environ={"SPAR_SERVICE__PORT": str(port)}).ready()
     watcher = watch(service)
 

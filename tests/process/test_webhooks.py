@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import json
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.ports import free_port
 from tests.process.conftest import PATIENCE
 
 pytestmark = pytest.mark.process
@@ -57,11 +57,6 @@ def notes(spar: Any) -> list[str]:
     """Return what was said of alerts in the notes that were taken."""
     lines = [line.strip() for each in sorted(spar.workspace.rglob("*.md")) for line in each.read_text().splitlines()]
     return [line for line in lines if not line.startswith("#") and (" fires" in line or " is resolved" in line)]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def post(service: Any, hook: str, body: bytes, **headers: str) -> httpx.Response:

@@ -32,6 +32,8 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
+from tests.ports import free_port
+
 NAME = "mx.spar.test"
 PASSWORD = "secret-of-tests"
 #: Where Debian puts it, which is in no user's path.
@@ -245,11 +247,3 @@ def mail_host(certificate: tuple[Path, Path] | None = None) -> Iterator[MailHost
             yield host
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -394,6 +394,16 @@ async def test_a_thread_that_only_wants_for_a_processor_is_waited_for_beyond_pat
     assert clock.elapsed == 0.0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what processes wait for")
+async def test_a_process_that_a_thread_waits_for_is_waited_for_while_it_works() -> None:
+    work = "import time; t = time.process_time()\nwhile time.process_time() < t + 0.5: pass"
+    with hang_guard(), VirtualClock(patience=0.05) as clock:
+        async with asyncio.timeout(5):
+            await asyncio.to_thread(subprocess.run, [sys.executable, "-c", work], check=True)
+
+    assert clock.elapsed == 0.0
+
+
 async def test_a_thread_that_occupies_a_processor_for_ever_is_waited_for_once() -> None:
     release = threading.Event()
     with hang_guard(), VirtualClock(patience=0.01) as clock:

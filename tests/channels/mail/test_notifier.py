@@ -14,7 +14,8 @@ from spar.channels.mail.notifier import MailNotifier
 from spar.errors import ConfigError, TransientError
 from spar.ports.notifier import Notice
 from spar.testing import check_notifier
-from tests.servers.mailserver import SmtpServer, free_port
+from tests.ports import free_port
+from tests.servers.mailserver import SmtpServer
 
 
 class Box:
