@@ -14,7 +14,7 @@ from tests.faults.sweep import Outcome, Plan, Sweep, zygotes
 
 pytestmark = pytest.mark.process
 
-_GATE = Plan(times=1, pairs=6, kills=20, poisons=1, services=2)
+_GATE = Plan(times=1, pairs=4, kills=12, poisons=1, services=2)
 
 
 @pytest.fixture(scope="module")

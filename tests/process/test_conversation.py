@@ -220,7 +220,7 @@ def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start
     with tiny_llm() as url:
         configured(spar, url, name="smollm2-135m", context_tokens=1_500, tools=["mine:measure"])
         spar.edit("max_tokens = 500", "max_tokens = 100")
-        spar.edit('queue_mode = "steer"', 'queue_mode = "steer"\nrequests = 2\ntimeout = 60')
+        spar.edit('queue_mode = "steer"', 'queue_mode = "steer"\nrequests = 2\ntimeout = 600')
         spar.edit('tool = "pay"', 'tool = "measure"')
         talk = Talk(spar, start().ready())
 

@@ -21,6 +21,8 @@ from tests.effort import Effort, hang_guard
 from tests.forced import forced
 
 DEEP = 100_000
+#: What a call may return at most is a quarter of the usual, and so is the work that what is endless makes.
+SETTINGS = {"grace": 0.05, "drain": 0.05, "largest_result": 4 << 20}
 STATUSES = {"ok", "failed", "skipped", "denied", "timeout", "cancelled", "in_doubt"}
 
 
@@ -61,7 +63,7 @@ TOOLS = [echo, number, blocking, Given()]
 
 async def run(calls: Any, tools: Any = TOOLS, *, within: float = 120, **more: Any) -> ActionResult:
     async with asyncio.timeout(within):
-        async with Executor(tools, settings={"grace": 0.05, "drain": 0.05}) as executor:
+        async with Executor(tools, settings=SETTINGS) as executor:
             return checked(await executor.run(calls, **more))
 
 
