@@ -231,6 +231,22 @@ def masked(value: Any) -> Any:
     return value
 
 
+def scrubbed(value: Any, name: str = "") -> Any:
+    """Return plain data with each text in it scrubbed, and without the values whose names are those of secrets.
+
+    Args: name: the name of the value.
+    """
+    if value is not None and name and is_secret_name(name):
+        return MASK
+    if isinstance(value, str):
+        return scrub(value)
+    if isinstance(value, dict):
+        return {key: scrubbed(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [scrubbed(item) for item in value]
+    return value
+
+
 def scrub(text: str) -> str:
     """Return the text with everything that is shaped like a secret replaced by `***`."""
     if len(text) < SHORTEST_HIDDEN:

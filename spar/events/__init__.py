@@ -13,6 +13,7 @@ models      models and their requests
 channels    channels and the senders of messages
 calls       calls, and the approvals that they wait for
 learning    experiences, later feedback, examples
+table       what observers get of each event: data, sentence, log lines
 """
 
 from spar.events.budgets import BudgetEvent, BudgetExceeded, BudgetRenewed, BudgetWarned

@@ -341,7 +341,7 @@ class EventsChoice(Struct, frozen=True, forbid_unknown_fields=True):
 async def events(service: Service, given: EventsChoice, caller: Caller) -> Stream:
     """Stream the events of the agent as server-sent events, until the client disconnects. With `after` or
     `Last-Event-ID`, the stream begins with the buffered events after that number (0: all)."""
-    from spar.service.live.told import kinds_of
+    from spar.service.feed import kinds_of
 
     names = frozenset(filter(None, ",".join(given.type).split(",")))
     kinds = kinds_of(names) if names else frozenset()

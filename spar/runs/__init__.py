@@ -9,7 +9,6 @@ interrupted  queues the interrupted work of one session
 outbox       sends each answer, and each message of a tool, once
 transcripts  adds the cycles of runs to the transcripts of their sessions
 run_log      keeps the event stream of each run, readable from any number
-run_events   translates events of the bus into events of a run's stream
 commands     recognizes commands in messages
 
 messages/    messages to people before a run ends, and answers in blocks

@@ -10,13 +10,13 @@ from __future__ import annotations
 from spar.data.json_safe import plain
 from spar.data.reply import Reply, comparable, repeats
 from spar.events import MessageSent
+from spar.events.table import ANSWER
 from spar.health.error_reporting import ErrorReporter
 from spar.hooks import HookContext
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
 from spar.runs.messages.interim import HasModuleRows, Interim
 from spar.runs.run import End, Run
-from spar.runs.run_events import ANSWER
 from spar.runs.runs import Runs
 
 #: The most texts of one run that are remembered. Further texts may be repeated.

@@ -20,14 +20,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from spar.bus.bus import Events
 from spar.bus.subscriptions import Subscription
 from spar.clock import Clock
-from spar.data.json_safe import plain, size_of
-from spar.events import AssistantDelta, CallEvent, CompactionCompleted, CompactionStarted, ReasoningDelta
+from spar.data.json_safe import plain, shortened, size_of
+from spar.events import CallEvent
+from spar.events.table import ANSWER, ROWS, Stream, data_of
 from spar.loop.wake import Signal
-from spar.runs.run_events import ANSWER, TRANSLATIONS, RunEvent, Stream, terminal
 
 if TYPE_CHECKING:
     from spar.records.runs import RunStatus
@@ -43,8 +44,51 @@ PIECES, TOGETHER = 200, 4_000
 AT_ONCE = 100
 _LAST: Final = (1 << 32) - 1
 _OVERHEAD, _PIECE_OVERHEAD = 100, 60  # bytes of an event besides its data, and of a piece of an answer
-#: The bus events that are translated. The run writes all other events itself.
-_TRANSLATED = (AssistantDelta, ReasoningDelta, CompactionStarted, CompactionCompleted, CallEvent)
+#: The bus events that a stream has; all those of calls come by their base. The run writes all other events itself.
+_STREAMED = {CallEvent if issubclass(kind, CallEvent) else kind for kind, row in ROWS.items() if row.stream}
+
+
+class RunEvent(Struct, frozen=True):
+    """Event of a run. `data` is JSON-able; its keys depend on `stream`:
+
+    `lifecycle`: {phase: "accepted" | "outcome" | "start"}, at the start with the `options` of the run if there are any;
+    at last {phase: "end" | "error", status, error, output, …};
+    `assistant`: {text, reset}, a piece of the answer (`reset`: earlier pieces are void), or {sent, route, is_answer,
+    kind, part}; `reasoning`: {text, reset, request}, a piece of the model's thoughts in one of the run's requests;
+    `verbose`: {line, call, tool}, a line about a call that has ended, if the run's options ask for it; `tool`: {phase,
+    call, tool, …} with phase "proposed", "start", "progress", "result", "error", "skipped", "approval" or "in_doubt";
+    `compaction`: {phase: "start" | "end", …}; `gap`: {missed}, how many events up to this `seq` are not kept (None:
+    unknown). An output that is shortened has `truncated: true` beside it; of a call also `whole`, the reference of the
+    full value, or else `cycle/call`.
+    """
+
+    run_id: str
+    seq: int
+    stream: Stream
+    at: datetime
+    data: dict[str, Any]
+
+    @property
+    def is_terminal(self) -> bool:
+        """Return whether it is the last event of the run."""
+        return self.stream == "lifecycle" and self.data["phase"] in ("end", "error")
+
+
+def terminal(end: RunStatus) -> dict[str, Any]:
+    """Return the data of a run's terminal event."""
+    output, is_cut = shortened(end.output, ANSWER)
+    data = {
+        "phase": "end" if end.status == "ok" else "error",
+        "status": end.status,
+        "error": plain(end.error, ANSWER),
+        "output": output,
+        "reply": plain(end.reply, ANSWER),
+        "silent": end.silent,
+        "usage": asdict(end.usage),
+    }
+    if is_cut:
+        data["truncated"] = True
+    return data
 
 
 class _Entry(Struct):
@@ -250,7 +294,7 @@ class RunLogs:
         log = self._open[run_id] = RunLog(run_id, self._base, is_whole=is_new)
         if not self._subscriptions:
             self._subscriptions = tuple(
-                self._events.connect(kind, self._add_event, only_keeps=True) for kind in _TRANSLATED
+                self._events.connect(kind, self._add_event, only_keeps=True) for kind in _STREAMED
             )
         if is_new:
             log.add("lifecycle", self._clock.now(), {"phase": "accepted", "session": session})
@@ -304,13 +348,14 @@ class RunLogs:
                     unsubscribe()
                 self._subscriptions = ()
             return
-        kind = type(event)
-        if kind is AssistantDelta:
-            if event.text or event.reset:
-                log.add_text(event.at, str(plain(event.text, ANSWER)), reset=bool(event.reset))
-        elif kind is ReasoningDelta:
-            log.add_thought(event.at, str(plain(event.text, ANSWER)), event.request, reset=bool(event.reset))
-        elif (translation := TRANSLATIONS.get(kind)) is not None:
-            stream, data_of = translation
-            data = data_of(event)
-            log.add(stream, event.at, data, size_of(data))
+        row = ROWS.get(type(event))
+        if row is None or row.stream is None:
+            return
+        data = data_of(event)
+        if row.stream == "assistant":
+            if data["text"] or data["reset"]:
+                log.add_text(event.at, data["text"], reset=data["reset"])
+        elif row.stream == "reasoning":
+            log.add_thought(event.at, data["text"], data["request"], reset=data["reset"])
+        else:
+            log.add(row.stream, event.at, data, size_of(data))

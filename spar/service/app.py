@@ -30,8 +30,8 @@ from spar.observe.logs import get_logger
 from spar.ports.optional import offers
 from spar.records.audit import AuditDraft, KeepsAudit, refine
 from spar.review.pending_approvals import Waiting
+from spar.service.feed import Feed
 from spar.service.health_metrics import snapshot_of
-from spar.service.live.feed import Feed
 from spar.service.metrics import Metrics
 from spar.service.tokens import Tokens
 from spar.threads import Threads

@@ -1,4 +1,4 @@
-"""Log lines for events of cycles, sensors, hooks and tools.
+"""Log lines for events, as their table has them, and the line of a cycle that acted.
 
 The parts that publish these events do not log them. Failures of a whole phase are logged by the loop.
 """
@@ -6,19 +6,13 @@ The parts that publish these events do not log them. Failures of a whole phase a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
 from spar.data.text import one_line
-from spar.events import (
-    CallFailed,
-    ContractViolation,
-    ErrorOccurred,
-    LoopCompleted,
-    PhaseCompleted,
-    SensorQuarantined,
-    SensorRestored,
-    TriggerMissed,
-)
+from spar.events import Event, LoopCompleted, PhaseCompleted
+from spar.events.table import ROWS, LogRow
 from spar.health.error_reporting import ErrorReporter
 from spar.hooks import POINTS
 from spar.loop.core import Core
@@ -27,7 +21,7 @@ from spar.observe.logs import get_logger
 from spar.runs.messages.call_lines import SIGNS
 from spar.types import ActionResult, CallResult, Perception
 
-cycle_log, sensor_log, tool_log = map(get_logger, ("spar.cycles", "spar.sensors", "spar.tools"))
+log = get_logger("spar.cycles")
 
 #: Perceptions and calls that one line names; beyond it the line has their number.
 NAMED = 4
@@ -35,10 +29,45 @@ NAMED = 4
 TEXT = 60
 
 
-# -- cycles
+def log_events(core: Core, reports: ErrorReporter, module: str) -> None:
+    """Log events from now on.
+
+    Args: module: the name of the sense module; the loop logs its failures.
+    """
+    is_logged: Mapping[str, Callable[[Any], Any]] = {
+        "sensor failed": lambda event: event.phase == "sense" and event.error.part != module,
+        # Hooks that a planner calls; all other callers of hooks log their faults themselves.
+        "hook failed": lambda event: event.policy in POINTS,
+        "tool failed": lambda event: event.phase == "act" and not event.cycle_id,
+        # A call fails by a bug in its tool if its fault has a place.
+        "call failed": lambda event: event.result.fault is not None and event.result.fault.detail.get("where"),
+    }
+    for kind, row in ROWS.items():
+        for line in row.log:
+            core.events.subscribe(kind, _writer(core, reports, line, is_logged.get(line.message)))
+    _log_cycles(core)
 
 
-def log_cycles(core: Core) -> None:
+def _writer(
+    core: Core, reports: ErrorReporter, line: LogRow, is_logged: Callable[[Any], Any] | None
+) -> Callable[[Event], None]:
+    """Return the handler that writes this line for each event that is logged."""
+    write = getattr(get_logger(line.logger), line.level)
+    readers = {name: attrgetter(path) for name, path in line.fields.items()}
+    fault_of = attrgetter(line.fault) if line.fault else None
+
+    def handle(event: Event) -> None:
+        if is_logged is None or is_logged(event):
+            fields = {name: read(event) for name, read in readers.items()}
+            if fault_of is None:
+                write(line.message, agent=core.name, **fields)
+            else:
+                reports.log_fault(write, line.message, fault_of(event), **fields)
+
+    return handle
+
+
+def _log_cycles(core: Core) -> None:
     """Log each cycle that acted from now on. Idle cycles leave no line; failed ones are logged where they fail."""
     acted: dict[str, ActionResult] = {}
 
@@ -52,7 +81,7 @@ def log_cycles(core: Core) -> None:
             return
         if not result.results and action.output is None:
             return
-        cycle_log.info(
+        log.info(
             CYCLE_ACTED,
             agent=core.name,
             cycle=event.cycle_id,
@@ -89,75 +118,3 @@ def calls(results: Sequence[CallResult]) -> str:
         return " ".join(f"{result.call.tool} {SIGNS.get(result.status, '?')}" for result in results)
     ends = Counter(SIGNS.get(result.status, "?") for result in results)
     return f"{len(results)} calls: " + " ".join(f"{number} {sign}" for sign, number in ends.items())
-
-
-# -- sensors
-
-
-def log_sensors(core: Core, reports: ErrorReporter, module: str) -> None:
-    """Log failing, quarantined and restored sensors and missed triggers from now on.
-
-    Args: module: the name of the sense module; the loop logs its failures.
-    """
-
-    def failed(event: ErrorOccurred) -> None:
-        part, reason = event.error.part, event.error.message
-        if event.phase == "sense" and part != module:
-            reports.log_fault(
-                sensor_log.warning, "sensor failed", event.error, sensor=part, reason=reason, policy=event.policy
-            )
-
-    def quarantined(event: SensorQuarantined) -> None:
-        sensor_log.error("sensor quarantined", agent=core.name, sensor=event.sensor, reason=event.reason)
-
-    def restored(event: SensorRestored) -> None:
-        sensor_log.info("sensor restored", agent=core.name, sensor=event.sensor)
-
-    def missed(event: TriggerMissed) -> None:
-        sensor_log.warning(
-            "trigger missed", agent=core.name, sensor=event.trigger, due_at=event.due_at, reason=event.reason
-        )
-
-    core.events.subscribe(ErrorOccurred, failed)
-    core.events.subscribe(SensorQuarantined, quarantined)
-    core.events.subscribe(SensorRestored, restored)
-    core.events.subscribe(TriggerMissed, missed)
-
-
-# -- hooks
-
-
-def log_hooks(core: Core, reports: ErrorReporter) -> None:
-    """Log faults of the hooks that a planner calls, from now on. All other callers of hooks log them themselves."""
-
-    def failed(event: ErrorOccurred) -> None:
-        if event.policy in POINTS:
-            reports.log_fault(core.log.warning, "hook failed", event.error, cycle=event.cycle_id, hook=event.error.part,
-                              point=event.policy, reason=event.error.message)  # fmt: skip
-
-    core.events.subscribe(ErrorOccurred, failed)
-
-
-# -- tools
-
-
-def log_tools(core: Core, reports: ErrorReporter) -> None:
-    """Log calls that fail by a bug in their tool, lost tool servers and violated contracts from now on."""
-
-    def failed(event: ErrorOccurred) -> None:
-        if event.phase == "act" and not event.cycle_id:
-            reports.log_fault(tool_log.warning, "tool failed", event.error, part=event.error.part,
-                              reason=event.error.message, policy=event.policy)  # fmt: skip
-
-    def call_failed(event: CallFailed) -> None:
-        fault = event.result.fault
-        if fault is not None and fault.detail.get("where"):
-            reports.log_fault(tool_log.warning, "call failed", fault, cycle=event.cycle_id, tool=event.call.tool,
-                              call=event.call.id, reason=fault.message)  # fmt: skip
-
-    def violated(event: ContractViolation) -> None:
-        tool_log.warning("contract violated", agent=core.name, part=event.part, reason=event.message)
-
-    core.events.subscribe(ErrorOccurred, failed)
-    core.events.subscribe(CallFailed, call_failed)
-    core.events.subscribe(ContractViolation, violated)

@@ -38,7 +38,7 @@ from spar.events import (
 from spar.protocols import SensorSpec
 from spar.records.approvals import Approval, Approver, DecidedError
 from spar.records.transcript import Entry
-from spar.runs.run_events import RunEvent
+from spar.runs.run_log import RunEvent
 from spar.testing import Hang, ScriptedModel, ScriptedSensor, VirtualClock, stream
 from tests.planning.desk import read_of
 

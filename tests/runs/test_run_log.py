@@ -20,9 +20,9 @@ from spar.events import (
     CompactionCompleted,
     CompactionStarted,
 )
+from spar.events.table import PAYLOAD
 from spar.records.runs import RunStatus
-from spar.runs.run_events import PAYLOAD, RunEvent
-from spar.runs.run_log import BYTES, ENDED, EVENTS, RunLog, RunLogs, RunStream
+from spar.runs.run_log import BYTES, ENDED, EVENTS, RunEvent, RunLog, RunLogs, RunStream
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, VirtualClock
 from spar.types import CallResult
 

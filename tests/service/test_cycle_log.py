@@ -8,7 +8,7 @@ from typing import Any
 
 from spar import Action, Agent, Call, Perception, tool
 from spar.observe.sink import configure
-from spar.service.event_log import log_cycles
+from spar.service.event_log import log_events
 from spar.testing import VirtualClock
 
 
@@ -33,7 +33,7 @@ async def lines_of(clock: VirtualClock, perceptions: list[Perception], calls: li
     out = io.StringIO()
     logs = configure("info", "json", stream=out)
     try:
-        log_cycles(agent.core)
+        log_events(agent.core, agent.reports, agent.modules["sense"].name)
         async with agent:
             await clock.sleep(10)
         total = agent.stats.total_cycles

@@ -8,7 +8,7 @@ import json
 from planning.llm.planner import ModelPlanner
 from spar import Agent, Decision, HookContext, RequestDraft
 from spar.observe.sink import configure
-from spar.service.event_log import log_hooks
+from spar.service.event_log import log_events
 from spar.testing import ScriptedModel, VirtualClock
 
 
@@ -22,7 +22,7 @@ async def test_a_hook_that_widens_the_tools_is_told_in_the_log(clock: VirtualClo
         return Decision.rewrite(RequestDraft(ctx.value.instructions, tools=("pay",)))
 
     try:
-        log_hooks(agent.core, agent.reports)
+        log_events(agent.core, agent.reports, agent.modules["sense"].name)
         async with agent:
             await agent.wait((await agent.submit("hello")).run_id)
     finally:

@@ -11,7 +11,7 @@ from spar import Action, Agent, Call, LoopCompleted, Perception, tool
 from spar.observe.logs import get_logger
 from spar.observe.sink import configure
 from spar.protocols import SensorSpec
-from spar.service.event_log import log_sensors, log_tools
+from spar.service.event_log import log_events
 from spar.testing import RecordingStore, ScriptedSensor, VirtualClock
 
 
@@ -22,7 +22,7 @@ async def test_a_dying_sensor_is_told_in_the_log(clock: VirtualClock) -> None:
     out = io.StringIO()
     logs = configure("info", "json", stream=out)
     try:
-        log_sensors(agent.core, agent.reports, agent.modules["sense"].name)
+        log_events(agent.core, agent.reports, agent.modules["sense"].name)
         async with agent:
             await clock.sleep(300)
     finally:
@@ -72,8 +72,7 @@ async def test_a_mistake_in_somebodys_part_is_in_the_log_with_its_place_and_once
     out = io.StringIO()
     logs = configure("info", "json", stream=out)
     try:
-        log_sensors(agent.core, agent.reports, agent.modules["sense"].name)
-        log_tools(agent.core, agent.reports)
+        log_events(agent.core, agent.reports, agent.modules["sense"].name)
         async with agent:
             await clock.sleep(5)
     finally:

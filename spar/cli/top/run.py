@@ -16,6 +16,7 @@ from spar.cli.top.facts import RunFacts
 from spar.cli.top.link import EventListener, ServiceLink
 from spar.cli.top.pages import Line, Page
 from spar.cli.top.words import harmless, harmless_lines, of_call
+from spar.events.table import BY_NAME, row_of_call
 
 #: Bounds of the shown end of a run: characters, and parts (texts and lines about calls).
 SHOWN, PARTS = 200_000, 2_000
@@ -44,8 +45,8 @@ class RunText:
             case "assistant" if "text" in data:
                 self._write(data["text"], is_new=data["reset"])
             case "tool" if data["phase"] != "proposed":
-                tone = {"result": "good", "error": "bad", "approval": "warn"}.get(data["phase"], "quiet")
-                self._add(of_call(data), tone)
+                row = row_of_call(data)
+                self._add(of_call(data), (row and row.tone) or "quiet")
             case "lifecycle" if data["phase"] in ("end", "error"):
                 self.is_over = True
                 answer = data.get("reply") or data.get("output") or ""
@@ -57,7 +58,7 @@ class RunText:
                 }:
                     self._add(whole, "plain")
             case "compaction" if data["phase"] == "start":
-                self._add("the conversation is summed up", "quiet")
+                self._add(BY_NAME["CompactionStarted"].sentence, "quiet")
             case "gap":
                 self._add("… earlier events are not kept any more", "warn")
 

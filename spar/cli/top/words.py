@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from spar.data.text import is_hidden
+from spar.events.table import BY_NAME, row_of_call, sentence_of
 
 #: Characters of one text in a line.
 LINE = 300
-#: The sign for each phase of a call.
-SIGNS = {"result": "✓", "error": "✗", "skipped": "–", "in_doubt": "?", "start": "▸", "proposed": "·", "progress": "…"}
+#: The sign for each phase of a call, and for an approval that is asked for.
+SIGNS = {"result": "✓", "error": "✗", "skipped": "–", "in_doubt": "?", "requested": "?", "start": "▸", "progress": "…"}
 
 
 def harmless(text: Any, room: int = LINE) -> str:
@@ -81,19 +82,10 @@ def bar(ratio: float, width: int) -> tuple[str, str]:
 
 def of_call(data: Mapping[str, Any]) -> str:
     """Return the line about a call, from the data of an event of a run or of the agent."""
-    phase, tool = str(data.get("phase", "")), harmless(data.get("tool"), 40)
-    detail = data.get("error") or data.get("reason") or data.get("why") or ""
-    if phase == "approval":
-        state = data.get("decision") or data.get("state")
-        return f"? {tool} waits for approval" if state == "requested" else f"{tool}: approval {harmless(state, 20)}"
-    if phase == "proposed":
-        detail = _arguments(data.get("params"))
-    elif phase == "result":
-        detail = data.get("output")
-    elif phase == "progress":
-        detail = data.get("progress")
-    status = data.get("status") if phase in ("error", "skipped") else ""
-    return " ".join(filter(None, (SIGNS.get(phase, "·"), tool, harmless(status, 20), harmless(detail))))
+    row = row_of_call(data)
+    sentence = harmless(data.get("tool"), 40) if row is None else sentence_of(row, data, harmless)
+    detail = _arguments(data["params"]) if "params" in data else harmless(data.get("output"))
+    return " ".join(filter(None, (SIGNS.get(str(data.get("state") or data.get("phase")), "·"), sentence, detail)))
 
 
 def _arguments(params: Any) -> str:
@@ -105,52 +97,18 @@ def _arguments(params: Any) -> str:
 def of_event(event: Mapping[str, Any]) -> tuple[str, str]:
     """Return the line of an event, "" for none, and its tone: `good`, `bad`, `warn`, `plain` or `quiet`."""
     kind, data = str(event["type"]), event["data"]
-    entry = _LINES.get(kind)
-    if entry is not None:
-        tone, words = entry
-        if kind == "Gap" and data["missed"] is None:
-            data = {"missed": "some"}
-        text = words.format_map(_EventValues({**data, "run_id": harmless(event["run_id"], 12)}))
-        return " ".join(text.split()), _tone(kind, tone, data)
-    if "tool" in data and "call" in data:
-        return of_call(data), _CALL_TONES.get(str(data.get("phase")), "quiet")
-    values = " ".join(harmless(value, 60) for value in data.values() if isinstance(value, (str, int, float)) and value)
-    return f"{kind}: {values}" if values else kind, "quiet"
-
-
-class _EventValues(dict[str, Any]):
-    """Values of an event for a format string, escaped; "" for a missing one."""
-
-    def __getitem__(self, key: str) -> Any:
-        value = self.get(key)
-        return value if isinstance(value, float) else harmless(value)
-
-
-_CALL_TONES = {"result": "good", "error": "bad", "skipped": "warn", "in_doubt": "warn", "approval": "warn"}
-#: The tone and the format of the line of each event; an empty format: no line.
-_LINES: dict[str, tuple[str, str]] = {
-    "LoopStarted": ("", ""), "PhaseStarted": ("", ""), "PhaseCompleted": ("", ""), "AssistantDelta": ("", ""),
-    "CallProposed": ("", ""), "CallProgressed": ("", ""), "MessageOutcome": ("", ""),
-    "LoopCompleted": ("plain", "cycle {outcome}"),
-    "ErrorOccurred": ("bad", "{phase} failed: {message}"),
-    "StateChanged": ("warn", "agent {old} → {new}"),
-    "HealthAlert": ("bad", "alert {kind}: {message}"),
-    "HealthRecovered": ("good", "alert {kind} is over"),
-    "ModelStateChanged": ("warn", "model {model} {state} {reason}"),
-    "RecoveryStep": ("warn", "{step} {part}: {reason}"),
-    "SensorQuarantined": ("bad", "sensor {sensor} in quarantine: {reason}"),
-    "SensorRestored": ("good", "sensor {sensor} is back"),
-    "RunAccepted": ("plain", "run {run_id} accepted"),
-    "RunStarted": ("plain", "run {run_id} begins"),
-    "RunEnded": ("good", "run {run_id} {status}: {error} {reply}"),
-    "DeadLettered": ("bad", "{item} put aside: {reason}"),
-    "BudgetWarned": ("warn", "budget {budget}: {measure}"),
-    "BudgetExceeded": ("bad", "budget {budget} exceeded by {what}"),
-    "BudgetRenewed": ("good", "budget {budget} is free again"),
-    "MessageSent": ("plain", "told {route}: {text}"),
-    "Gap": ("warn", "{missed} events were missed"),
-    "ConfigReloaded": ("plain", "configuration read again"),
-}  # fmt: skip
+    row = BY_NAME.get(kind)
+    if row is None:  # of another release
+        values = [harmless(value, 60) for value in data.values() if isinstance(value, (str, int, float)) and value]
+        return (f"{kind}: {' '.join(values)}" if values else kind), "quiet"
+    if not row.tone:
+        return "", ""
+    if row.stream == "tool":
+        return of_call(data), row.tone
+    if kind == "Gap" and data["missed"] is None:
+        data = {"missed": "some"}
+    text = sentence_of(row, {**data, "run_id": event["run_id"][:12]}, harmless)
+    return text, _tone(kind, row.tone, data)
 
 
 def _tone(kind: str, tone: str, data: Mapping[str, Any]) -> str:

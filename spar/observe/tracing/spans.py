@@ -18,6 +18,7 @@ from msgspec import Struct
 from spar.data.json_safe import plain
 from spar.data.scrub import scrub
 from spar.events import ModelAnswered, RunEnded
+from spar.events.table import span_attributes
 from spar.observe.tracing.trace_context import TraceParent, span_of, trace_of
 from spar.types import CallResult, CycleRecord
 
@@ -105,12 +106,8 @@ def span_of_run(event: RunEnded, began: int, ended: int, cycles: Sequence[str], 
     """Return the span of an ended run: a trace of its own with a link to each of its cycles."""
     links = [TraceParent(trace_of(cycle_id), span_of(cycle_id)) for cycle_id in cycles]
     attributes: dict[str, Value] = {
-        "gen_ai.operation.name": "invoke_workflow", "spar.run.id": event.run_id, "spar.run.status": event.status,
-        "spar.run.cycles": len(cycles), "gen_ai.agent.name": event.agent,
+        "gen_ai.operation.name": "invoke_workflow", "spar.run.cycles": len(cycles), **span_attributes(event)
     }  # fmt: skip
-    if event.usage.input_tokens or event.usage.output_tokens:
-        attributes |= {"gen_ai.usage.input_tokens": event.usage.input_tokens,
-                       "gen_ai.usage.output_tokens": event.usage.output_tokens}  # fmt: skip
     error = "" if event.status == "ok" else event.error[:200] or event.status
     all_links = [*([remote] if remote is not None else []), *links]
     return Span(f"run {event.agent}", trace_of(event.run_id), span_of(event.run_id), "", began, max(began, ended),
@@ -140,8 +137,7 @@ def _request(request: ModelAnswered, trace: str, span: str, parent: str, began: 
     answered = request.answered_as or request.answered_by.rpartition(":")[2]
     at = min(max(_nanos(request.started_at), began), ended)
     attributes: dict[str, Value] = {
-        "gen_ai.operation.name": "chat", "gen_ai.request.model": model, "spar.request.digest": request.digest,
-        "spar.request.attempt": request.attempt,
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": model, **span_attributes(request)
     }  # fmt: skip
     if model:  # a model without a prefix has its own address and OpenAI's protocol
         attributes["gen_ai.provider.name"] = _PROVIDERS.get(provider, provider) or "openai"
@@ -149,13 +145,6 @@ def _request(request: ModelAnswered, trace: str, span: str, parent: str, began: 
         attributes["gen_ai.response.model"] = answered
     if request.finish:
         attributes["gen_ai.response.finish_reasons"] = (request.finish,)
-    if request.input_tokens or request.output_tokens:
-        attributes["gen_ai.usage.input_tokens"] = request.input_tokens
-        attributes["gen_ai.usage.output_tokens"] = request.output_tokens
-    if request.cached_tokens:
-        attributes["gen_ai.usage.cache_read.input_tokens"] = request.cached_tokens
-    if request.cost is not None:
-        attributes["spar.cost.micros"] = request.cost
     last = max(at, min(at + int(request.duration * _NANO), ended))
     return Span(f"chat {model}".strip(), trace, span, parent, at, last, attributes | _failed(request.error),
                 request.error, "client")  # fmt: skip

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from spar.data.text import cut, one_line, visible
-from spar.runs.run_events import payload
+from spar.events.table import payload
 from spar.types import CallResult
 
 #: The sign of a call's status. Other statuses are shown by name.

@@ -23,7 +23,7 @@ from spar.file_lock import STATE_LOCK, FileLock, LockHeldError
 from spar.observe.logs import get_logger
 from spar.observe.sink import configure
 from spar.service import exit_codes as exits
-from spar.service.event_log import log_cycles, log_hooks, log_sensors, log_tools
+from spar.service.event_log import log_events
 from spar.service.process.process import Process, Serve
 from spar.service.process.refusal import CannotStartError, cannot
 from spar.service.tracing import FLUSH_WITHIN, tell_traces, tracer_of
@@ -58,10 +58,7 @@ def run(
     lock = take_state_dir(loaded)
     try:
         agent = build_agent(loaded)
-        log_sensors(agent.core, agent.reports, agent.modules["sense"].name)
-        log_hooks(agent.core, agent.reports)
-        log_tools(agent.core, agent.reports)
-        log_cycles(agent.core)
+        log_events(agent.core, agent.reports, agent.modules["sense"].name)
         settings = loaded.settings.log
         tracer = _tracer_of(loaded)
         logs = configure(settings.level, settings.format, file=_log_file(loaded))

@@ -9,7 +9,7 @@ import pytest
 
 from spar.cli.top import facts as module
 from spar.cli.top.facts import WANTED, Picture
-from spar.service.live.told import kinds_of
+from spar.service.feed import kinds_of
 
 
 class Clock:
@@ -71,7 +71,7 @@ def test_a_run_is_written_anew_ends_and_is_known_by_its_answer(picture: Picture)
     picture.apply(event("AssistantDelta", run_id="r1", text="twice", reset=True))
     picture.apply(event("CallStarted", run_id="r1", phase="start", call="c", tool="look", attempt=1))
     run = picture.runs["r1"]
-    assert (run.state, run.text, run.doing) == ("running", "twice", "▸ look")
+    assert (run.state, run.text, run.doing) == ("running", "twice", "▸ look …")
     picture.apply(event("RunEnded", run_id="r1", status="ok", reply="thrice", error=""))
     assert (run.state, run.text, run.doing) == ("ok", "thrice", "")
 

@@ -56,7 +56,7 @@ def test_events_are_said_in_a_line_and_unknown_ones_too() -> None:
     assert of_event(event("RunEnded", status="ok", error="", reply="hi\nthere")) == ("run r1 ok: hi there", "good")
     assert of_event(event("RunEnded", status="error", error="no")) == ("run r1 error: no", "bad")
     assert of_event(event("CallFailed", phase="error", call="c", tool="pay", status="timeout", error="late")) == (
-        "✗ pay timeout late", "bad",
+        "✗ pay: timeout: late", "bad",
     )  # fmt: skip
     assert of_event(event("Novelty", what="\x1b[2J{session}", count=3)) == ("Novelty: \\u{1b}[2J{session} 3", "quiet")
     assert of_event(event("Gap", missed=None)) == ("some events were missed", "warn")

@@ -17,6 +17,7 @@ from spar.cli import complete
 from spar.cli.client import CommandClient, NotRunningError, service
 from spar.cli.context import Options, fail, write
 from spar.data.text import one_line, printable
+from spar.events.table import BY_NAME, row_of_call, sentence_of
 from spar.service import exit_codes as exits
 
 #: The line for a run that ended well without an answer.
@@ -143,7 +144,7 @@ class RunPrinter:
             case "lifecycle" if data["phase"] == "start":
                 self._sends_lines = bool((data.get("options") or {}).get("verbose"))
             case "compaction" if data["phase"] == "start":
-                self._note("the conversation is summed up")
+                self._note(BY_NAME["CompactionStarted"].sentence)
             case "gap" if data["missed"] is None and self._has_begun:
                 pass  # the service was restarted: it writes the answer again, and `_tell_void` says so
             case "gap":
@@ -151,7 +152,7 @@ class RunPrinter:
                 self._note(f"{number} earlier events are not kept any more")
                 self._text = ""  # pieces of the answer may be missing
             case "lifecycle" if data["phase"] == "outcome" and data["outcome"] != "started":
-                self._note(f"the message was {data['outcome']}")
+                self._note(sentence_of(BY_NAME["MessageOutcome"], data))
             case "lifecycle" if data["phase"] == "end":
                 self._answer(data.get("reply") or data["output"])
             case "lifecycle" if data["phase"] == "error":
@@ -217,16 +218,12 @@ class RunPrinter:
 
 def line_of_call(data: dict[str, Any]) -> str:
     """Return the line about a call, "" for none."""
-    tool, detail = data["tool"], data.get("error") or data.get("reason") or data.get("why") or ""
-    match data["phase"]:
-        case "start":
-            return f"{tool} …"
-        case "progress":
-            return f"{tool}: {json.dumps(data['progress'], ensure_ascii=False)[:200]}"
-        case "approval" if data["state"] == "requested":
-            return f"{tool}: waits for approval; spar approvals list"
-        case "approval":
-            return f"{tool}: approval {data.get('decision') or data['state']}"
-        case "result" | "error" | "skipped" | "in_doubt":
-            return f"{tool}: {data.get('status') or data['phase']}{f': {detail}' if detail else ''}"
-    return ""
+    row = row_of_call(data)
+    if row is None or data["phase"] == "proposed":
+        return ""
+    line = sentence_of(row, data, _shown)
+    return f"{line}; spar approvals list" if data.get("state") == "requested" else line
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:200]

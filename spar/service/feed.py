@@ -11,18 +11,22 @@ events that it missed. The feed never waits for readers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from spar import events
 from spar.bus.bus import Events
 from spar.bus.subscriptions import Subscription
 from spar.clock import Clock, Timer
 from spar.data.json_safe import size_of
+from spar.data.text import safe_line
 from spar.events import AssistantDelta, Event, LoopCompleted, LoopStarted
+from spar.events.table import data_of
 from spar.loop.wake import Signal
-from spar.service.live.told import LiveEvent, data_of
 
 #: Bounds of the buffer (events, bytes), and what remains of it after the oldest events were dropped.
 EVENTS, BYTES = 10_000, 16 << 20
@@ -35,6 +39,22 @@ AT_ONCE, TOGETHER = 200, 16_000
 _OVERHEAD = 300
 #: Running cycles whose session is remembered.
 _CYCLES = 20_000
+
+
+class LiveEvent(Struct, frozen=True):
+    """Event as it is sent to clients.
+
+    `session`, `cycle_id` and `run_id` are "" if the event belongs to none; `data` has its other fields.
+    """
+
+    seq: int
+    type: str
+    at: datetime
+    agent: str
+    session: str
+    cycle_id: str
+    run_id: str
+    data: dict[str, Any]
 
 
 class Feed:
@@ -188,6 +208,19 @@ class FeedReader:
 
     def _wants(self, kind: type[Event], live: LiveEvent) -> bool:
         return (not self._kinds or kind in self._kinds) and (self._session is None or live.session == self._session)
+
+
+def kinds_of(names: frozenset[str]) -> frozenset[type[Event]]:
+    """Return the event classes of these names and all their subclasses. Raises: ValueError for an unknown name."""
+    classes = [member for member in vars(events).values() if isinstance(member, type) and issubclass(member, Event)]
+    known = {kind.__name__: kind for kind in classes if kind is not Event}
+    for name in sorted(names):
+        if name not in known:
+            raise ValueError(
+                f"type = {safe_line(name, 40)!r}: no event has this name; known: {', '.join(sorted(known))}"
+            )
+    bases = tuple(known[name] for name in names)
+    return frozenset(kind for kind in known.values() if issubclass(kind, bases))
 
 
 def _add(batch: list[LiveEvent], live: LiveEvent) -> None:

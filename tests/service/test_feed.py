@@ -10,9 +10,9 @@ import pytest
 from spar import events
 from spar.bus.bus import Events
 from spar.events import AssistantDelta, LoopCompleted, LoopStarted, PhaseCompleted, PhaseStarted, RunEnded, StateChanged
-from spar.service.live import feed as module
-from spar.service.live.feed import LINGER, Feed, FeedReader
-from spar.service.live.told import data_of, kinds_of
+from spar.events.table import data_of
+from spar.service import feed as module
+from spar.service.feed import LINGER, Feed, FeedReader, kinds_of
 from spar.testing import VirtualClock
 from spar.types import Action, Call, CallResult, Fault
 
