@@ -1,8 +1,8 @@
 """Removal of secrets from text and tables before anybody else sees them.
 
 A secret is recognised in three ways: by its name (`api_key = …`), by its shape (`Bearer …`, `sk-…`, `?key=…` in an
-address), and by its value, if a program declared it secret (`know`, for the whole process; `Scrubber.hide`). Pure
-except for these values; other secrets are not recognised.
+address), and by its value, if a program declared it secret (`know`). Pure except for these values; other secrets are
+not recognised.
 
 `mask` removes only known kinds, whose shape no ordinary text has: for texts of people and tools that are stored and
 shown. `scrub` removes everything that may be a secret: for logs and errors, which need not be complete.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -126,9 +127,19 @@ _known: tuple[str, ...] = ()
 
 
 def know(*values: str) -> None:
-    """Hide these secrets everywhere in this process from now on. Values of fewer than six characters are ignored."""
+    """Hide these secrets everywhere in this process from now on: each as it is, in a URL, in base64 and in JSON. Values
+    of fewer than six characters are ignored."""
     global _known
-    _known = _with_forms(_known, values)
+    from urllib.parse import quote  # not at the top: most programs hide no values
+
+    forms = set(_known)
+    for value in values:
+        if len(value) >= SHORTEST_HIDDEN:
+            encoded = value.encode("utf-8", "replace")
+            forms |= {value, quote(encoded, safe=""), base64.b64encode(encoded).decode().rstrip("=")}
+            forms |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    # The longest first: a value may be part of another.
+    _known = tuple(sorted(forms, key=lambda value: (-len(value), value)))
 
 
 def forget_known() -> None:
@@ -137,22 +148,8 @@ def forget_known() -> None:
     _known = ()
 
 
-def _with_forms(known: tuple[str, ...], values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the known values and these, each as it is, in a URL, in base64 and in JSON."""
-    from urllib.parse import quote  # not at the top: most programs hide no values
-
-    forms = set(known)
-    for value in values:
-        if len(value) >= SHORTEST_HIDDEN:
-            encoded = value.encode("utf-8", "replace")
-            forms |= {value, quote(encoded, safe=""), base64.b64encode(encoded).decode().rstrip("=")}
-            forms |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-    # The longest first: a value may be part of another.
-    return tuple(sorted(forms, key=lambda value: (-len(value), value)))
-
-
-def _remove_known(text: str, known: tuple[str, ...]) -> str:
-    for value in known:
+def _remove_known(text: str) -> str:
+    for value in _known:
         if value in text:
             text = text.replace(value, MASK)
     return text
@@ -188,7 +185,7 @@ def mask(text: str) -> str:
     `Authorization:` or `Bearer`.
     """
     if may_hold(text):
-        text = _remove_known(text, _known)
+        text = _remove_known(text)
         for kind in (*_KINDS, *_WORDLIKE):
             text = kind.sub(_mask_match, text)
     return text
@@ -197,7 +194,7 @@ def mask(text: str) -> str:
 def mask_json(text: str) -> str:
     """Return the JSON text as `mask` does, still JSON: no match begins with the letter of an escape."""
     if may_hold(text):
-        text = _remove_known(text, _known)
+        text = _remove_known(text)
         for kind in (*_KINDS, *_WORDLIKE):
             text = kind.sub(_mask_match_in_json, text)
     return text
@@ -222,29 +219,21 @@ def _mask_match_in_json(match: re.Match[str]) -> str:
 
 def masked(value: Any) -> Any:
     """Return plain data with each text in it masked, except keys; other values stay as they are."""
-    if isinstance(value, str):
-        return mask(value)
-    if isinstance(value, dict):
-        return {key: masked(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [masked(item) for item in value]
-    return value
+    return scrubbed(value, mask, named=())
 
 
-def scrubbed(value: Any, name: str = "") -> Any:
+def scrubbed(value: Any, clean: Callable[[str], str] | None = None, named: type | tuple[type, ...] = object) -> Any:
     """Return plain data with each text in it scrubbed, and without the values whose names are those of secrets.
 
-    Args: name: the name of the value.
+    Args: clean: returns a text without secrets, `scrub` by default; named: the types of values whose names count.
     """
-    if value is not None and name and is_secret_name(name):
-        return MASK
+    clean = clean or scrub
     if isinstance(value, str):
-        return scrub(value)
-    if isinstance(value, dict):
-        return {key: scrubbed(item, key) for key, item in value.items()}
-    if isinstance(value, list):
-        return [scrubbed(item) for item in value]
-    return value
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {key: MASK if item is not None and isinstance(item, named) and is_secret_name(str(key)) else
+                scrubbed(item, clean, named) for key, item in value.items()}  # fmt: skip
+    return [scrubbed(item, clean, named) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def scrub(text: str) -> str:
@@ -256,20 +245,3 @@ def scrub(text: str) -> str:
         for shape in _SHAPES:
             text = shape.sub(rf"\1{MASK}", text)
     return text
-
-
-class Scrubber:
-    """Function like `scrub` that also removes values known to be secret, also encoded for a URL or in base64."""
-
-    __slots__ = ("_hidden",)
-
-    def __init__(self, *values: str) -> None:
-        self._hidden: tuple[str, ...] = ()
-        self.hide(*values)
-
-    def hide(self, *values: str) -> None:
-        """Hide these values from now on. Values of fewer than six characters are ignored."""
-        self._hidden = _with_forms(self._hidden, values)
-
-    def __call__(self, text: str) -> str:
-        return scrub(_remove_known(text, self._hidden))

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import contextvars
 import sys
-from collections.abc import Callable, Mapping
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 #: Function that writes a line. Arguments: its level, the logger's name, the message, the fields, and an exception.
 Emit = Callable[[str, str, Any, Mapping[str, Any], BaseException | None], None]
 
-DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
-LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 _context: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("log_context", default={})  # noqa: B039
 _emit: Emit | None = None
-_threshold = WARNING
+_threshold = LEVELS["warning"]
 
 
 class Logger:
@@ -37,20 +36,19 @@ class Logger:
         self._name = name
 
     def debug(self, message: str, /, **fields: Any) -> None:
-        if _threshold <= DEBUG:
+        if _threshold <= 10:
             say("debug", self._name, message, fields, None)
 
     def info(self, message: str, /, **fields: Any) -> None:
-        if _threshold <= INFO:
+        if _threshold <= 20:
             say("info", self._name, message, fields, None)
 
     def warning(self, message: str, /, **fields: Any) -> None:
-        if _threshold <= WARNING:
+        if _threshold <= 30:
             say("warning", self._name, message, fields, None)
 
     def error(self, message: str, /, **fields: Any) -> None:
-        if _threshold <= ERROR:
-            say("error", self._name, message, fields, None)
+        say("error", self._name, message, fields, None)
 
     def exception(self, message: str, error: BaseException | None = None, /, **fields: Any) -> None:
         """Log an error with the stack of `error`, or of the exception that is being handled."""
@@ -62,32 +60,18 @@ def get_logger(name: str) -> Logger:
     return Logger(name)
 
 
-class bound:
-    """Fields of every line that is logged inside this `with`, also in tasks started inside: `agent cycle phase call
+@contextmanager
+def bound(**fields: Any) -> Iterator[None]:
+    """Add fields to every line that is logged inside this `with`, also in tasks started inside: `agent cycle phase call
     tool`."""
-
-    __slots__ = ("_fields", "_token")
-
-    def __init__(self, **fields: Any) -> None:
-        self._fields = fields
-        self._token: contextvars.Token[Mapping[str, Any]] | None = None
-
-    def __enter__(self) -> None:
-        self._token = _context.set({**_context.get(), **self._fields})
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
-    ) -> None:
+    token = _context.set({**_context.get(), **fields})
+    try:
+        yield
+    finally:
         try:
-            if self._token is not None:
-                _context.reset(self._token)
+            _context.reset(token)
         except ValueError:
             pass  # left in another context than it was entered (a generator closed elsewhere): nothing to reset there
-
-
-def context() -> Mapping[str, Any]:
-    """Return the fields that are bound here."""
-    return _context.get()
 
 
 def direct(emit: Emit | None, level: str = "warning") -> None:
@@ -95,6 +79,11 @@ def direct(emit: Emit | None, level: str = "warning") -> None:
     configured."""
     global _emit, _threshold
     _emit, _threshold = emit, LEVELS[level]
+
+
+def is_written(number: int) -> bool:
+    """Return whether lines of this level, as a number, are written."""
+    return number >= _threshold
 
 
 def say(level: str, name: str, message: Any, fields: Mapping[str, Any], error: BaseException | None) -> None:
@@ -113,10 +102,8 @@ def _emit_to_loguru(
     """Write a line of text in a user's program, without stacks, which would show variables."""
     from loguru import logger
 
-    from spar.data.scrub import scrub
-    from spar.observe.formatting import fields_text, make_line
+    from spar.observe.formatting import HEAD, fields_text, make_line
 
-    line = make_line(level, name, message, fields, error, scrub)
-    values = {**line.fields, **{key: value for key, value in line.error.items() if key != "error.stack"}}
-    text = f"{line.message}  {fields_text(values)}" if values else line.message
-    logger.opt(depth=3).log(level.upper(), text)
+    line = make_line(level, name, message, fields, error)
+    values = {key: value for key, value in line.items() if key not in (*HEAD, "error.stack")}
+    logger.opt(depth=3).log(level.upper(), f"{line['msg']}  {fields_text(values)}".rstrip())

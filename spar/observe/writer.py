@@ -1,28 +1,25 @@
 """Writer of lines in a separate thread, so that a pipe that nobody reads never stops the caller.
 
 The queue is bounded in lines and bytes; a line that does not fit is dropped and counted, and the count is written as
-soon as there is room. loguru writes the lines; its own queue is not used, because it is a pipe that makes the caller
-wait when it is full. A target that fails (closed pipe, full disk) loses lines, is tried again with the next line, and
-never raises.
+soon as there is room. loguru writes the file and rotates it; its own queue is not used, because it is a pipe that makes
+the caller wait when it is full. A target that fails (closed pipe, full disk) loses lines, is tried again with the next
+line, and never raises.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import select
 import stat
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from loguru import logger
-
-if TYPE_CHECKING:
-    from loguru import Logger
 
 MAX_LINES = 10_000
 MAX_BYTES = 16 * 1024 * 1024
@@ -52,58 +49,52 @@ class Writer:
         self,
         name: str,
         target: Target,
-        *,
         note: Callable[[int], bytes],
         wait: Callable[[], float | None] = lambda: None,
         idle: Callable[[], None] = lambda: None,
+        *,
         max_lines: int = MAX_LINES,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._target, self._note, self._wait, self._idle = target, note, wait, idle
         self._max_lines, self._max_bytes = max_lines, max_bytes
-        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._lock = threading.RLock()  # a finalizer may log while its thread is logging
-        self._accepted = self._gathered = 0  # bytes; callers write the first, the thread writes the second
-        self._refused = self._lost = self._reported = 0
+        self._lines: deque[bytes] = deque()
+        self._news = threading.Condition()  # reentrant: a finalizer may log while its thread is logging
+        self._bytes = self.dropped = self._reported = 0
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=f"log {name}", daemon=True)
         self._thread.start()
 
-    @property
-    def dropped(self) -> int:
-        return self._refused + self._lost
-
     def put(self, line: bytes) -> None:
         """Queue a line, or count it as dropped. Never waits for the target, never raises."""
-        with self._lock:
-            is_full = self._queue.qsize() >= self._max_lines or self._accepted - self._gathered >= self._max_bytes
-            if is_full or self._is_closed:
-                self._refused += 1
-                return
-            self._accepted += len(line)
-            self._queue.put(line)
+        with self._news:
+            if self._is_closed or len(self._lines) >= self._max_lines or self._bytes >= self._max_bytes:
+                self.dropped += 1
+            else:
+                self._bytes += len(line)
+                self._lines.append(line)
+                self._news.notify()
 
     def close(self, timeout: float) -> bool:
         """Write the queued lines, for at most `timeout` seconds; return whether all of them were written in time."""
-        with self._lock:
-            if not self._is_closed:
-                self._is_closed = True
-                self._queue.put(None)
+        with self._news:
+            self._is_closed = True
+            self._news.notify()
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while True:
-            try:
-                line = self._queue.get(timeout=self._wait())
-            except queue.Empty:
-                self._idle()
-                continue
-            lines = self._gather(line)
+        is_over = False
+        while not is_over:
+            with self._news:
+                if not self._lines and not self._is_closed:
+                    self._news.wait(self._wait())
+                lines = self._take()
+                is_over = self._is_closed and not self._lines
             if lines:
                 self._write(lines)
-            if line is None or (lines and lines[-1] is None):
-                break
+            elif not is_over:
+                self._idle()
         if self.dropped > self._reported:
             self._write([])
         try:
@@ -111,24 +102,24 @@ class Writer:
         except (OSError, ValueError):
             pass
 
-    def _gather(self, first: bytes | None) -> list[bytes | None]:
-        """Return the line and those queued after it, as many as make one write; None stands for the end."""
-        lines, size = [first], len(first or b"")
-        while lines[-1] is not None and size < _CHUNK and not self._queue.empty():
-            lines.append(following := self._queue.get())
-            size += len(following or b"")
-        self._gathered += size
+    def _take(self) -> list[bytes]:
+        """Take the next lines off the queue, as many as make one write."""
+        lines, size = [], 0
+        while self._lines and size < _CHUNK:
+            lines.append(self._lines.popleft())
+            size += len(lines[-1])
+        self._bytes -= size
         return lines
 
-    def _write(self, lines: list[bytes | None]) -> None:
-        whole = [line for line in lines if line is not None]
+    def _write(self, lines: list[bytes]) -> None:
         dropped = self.dropped
         note = self._note(dropped - self._reported) if dropped > self._reported else b""
         try:
-            self._target.write(note + b"".join(whole))
+            self._target.write(note + b"".join(lines))
             self._reported = dropped
         except (OSError, ValueError):
-            self._lost += len(whole)
+            with self._news:
+                self.dropped += len(lines)
 
 
 class LogOutput:
@@ -141,7 +132,7 @@ class LogOutput:
 
     def __init__(self, sink: Any, **options: Any) -> None:
         common: Any = logger
-        self._logger: Logger = type(common)(type(common._core)(), *common._options)
+        self._logger = type(common)(type(common._core)(), *common._options)
         self._logger.add(sink, format="{message}", colorize=False, catch=False, **options)
 
     def write(self, lines: bytes) -> None:
@@ -151,7 +142,7 @@ class LogOutput:
         self._logger.remove()
 
 
-def file_output(path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_FILES) -> LogOutput:
+def file_output(path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_FILES) -> Target:
     """Return an output to a file that is set aside as `.1`, `.2`, … when it grows too large; readable by its owner
     only. A file that somebody else has renamed or deleted is begun again with the next lines.
 
@@ -160,7 +151,7 @@ def file_output(path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_F
     """
     fd = _open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)  # loguru would create missing folders
     if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe or a device, as /dev/stdout is
-        return LogOutput(Descriptor(fd))
+        return Descriptor(fd)
     os.close(fd)
     name = str(path).replace("{", "{{").replace("}", "}}")
     return LogOutput(
@@ -180,30 +171,26 @@ def _number(path: Path, older: int, aside: str) -> None:
             name.replace(following)
 
 
-def stream_output(stream: Any) -> LogOutput:
+def stream_output(stream: Any) -> Target:
     """Return an output to a text stream, through a duplicate of its file descriptor if it has one."""
     try:
-        return LogOutput(Descriptor(os.dup(stream.fileno())))
+        return Descriptor(os.dup(stream.fileno()))
     except (OSError, ValueError, AttributeError):  # io.UnsupportedOperation is both of the first two
         return LogOutput(stream)
 
 
 class Descriptor:
-    """Stream on a file descriptor: Python's lock on `sys.stderr` is not held while a write blocks."""
+    """Output to a file descriptor: Python's lock on `sys.stderr` is not held while a write blocks."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def write(self, text: str) -> None:
-        remaining = memoryview(text.encode("utf-8", "replace"))
-        while remaining:
+    def write(self, lines: bytes) -> None:
+        while lines:
             try:
-                remaining = remaining[os.write(self._fd, remaining) :]
+                lines = lines[os.write(self._fd, lines) :]
             except BlockingIOError:  # another program made the pipe non-blocking
-                waiting = select.poll()
-                waiting.register(self._fd, select.POLLOUT)
-                waiting.poll(1000)
+                select.select([], [self._fd], [], 1.0)
 
-    def stop(self) -> None:
-        """Close the descriptor; loguru calls this when the handler is removed."""
+    def close(self) -> None:
         os.close(self._fd)

@@ -1,13 +1,17 @@
-"""Copies of the values that tools return, fit to store: JSON values only, bounded. Pure.
+"""Copies of any value as JSON values, bounded, with nothing left out in silence. Pure.
 
 A result goes to the state, the store and a model, so a copy contains nothing that one of them fails on: lone
-surrogates become U+FFFD, nan and infinity null, unknown objects their text. `whole` copies a value that a program
-computes with: it copies all of it, or raises. `plain` and `shortened` copy a value for people to see: a part that is
-too large keeps its head and tail with a mark between them; they never raise. A value that one of these has made needs
-only `copied`.
+surrogates become U+FFFD, nan and infinity null, keys text, sets and tuples lists, times and bytes text, unknown objects
+their text. Integers stay exact (up to 4,200 digits). `whole` copies a value that a program computes with: it copies all
+of it, or raises: for too many bytes, more than 128 levels, a value that contains itself, an object without a text.
+`plain` and `shortened` copy a value for people to see: a part that is too large, too deep or unreadable has a mark in
+its place or between its head and its tail; they never raise. A value that one of these has made needs only `copied`.
+
+Rows of the store and lines of the log are made in one pass (`walk`), each with the marks that their readers know.
 
 copies    copies a value: small JSON values by a fast way, all others by `copier`; computes how large a value is
-copier    copies a value of any kind, item by item
+copier    copies a value of any kind, item by item, in rounds that keep less and less
+walk      copies a value of any kind in one pass, until the room is used up
 bounds    judges whether a value is small or bounded, and replaces lone surrogates
 """
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from spar.cli.blocks import harmless
 from spar.cli.commands.operate.log_file import LogFile
 from spar.cli.context import Options, fail, write
+from spar.observe.formatting import pretty_line, time_of
 from spar.service import exit_codes as exits
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -106,15 +107,6 @@ def logs(options: Options, is_followed: bool, number: int, session: str | None, 
         fail(f"{file.path}: cannot be read: {error.strerror}", exits.NO_PERMISSION)
 
 
-def time_of(line: dict[str, Any]) -> datetime | None:
-    """Return the time of a line, None if it has none."""
-    try:
-        at = datetime.fromisoformat(str(line.get("ts")))
-    except ValueError:
-        return None
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-
-
 def parsed(text: bytes) -> dict[str, Any] | None:
     """Return the fields of a line, None for a damaged one."""
     try:
@@ -140,8 +132,6 @@ def _raw(text: bytes) -> None:
 
 def _pretty() -> Callable[[bytes], None]:
     """Return a function that prints a line in the format of the service's terminal output."""
-    from spar.observe.formatting import pretty_line, read_line
-
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def show(text: bytes) -> None:
@@ -150,8 +140,7 @@ def _pretty() -> Callable[[bytes], None]:
             damaged = text[: 8 * DAMAGED].decode("utf-8", "backslashreplace")
             write(f"damaged line: {harmless(damaged, DAMAGED)}")
             return
-        at = time_of(fields)
-        line = pretty_line(read_line(fields), at or datetime.fromtimestamp(0, UTC), colour=colour, is_dated=True)
+        line = pretty_line(fields, colour=colour, is_dated=True)
         write(line.decode("utf-8", "replace").rstrip("\n"))
 
     return show
