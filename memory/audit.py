@@ -7,7 +7,7 @@ entry stay, so that the rest can be verified.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +18,7 @@ from memory.codec.encoding import encode
 from memory.sqlite import hash_chain, seals
 from memory.sqlite.hash_chain import AUDIT
 from spar.clock import Clock
-from spar.data.scrub import MASK, is_secret_name, mask_json
+from spar.data.scrub import mask_json, scrubbed
 from spar.failpoints import crashpoint
 from spar.records.audit import AuditDraft, AuditEntry, claim
 
@@ -44,7 +44,7 @@ def append(connection: Connection, draft: AuditDraft, at: float, before: str = "
         "agent": draft.agent,
         "before": before,
         "after": after,
-        "detail": _without_secrets(draft.detail),
+        "detail": scrubbed(draft.detail, str),  # texts are masked when all is written
     }
     text = mask_json(encode(body))
     actor, subject, action = safe(draft.actor, _LONGEST), safe(draft.subject, _LONGEST), safe(draft.action, _LONGEST)
@@ -164,14 +164,6 @@ def _entry(row: tuple[Any, ...]) -> AuditEntry:
     detail = body.get("detail")
     return AuditEntry(int(seq), datetime.fromtimestamp(float(at), UTC), str(actor), str(action), str(subject),
                       **texts, detail=detail if isinstance(detail, dict) else {})  # fmt: skip
-
-
-def _without_secrets(value: Any) -> Any:
-    """Return a copy with the values of fields that are named like secrets masked. Texts are masked when written."""
-    if isinstance(value, Mapping):
-        return {key: MASK if is_secret_name(str(key)) and inner else _without_secrets(inner)
-                for key, inner in value.items()}  # fmt: skip
-    return [_without_secrets(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _digest(connection: Connection, probe: Probe | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from reflection.causes import kind_of
 from reflection.outcome import has_failed
 from spar.data.json_safe import plain
-from spar.data.scrub import MASK, is_secret_name, scrub
+from spar.data.scrub import scrubbed
 from spar.data.text import safe_line
 from spar.types import CallFailure, CallResult, TriedCall
 
@@ -51,18 +51,5 @@ def tried_of(
 
 def bounded_params(params: dict[str, Any]) -> dict[str, Any]:
     """Return parameters in the form that may be stored: secrets are masked, long values are shortened."""
-    scrubbed = _scrubbed(plain(params, LARGEST_PARAMS))
-    return scrubbed if isinstance(scrubbed, dict) else {}
-
-
-def _scrubbed(value: Any) -> Any:
-    """Return plain data without secrets: values that look like one, or whose name says so. The caller bounds the
-    depth."""
-    if isinstance(value, str):
-        return scrub(value)
-    if isinstance(value, dict):
-        return {
-            key: MASK if is_secret_name(key) and isinstance(item, str) else _scrubbed(item)
-            for key, item in value.items()
-        }
-    return [_scrubbed(item) for item in value] if isinstance(value, list) else value
+    shortened = scrubbed(plain(params, LARGEST_PARAMS), named=str)
+    return shortened if isinstance(shortened, dict) else {}

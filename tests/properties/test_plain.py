@@ -13,6 +13,7 @@ from spar.data.json_safe import NotJsonError, copied, plain, shortened, whole
 from spar.data.json_safe.copier import Copier, ShowingCopier
 from spar.data.json_safe.copies import _shortened, shown
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
+from spar.server.encoding import encode
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(min_size=250, max_size=300)
 ODD = SCALARS | st.binary() | st.complex_numbers() | st.datetimes() | st.decimals() | st.frozensets(st.integers())
@@ -130,3 +131,25 @@ def test_a_brief_object_is_shown_as_the_long_way_shows_it(value: dict[Any, Any])
     found, is_cut = shown(value, 8_000)
     assert (found, is_cut) == _shortened(value, 8_000, ShowingCopier)
     assert found is not value
+
+
+class Unreadable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@given(values(ODD | st.just("\ud800") | st.just(2**80) | st.builds(Unreadable), KEYS))
+def test_an_answer_is_json_whatever_it_holds(value: Any) -> None:
+    json.loads(encode({"answer": value}))
+
+
+def test_what_the_encoder_refuses_is_the_only_part_with_a_mark() -> None:
+    endless: list[Any] = [1]
+    endless.append(endless)
+
+    answer = json.loads(encode({"text": "\ud800", "number": 2**80, "huge": 10**5000, "odd": Unreadable(), "endless": endless}))
+
+    assert (answer["text"], answer["number"]) == ("\ufffd", 2**80)
+    assert answer["huge"].startswith("… an integer of 16610 bits")
+    assert answer["odd"] == "… a Unreadable that cannot be read: RuntimeError …"
+    assert answer["endless"][0] == 1

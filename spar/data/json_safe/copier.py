@@ -131,8 +131,14 @@ class Copier:
         except Exception:
             # An object without a text of its own prints its address, which differs in each process.
             is_bare = (type(value).__str__, type(value).__repr__) == _NO_TEXT or isinstance(value, _NO_VALUES)
-            converted = self.unreadable(f"a {type(value).__name__}") if is_bare else str(value)
+            converted = self.unreadable(f"a {type(value).__name__}") if is_bare else self.shown_object(value)
         return self.copy(converted, depth + 1)
+
+    def shown_object(self, value: object) -> str:
+        try:
+            return str(value)
+        except Exception as error:
+            return self.unreadable(f"a {type(value).__name__} that cannot be read: {type(error).__name__}")
 
     def unreadable(self, description: str) -> str:
         """Return the mark that replaces a value that is not JSON."""
