@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from memory.codec.columns import text_of
-from spar.data.json_safe.walk import Walk
+from spar.data.walk import Walk
 
 MAX_DEPTH = 160  # the 128 levels of a value, and the levels of the row around it
 _SHORT = 64  # characters of a text that are never cut, so that ids, statuses and times stay whole

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from spar.data.json_safe import text as encodable
-from spar.data.json_safe.walk import Walk
 from spar.data.scrub import MASK, is_secret_name, scrub
 from spar.data.text import escaped
+from spar.data.walk import Walk
 
 FIELD_LIMIT = 8 * 1024
 """Most bytes of text in one field."""
@@ -49,7 +49,9 @@ def make_line(
     for key, value in fields.items():
         line[f"{key}_" if key in HEAD or key in ERROR else copier.key(key)] = copier.field(value, key)
     if error is not None:
-        line |= zip(ERROR, (_type_of(error), copier.field(text_of(error)), copier.tail(_stack_of(error))), strict=True)
+        line |= zip(
+            ERROR, (_type_of(error), copier.field(text_of(error)), copier.tail(text_of(error, _stack_of))), strict=True
+        )
     return line
 
 
@@ -131,22 +133,19 @@ def text_of(value: Any, render: Callable[[Any], str] = str) -> str:
         return f"<{type(value).__name__} that cannot be shown>"
 
 
+def _stack_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
 def _type_of(error: BaseException) -> str:
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _stack_of(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))
-    except Exception:
-        return "the stack cannot be shown"
-
-
 class _Copier(Walk):
     """Walk over the fields of a line: each has at most `FIELD_LIMIT` bytes of text, without secrets."""
 
-    most_bits, deepest, widest = 63, 5, 100
+    most_bits, deepest, widest, mark = 63, 5, 100, "…"
 
     def __init__(self) -> None:
         super().__init__(FIELD_LIMIT)
@@ -210,9 +209,6 @@ class _Copier(Walk):
 
     def text_of_bytes(self, value: Any) -> str:
         return bytes(value[: 2 * FIELD_LIMIT]).decode("utf-8", "backslashreplace")
-
-    def rest(self) -> str:
-        return "…"
 
     def rest_of_list(self, item: Any, number: int) -> list[Any]:
         return [f"…(+{number})"]

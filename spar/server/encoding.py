@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-from spar.data.json_safe import UNBOUNDED, plain
-
 
 def encode(value: Any) -> bytes:
     """Return any value as JSON; a value without a JSON form becomes its repr(), and one that the encoder refuses its
@@ -16,4 +14,6 @@ def encode(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value, enc_hook=repr)
     except Exception:  # a lone surrogate, a value that contains itself, an integer of 4,300 digits, a broken repr()
+        from spar.data.json_safe import UNBOUNDED, plain  # not at the top: few answers need it
+
         return json.dumps(plain(value, UNBOUNDED), ensure_ascii=False, separators=(",", ":")).encode()

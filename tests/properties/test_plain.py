@@ -147,7 +147,9 @@ def test_what_the_encoder_refuses_is_the_only_part_with_a_mark() -> None:
     endless: list[Any] = [1]
     endless.append(endless)
 
-    answer = json.loads(encode({"text": "\ud800", "number": 2**80, "huge": 10**5000, "odd": Unreadable(), "endless": endless}))
+    answer = json.loads(
+        encode({"text": "\ud800", "number": 2**80, "huge": 10**5000, "odd": Unreadable(), "endless": endless})
+    )
 
     assert (answer["text"], answer["number"]) == ("\ufffd", 2**80)
     assert answer["huge"].startswith("… an integer of 16610 bits")

@@ -7,11 +7,8 @@ of it, or raises: for too many bytes, more than 128 levels, a value that contain
 `plain` and `shortened` copy a value for people to see: a part that is too large, too deep or unreadable has a mark in
 its place or between its head and its tail; they never raise. A value that one of these has made needs only `copied`.
 
-Rows of the store and lines of the log are made in one pass (`walk`), each with the marks that their readers know.
-
 copies    copies a value: small JSON values by a fast way, all others by `copier`; computes how large a value is
 copier    copies a value of any kind, item by item, in rounds that keep less and less
-walk      copies a value of any kind in one pass, until the room is used up
 bounds    judges whether a value is small or bounded, and replaces lone surrogates
 """
 

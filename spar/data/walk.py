@@ -21,6 +21,8 @@ class Walk:
     """
 
     most_bits, deepest, widest = 10_000, 160, 1 << 62
+    #: What stands for a value that is left out.
+    mark = "truncated"
 
     def __init__(self, room: int) -> None:
         self.left, self.cut = room, False
@@ -75,7 +77,7 @@ class Walk:
     def rest(self) -> str:
         """Return the mark of a value that is nested too deeply."""
         self.cut = True
-        return "truncated"
+        return self.mark
 
     def rest_of_list(self, item: Any, number: int) -> list[Any]:
         """Return the marks of `number` items that are left out, of which `item` is the first."""
