@@ -12,6 +12,7 @@ from spar.channels.senders import Senders
 from spar.health.health import Health
 from spar.health.watched import Watched
 from spar.journal.recovery import Recovery
+from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
@@ -66,6 +67,8 @@ class Measured(Counted, Blockable, Protocol):
     def health(self) -> Health: ...
     @property
     def budgets(self) -> Budgets: ...
+    @property
+    def agent_state(self) -> AgentState: ...
     @property
     def recovery(self) -> Recovery: ...
     @property

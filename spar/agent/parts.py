@@ -44,7 +44,7 @@ from spar.protocols import Home, Host
 from spar.records.abilities import KnownAbilities
 from spar.records.runs import RunStatus
 from spar.runs.commands import is_command
-from spar.runs.outbox import Outbox
+from spar.runs.outbox import RunMessages
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
@@ -90,7 +90,7 @@ class AgentParts:
         self.transcripts = SessionTranscripts(name, clock, requests, self.agent_state, setup)
         self.runs = Runs(core.events, clock, self)
         core.events.runs = self.runs.logs
-        self.outbox = Outbox(core, requests, reports, self.runs, self.agent_state)
+        self.outbox = RunMessages(core, requests, reports, self.runs, self.agent_state)
         self.session_hooks = SessionHooks(core, requests, reports, self.transcripts, by_key)
         self.holding = Holding(core, requests, by_key, self)
         self.sessions = Sessions(core, health, self.holding, by_key, self)

@@ -3,8 +3,7 @@
 conversations  the channels of one agent: received messages are checked and become runs
 answers        sends the answers of runs to their senders, other messages to their conversations
 supervisor     runs one channel: receiving and sending, each with back-off and quarantine
-dispatcher     sends what waits for one channel or notifier, and leaves calls behind that hang
-deliveries     the messages of one channel that wait to be sent, on disk, in order for each address
+outbox         the messages that wait for one channel or notifier: queue, attempts, giving up, calls that hang
 owed           the answers that people are owed, by run
 drafts         answers that people see grow, and the sign that the agent writes
 senders        the table of senders: met, paired by a code, judged, allowed, denied, forgotten; durable rows

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from spar.bus.subscriptions import Subscription
-from spar.channels.deliveries import Delivery
 from spar.channels.drafts import Drafts
+from spar.channels.outbox import Delivery
 from spar.channels.owed import Owed, OwedAnswers, digest_of
 from spar.channels.supervisor import ChannelSupervisor
 from spar.events import MessageSent, RunEnded
@@ -58,61 +58,55 @@ class Answers:
 
     def wants_blocks(self, run: Run) -> bool:
         """Return whether the answer of a run is to be sent in blocks: not where people see it grow."""
-        owed = self._owed.get(run.id)
-        supervisor = self._supervisors.get(owed.channel) if owed is not None else None
+        supervisor = self._supervisor_of(self._owed.get(run.id))
         return supervisor is None or not (supervisor.spec.channel.limits.can_edit and supervisor.spec.stream)
+
+    def _supervisor_of(self, owed: Owed | None) -> ChannelSupervisor | None:
+        return None if owed is None else self._supervisors.get(owed.channel)
 
     def _on_message(self, event: MessageSent) -> None:
         """Send a message to people to its address or conversation."""
         owed = self._owed.get(event.run_id)
-        if event.kind == "reasoning" and not self._asks_for_thoughts(owed):
+        supervisor = self._supervisor_of(owed)
+        if event.kind == "reasoning" and (supervisor is None or not supervisor.spec.reasoning):
             return
-        if owed is None:
-            self._send_to_conversation(event)
-        elif event.kind == "verbose":  # equal lines are all sent, because each reports another step
-            if (supervisor := self._supervisors.get(owed.channel)) is not None:
-                clock = self._core.clock
-                delivery = Delivery(clock.new_id(), owed.channel, owed.address, event.text, clock.now(), "note",
-                                    owed.reply, owed.session, owed.run_id)  # fmt: skip
-                supervisor.deliver(delivery)
-        elif event.route in (event.session, owed.session):
+        if owed is not None and event.kind == "verbose":  # equal lines are all sent: each reports another step
+            self._deliver(owed, self._core.clock.new_id(), event.text, "note")
+        elif owed is not None and event.route in (event.session, owed.session):
             self._answer(owed, event.text, "answer" if event.is_answer else "note", event.part)
         else:
             self._send_to_conversation(event)
 
-    def _asks_for_thoughts(self, owed: Owed | None) -> bool:
-        supervisor = self._supervisors.get(owed.channel) if owed is not None else None
-        return supervisor is not None and supervisor.spec.reasoning
-
     def _answer(self, owed: Owed, text: str, kind: Literal["answer", "note"], part: int = 0) -> None:
         """Send a text of a run to the person who began the run, once; blocks of one answer (`part`) may be equal."""
-        digest, supervisor = digest_of(text), self._supervisors.get(owed.channel)
+        digest, supervisor = digest_of(text), self._supervisor_of(owed)
         if part:
             digest = f"{digest}.{part}"
         if supervisor is None or digest in owed.told:
             return
-        is_answer = kind == "answer"
-        draft = self._drafts.take(owed.run_id) if is_answer else None
-        reference = owed.reference if is_answer else ""
-        self._owed.keep(replace(owed.telling(digest), reference="" if is_answer else owed.reference))
-        id = f"{owed.run_id}.{digest}"
-        if draft is not None:
-            supervisor.shown[id] = draft.settled
-        delivery = Delivery(id, owed.channel, owed.address, text, self._core.clock.now(), kind, owed.reply,
-                            owed.session, owed.run_id, reference=reference)  # fmt: skip
-        supervisor.deliver(delivery)
+        id, new = f"{owed.run_id}.{digest}", owed.telling(digest)
+        if kind == "answer":
+            if (draft := self._drafts.take(owed.run_id)) is not None:
+                supervisor.shown[id] = draft.settled
+            new = replace(new, reference="")
+        self._deliver(owed, id, text, kind, owed.reference if kind == "answer" else "")
+        self._owed.keep(new)
 
     def _send_to_conversation(self, event: MessageSent) -> None:
         """Send a text to the conversation of its route, if there is one. The answer to a message that came another way
         is not sent."""
-        talk = self._talks.get(event.route)
         run = self._runs.find(event.run_id)
-        if talk is None or (event.is_answer and run is not None and run.message.source == "message"):
+        if event.is_answer and run is not None and run.message.source == "message":
             return
-        if (supervisor := self._supervisors.get(talk[0])) is not None:
-            clock, (channel, address) = self._core.clock, talk
+        if (talk := self._talks.get(event.route)) is not None:
+            clock = self._core.clock
             id = f"{event.run_id or clock.new_id()}.{digest_of(event.text)}"
-            delivery = Delivery(id, channel, address, event.text, clock.now(), "note", {}, event.route, event.run_id)
+            self._deliver(Owed(event.run_id, *talk, clock.now(), event.route), id, event.text, "note")
+
+    def _deliver(self, to: Owed, id: str, text: str, kind: Literal["answer", "note"], reference: str = "") -> None:
+        if (supervisor := self._supervisors.get(to.channel)) is not None:
+            delivery = Delivery(id, to.channel, to.address, text, self._core.clock.now(), kind, to.reply, to.session,
+                                to.run_id, reference=reference)  # fmt: skip
             supervisor.deliver(delivery)
 
     def _on_run_ended(self, event: RunEnded) -> None:
@@ -121,14 +115,13 @@ class Answers:
         if owed is None or owed.is_done:
             return
         run = self._runs.find(event.run_id)
-        whole = self._owed.get(run.into.id) if run is not None and run.into is not None else None
-        if event.reply and run is not None and run.into is not None and not _goes_to_same(owed, whole):
+        whole = run.into if run is not None else None
+        if event.reply and whole is not None and not _goes_to_same(owed, self._owed.get(whole.id)):
             self._answer(owed, event.reply, "answer")  # the run that it was merged into answers other people
         self._close(event.run_id)
 
     def _close(self, run_id: str) -> None:
-        owed = self._owed.get(run_id)
-        if owed is not None:
+        if (owed := self._owed.get(run_id)) is not None:
             self._owed.keep(replace(owed, is_done=True, reply={}))
 
     async def settle(self, owed: Owed) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
@@ -17,12 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from spar.channels.answers import Answers
-from spar.channels.deliveries import Deliveries, Delivery, KeepsRows
+from spar.channels.outbox import MOST_WAITING, Delivery, Outbox, TurnRows
 from spar.channels.owed import Owed, OwedAnswers
 from spar.channels.senders import Senders
 from spar.channels.supervisor import ChannelSupervisor
 from spar.decoding import convert
-from spar.errors import ConfigError, InboxFullError, SparError
+from spar.errors import ConfigError, InboxFullError
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.ports.channel import (
@@ -34,7 +33,7 @@ from spar.ports.channel import (
     ChannelSpec,
     Incoming,
 )  # fmt: skip
-from spar.protocols import Home, ModuleRows
+from spar.protocols import Home
 from spar.records.runs import Receipt
 from spar.records.session import Origin
 from spar.runs.run import Run
@@ -57,35 +56,39 @@ Submit = Callable[..., Awaitable[Receipt]]
 class Talks(dict[str, tuple[str, str]]):
     """Channel and address of the conversation of each session, the last used last; at most `most`."""
 
-    def note(self, session: str, talk: tuple[str, str], rows: KeepsRows | None, most: int = MOST_TALKS) -> None:
+    def note(self, session: str, talk: tuple[str, str], rows: TurnRows, most: int = MOST_TALKS) -> None:
         """Note the address of a message; one session too many drops the one that is unused for longest."""
         is_known = self.pop(session, None) == talk
         self[session] = talk
-        if rows is not None and not is_known:
-            rows.keep(f"talk/{session}", list(talk))
+        if not is_known:
+            rows.keep(f"talk/{session}", talk)
         while len(self) > most:
             oldest = next(iter(self))
             del self[oldest]
-            if rows is not None:
-                rows.drop(f"talk/{oldest}")
+            rows.drop(f"talk/{oldest}")
 
 
 class Channels:
     """Channels of one agent. Without any, nothing is received and nothing is stored."""
 
     __slots__ = ("_core", "_home", "_owed", "_rows", "_runs", "_senders", "_specs", "_state", "_submit", "_talks",
-                 "answers", "supervisors")  # fmt: skip
+                 "answers", "notifiers", "supervisors")  # fmt: skip
 
     def __init__(self, core: Core, runs: Runs, state: AgentState, senders: Senders, submit: Submit,
                  home: Home | None) -> None:  # fmt: skip
         self._core, self._runs, self._state = core, runs, state
         self._senders, self._submit, self._home = senders, submit, home
         self._specs: tuple[ChannelSpec, ...] = ()
-        self._rows: ModuleRows | None = None
-        self._owed = OwedAnswers(None)
-        self._talks = Talks()
         self.answers: Answers | None = None
         self.supervisors: dict[str, ChannelSupervisor] = {}
+        #: The outboxes of the notifiers of the service that runs the agent.
+        self.notifiers: Mapping[str, Outbox] = {}
+        self._use(TurnRows(None), {})
+
+    def _use(self, rows: TurnRows, stored: Mapping[str, Any]) -> None:
+        of_runs = [value for key, value in stored.items() if key.startswith("run/")]
+        self._rows, self._owed = rows, OwedAnswers(rows, of_runs, self._core.clock.now())
+        self._talks = Talks({key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")})
 
     def take(self, specs: Sequence[ChannelSpec]) -> None:
         """Use these channels from the next start on. Raises: ConfigError for two of one name."""
@@ -100,54 +103,47 @@ class Channels:
         """Load the rows of an earlier process, and begin to receive and to send. Raises: the errors of the store."""
         if not self._specs or self.supervisors:
             return
-        rows = self._rows = self._state.rows_of(OWNER)
-        stored: Mapping[str, Any] = {} if rows is None else await rows.list()
-        self._owed = OwedAnswers(rows)
-        self._owed.restore((value for key, value in stored.items() if key.startswith("run/")), self._core.clock.now())
-        self._talks = Talks({key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")})
-        self.supervisors = {spec.name: self._supervisor_of(spec, rows) for spec in self._specs}
-        self._restore(value for key, value in stored.items() if key.startswith("out/"))
+        rows = TurnRows(self._state.rows_of(OWNER), lambda: self._state.journal)
+        stored = await rows.list()
+        self._use(rows, stored)
+        self.supervisors = {spec.name: self._supervisor_of(spec) for spec in self._specs}
+        self._restore([convert(value, Delivery) for key, value in stored.items() if key.startswith("out/")])
         self.answers = Answers(self._core, self._runs, self._owed, self._talks, self.supervisors)
         await self.answers.open()
         for supervisor in self.supervisors.values():
             supervisor.start()
 
-    def _restore(self, values: Iterable[Any]) -> None:
-        """Enqueue the messages that wait on disk, the oldest first; those for a missing channel stay on disk."""
-        homeless: Counter[str] = Counter()
-        deliveries = [convert(value, Delivery) for value in values]
-        for delivery in sorted(deliveries, key=lambda delivery: (delivery.at, delivery.id)):
-            if (supervisor := self.supervisors.get(delivery.channel)) is not None:
-                supervisor.deliveries.restore(delivery)
-            else:
-                homeless[delivery.channel] += 1
+    def _restore(self, deliveries: list[Delivery]) -> None:
+        """Enqueue the messages that wait on disk; those for a missing channel stay there."""
+        for name, supervisor in self.supervisors.items():
+            supervisor.restore(delivery for delivery in deliveries if delivery.channel == name)
+        homeless = Counter(delivery.channel for delivery in deliveries if delivery.channel not in self.supervisors)
         for channel, number in homeless.items():
             self._core.log.warning("messages wait for a channel that is not configured", agent=self._core.name,
                                    channel=channel, number=number)  # fmt: skip
 
-    def _supervisor_of(self, spec: ChannelSpec, rows: Any) -> ChannelSupervisor:
+    def _supervisor_of(self, spec: ChannelSpec) -> ChannelSupervisor:
         channel_rows = self._state.rows_of(f"{OWNER}.{spec.name}")
         context = ChannelContext(spec.name, self._core.clock, partial(self.accept, spec), rows=channel_rows,
                                  home=self._home, hears=partial(self._senders.knows, spec.name))  # fmt: skip
-        return ChannelSupervisor(spec, self._core, Deliveries(rows), context, self._wait_for_disk)
-
-    async def _wait_for_disk(self) -> None:
-        """Wait until the last deliveries are recorded on disk."""
-        if (journal := self._state.journal) is not None:
-            with suppress(SparError):  # it is closing or cannot write now: a sent message may be sent again
-                await journal.safe()
+        return ChannelSupervisor(spec, self._core, self._rows, context)
 
     async def close(self) -> None:
         """Stop receiving and sending; unsent messages wait on disk."""
         if self.answers is not None:
             await self.answers.close()
         await asyncio.gather(*(supervisor.close() for supervisor in self.supervisors.values()))
-        self._owed.write()
+        self._rows.write()
         self.answers, self.supervisors = None, {}
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of each channel, JSON-able. It may be called from any thread."""
         return {name: supervisor.snapshot() for name, supervisor in list(self.supervisors.items())}
+
+    @property
+    def outboxes(self) -> list[Outbox]:
+        """Return the outboxes of the channels and of the notifiers."""
+        return [*self.supervisors.values(), *self.notifiers.values()]
 
     # -- receiving
 
@@ -175,7 +171,7 @@ class Channels:
         if message.refusal:  # the id is the same if it is sent again after a crash
             self._refuse(supervisor, message, message.refusal, f"refusal.{short_digest(message.id)}")
             return Accepted("refused", reason=message.refusal)
-        if supervisor.deliveries.is_full:
+        if len(supervisor.items) >= MOST_WAITING:
             raise InboxFullError(f"channel {spec.name!r} has too many messages to send; try again later")
         key = f"channel:{spec.name}:{short_digest(message.id)}"
         session = session_of(spec, message)
@@ -191,8 +187,8 @@ class Channels:
             new_id = run_id
             owed = Owed(run_id, spec.name, message.address, self._core.clock.now(), session, message.reply)
             self._owed.keep(owed)
-            self._owed.write()
             self._talks.note(session, (spec.name, message.address), self._rows)
+            self._rows.write()
 
         try:
             run_id = (await self._submit(perception, session, spec.mode, key, origin=origin, on_run=owe)).run_id
@@ -207,8 +203,7 @@ class Channels:
         owe(run_id)  # its row was lost, and it may have ended
         if self.answers is not None and (owed := self._owed.get(run_id)) is not None:
             await self.answers.settle(owed)
-            self._owed.write()
-        await self._wait_for_disk()
+        await self._rows.safe()
         return Accepted("accepted", run_id)
 
     def _refuse(self, supervisor: ChannelSupervisor, message: Incoming, text: str, id: str = "") -> None:
@@ -225,13 +220,13 @@ class Channels:
         Raises: the errors of the store.
         """
         self._talks.pop(session, None)
-        self._owed.forget(session)
-        waiting: set[str] = set()
-        for supervisor in self.supervisors.values():
-            supervisor.deliveries.forget(session)
-            waiting.update(supervisor.deliveries.items)
-        if (rows := self._state.rows_of(OWNER)) is None:
-            return
+        for run_id in [run_id for run_id, owed in self._owed.items() if owed.session == session]:
+            self._owed.drop(run_id)
+        for outbox in self.outboxes:
+            outbox.forget(session)
+        waiting = {id for supervisor in self.supervisors.values() for id in supervisor.items}
+        self._rows.write()
+        rows = TurnRows(self._state.rows_of(OWNER))  # also of an agent that has no channel any more
         for key, value in (await rows.list()).items():
             kind, _, id = key.partition("/")
             row_session = id if kind == "talk" else value["session"]
@@ -247,26 +242,16 @@ class Channels:
     def undelivered(self) -> list[Delivery]:
         """Return the messages that were put aside, and those with failed attempts. It may be called from any thread."""
         deliveries: list[Delivery] = []
-        for supervisor in list(self.supervisors.values()):
-            deliveries += list(supervisor.deliveries.failed.values())
-            deliveries += [delivery for delivery in list(supervisor.deliveries.items.values()) if delivery.attempts]
+        for outbox in self.outboxes:
+            deliveries += list(outbox.failed.values())
+            deliveries += [delivery for delivery in list(outbox.items.values()) if delivery.attempts]
         return deliveries
 
-    def retry(self, id: str) -> Delivery:
-        """Enqueue a message again that was put aside. Raises: LookupError."""
-        supervisor = self._holder_of(id)
-        delivery = supervisor.deliveries.retry(id)
-        supervisor.wake()
-        return delivery
-
-    def drop(self, id: str) -> Delivery:
-        """Forget a message that was put aside. Raises: LookupError."""
-        return self._holder_of(id).deliveries.drop(id)
-
-    def _holder_of(self, id: str) -> ChannelSupervisor:
-        for supervisor in self.supervisors.values():
-            if id in supervisor.deliveries.failed:
-                return supervisor
+    def holder_of(self, id: str) -> Outbox:
+        """Return the outbox in which a message was put aside. Raises: LookupError."""
+        for outbox in self.outboxes:
+            if id in outbox.failed:
+                return outbox
         raise LookupError(f"no message {id!r:.100} was put aside; spar channels failed")
 
 

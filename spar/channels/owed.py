@@ -3,23 +3,18 @@
 A row is written before the run of the message, and closed with the last message about it. So a process that dies
 between the end of a run and the sending of its answer still owes the answer, and one that dies later does not send it
 twice.
-
-All changes within one turn of the event loop are written at its end, once. The row of a message to send may then be
-on disk before the digest of its text: the message is found waiting by its id, and not enqueued twice.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 
-from spar.channels.deliveries import KeepsRows
+from spar.channels.outbox import TurnRows
 from spar.data.reply import comparable
 from spar.decoding import convert
 from spar.types import replace
@@ -50,61 +45,34 @@ class Owed(Struct, frozen=True):
         return self if len(self.told) >= MOST_TOLD else replace(self, told=(*self.told, digest))
 
 
-class OwedAnswers:
-    """Owed answers of one agent, by run. Args: rows: where they are stored, None: only in memory."""
+class OwedAnswers(dict[str, Owed]):
+    """Owed answers of one agent, by run: of each that a person on a channel began."""
 
-    def __init__(self, rows: KeepsRows | None) -> None:
-        self._rows = rows
-        self._items: dict[str, Owed] = {}
-        self._unwritten: dict[str, Owed] = {}
-
-    def restore(self, values: Iterable[Mapping[str, Any]], now: datetime) -> None:
+    def __init__(self, rows: TurnRows, stored: Iterable[Mapping[str, Any]], now: datetime) -> None:
         """Load the answers of an earlier process; those that were answered long ago are forgotten."""
-        answers = sorted((convert(value, Owed) for value in values), key=lambda owed: owed.at)
-        for owed in answers:
-            self._items[owed.run_id] = owed
+        answers = sorted((convert(value, Owed) for value in stored), key=lambda owed: owed.at)
+        super().__init__((owed.run_id, owed) for owed in answers)
+        self._rows = rows
         for owed in answers:
             if owed.is_done and now - owed.at > REMEMBERED_FOR:
                 self.drop(owed.run_id)
 
-    def get(self, run_id: str) -> Owed | None:
-        """Return the place of the answer of a run; None for a run that no person on a channel began."""
-        return self._items.get(run_id)
-
     def open(self) -> list[Owed]:
         """Return the answers that are not done, the oldest first."""
-        return [owed for owed in self._items.values() if not owed.is_done]
+        return [owed for owed in self.values() if not owed.is_done]
 
     def keep(self, owed: Owed) -> None:
-        """Store one, at the end of this turn of the event loop."""
-        if not self._unwritten:
-            asyncio.get_running_loop().call_soon(self.write)
-        self._items[owed.run_id] = self._unwritten[owed.run_id] = owed
-        if len(self._items) > MOST_ANSWERED:
-            self._forget_oldest()
-
-    def write(self) -> None:
-        """Write all changes now."""
-        while self._unwritten:
-            run_id, owed = self._unwritten.popitem()
-            if self._rows is not None:
-                self._rows.keep(f"run/{run_id}", msgspec.to_builtins(owed))
-
-    def forget(self, session: str) -> None:
-        """Forget the runs of a session; the caller deletes their rows."""
-        self.write()
-        self._items = {run_id: owed for run_id, owed in self._items.items() if owed.session != session}
-
-    def _forget_oldest(self) -> None:
-        """Forget the oldest answered ones, a tenth of the bound."""
-        done = [run_id for run_id, owed in self._items.items() if owed.is_done]
-        for run_id in done[: MOST_ANSWERED // 10]:
-            self.drop(run_id)
+        """Store one; of too many the oldest answered ones are forgotten, a tenth of the bound."""
+        self[owed.run_id] = owed
+        self._rows.keep(f"run/{owed.run_id}", owed)
+        if len(self) > MOST_ANSWERED:
+            done = [run_id for run_id, owed in self.items() if owed.is_done]
+            for run_id in done[: MOST_ANSWERED // 10]:
+                self.drop(run_id)
 
     def drop(self, run_id: str) -> None:
         """Forget a run, if it is known."""
-        self._unwritten.pop(run_id, None)
-        if self._items.pop(run_id, None) is not None and self._rows is not None:
+        if self.pop(run_id, None) is not None:
             self._rows.drop(f"run/{run_id}")
 
 

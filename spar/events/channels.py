@@ -25,7 +25,7 @@ class SenderDecided(Event):
 
 
 class MessageDelivered(Event):
-    """A message was sent on a channel, after so many `attempts`."""
+    """A message was sent on a channel or by a notifier, after so many `attempts`."""
 
     channel: str
     message_id: str
@@ -36,7 +36,8 @@ class MessageDelivered(Event):
 
 
 class MessageUndeliverable(Event):
-    """A message could not be sent on a channel and was put aside, until somebody has it sent again or drops it."""
+    """A message could not be sent on a channel or by a notifier and was put aside, until somebody has it sent again or
+    drops it."""
 
     channel: str
     message_id: str

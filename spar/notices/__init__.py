@@ -2,5 +2,5 @@
 
 alerting   opens alerts for sensors and channels in quarantine, and for approvals that wait too long
 notices    makes notices of alerts, once for each episode, and stores them until they are sent
-delivery   sends the notices of one notifier, one after another, and again after a failure
+delivery   the outbox of one notifier, and its quiet hours
 """

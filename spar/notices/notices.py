@@ -9,22 +9,22 @@ an id that stays the same over restarts, so that a receiver recognises a repeate
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
 from msgspec import Struct, field
 
+from spar.channels.outbox import Delivery, TurnRows
 from spar.clock import Timer
 from spar.decoding import convert
 from spar.events import HealthAlert, HealthRecovered
 from spar.health.alerts import Kind, key_of
 from spar.loop.core import Core
-from spar.notices.delivery import NoticeSender
+from spar.notices.delivery import NotifierOutbox
 from spar.observe.logs import get_logger
 from spar.ports.notifier import Notice, NotifierSpec
-from spar.protocols import ModuleRows
 
 log = get_logger("spar.notices")
 
@@ -48,12 +48,11 @@ class Episode(Struct):
 
 
 class Notices:
-    """Notices for people, sent through these notifiers. `rows` returns the rows that store them; None: they are not
-    stored."""
+    """Notices for people, sent through these notifiers, and stored in these rows."""
 
-    def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: Callable[[], ModuleRows | None]) -> None:
-        self._core, self._rows_of = core, rows
-        self.by_name = {spec.name: NoticeSender(spec, core, lambda key: self._drop(f"out/{key}")) for spec in specs}
+    def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: TurnRows) -> None:
+        self._core, self._rows = core, rows
+        self.by_name = {spec.name: NotifierOutbox(spec, core, rows) for spec in specs}
         self._open: dict[str, Episode] = {}  # by the id of the alert in this process
         self._former: dict[str, Episode] = {}  # of the former process, by key
         self._repeating: dict[tuple[str, str], Timer] = {}  # by notifier and alert
@@ -64,20 +63,19 @@ class Notices:
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return the condition of each notifier, JSON-able; safe from any thread."""
-        return [sender.snapshot() for sender in self.by_name.values()]
+        return [outbox.snapshot() for outbox in self.by_name.values()]
 
     async def begin(self) -> None:
         """Continue with the notices of the former process, and start sending."""
-        if (rows := self._rows_of()) is not None:
-            try:
-                self._restore(await rows.list())
-            except Exception as error:  # the next process tries again to read them
-                log.error("notices of the process before not taken up", agent=self._core.name, reason=str(error))
+        try:
+            self._restore(await self._rows.list())
+        except Exception as error:  # the next process tries again to read them
+            log.error("notices of the process before not taken up", agent=self._core.name, reason=str(error))
         early, self._early = self._early or [], None
         for event in early:
             self._handle(event)
-        for sender in self.by_name.values():
-            sender.start()
+        for outbox in self.by_name.values():
+            outbox.start()
         if self._former:
             clock = self._core.clock
             self._settling = clock.call_at(clock.monotonic() + SETTLE, self._settle)
@@ -89,18 +87,18 @@ class Notices:
         for timer in self._repeating.values():
             timer.cancel()
         self._repeating.clear()
-        await asyncio.gather(*(sender.close() for sender in self.by_name.values()))
+        await asyncio.gather(*(outbox.close() for outbox in self.by_name.values()))
 
     async def test(self, name: str) -> str:
         """Send a test through one notifier now; return what was wrong, "" for nothing. Raises: LookupError."""
-        if (sender := self.by_name.get(name)) is None:
+        if (outbox := self.by_name.get(name)) is None:
             known = ", ".join(self.by_name) or "none; see [[notifiers]] in config.toml"
             raise LookupError(f"no notifier named {name!r:.100}; known: {known}")
         core = self._core
         notice = Notice(core.clock.new_id(), "test", "test", "warning", f"spar {core.name}: a test",
                         "This is a test of the notifier. Nothing is wrong.", core.clock.now(), core.name)  # fmt: skip
         try:
-            await sender.deliver(notice)
+            await outbox.notify(notice)
         except Exception as error:  # anybody may have written the notifier
             return str(error) or type(error).__name__
         return ""
@@ -126,72 +124,64 @@ class Notices:
             episode = Episode(event.alert_id, key, event.kind, event.severity, event.message, event.session)
         self._open[event.alert_id] = episode
         episode.severity, episode.message = event.severity, event.message
-        for name, sender in self.by_name.items():
+        for name, outbox in self.by_name.items():
             notified = f"{name}/{event.severity}"
-            if sender.spec.wants(event.kind, event.severity) and notified not in episode.told:
+            if outbox.spec.wants(event.kind, event.severity) and notified not in episode.told:
                 episode.told.append(notified)
-                self._tell(sender, episode, "raised", episode.message)
+                self._tell(outbox, episode, "raised", episode.message)
             if notified in episode.told and (name, event.alert_id) not in self._repeating:
-                self._arm_repeat(sender, event.alert_id)
-        self._keep(f"open/{episode.id}", msgspec.to_builtins(episode))
+                self._arm_repeat(outbox, event.alert_id)
+        self._rows.keep(f"open/{episode.id}", episode)
 
     def _end_episode(self, episode: Episode, how: str) -> None:
-        self._drop(f"open/{episode.id}")
+        self._rows.drop(f"open/{episode.id}")
         for name in dict.fromkeys(notified.rpartition("/")[0] for notified in episode.told):
-            if (sender := self.by_name.get(name)) is not None:
-                self._tell(sender, episode, "recovered", f"{how}; it was: {episode.message}")
+            if (outbox := self.by_name.get(name)) is not None:
+                self._tell(outbox, episode, "recovered", f"{how}; it was: {episode.message}")
 
     def _settle(self) -> None:
         former, self._former = self._former, {}
         for episode in former.values():
             self._end_episode(episode, "not seen again since the service was started anew")
 
-    def _arm_repeat(self, sender: NoticeSender, alert_id: str) -> None:
-        if seconds := sender.spec.repeat:
+    def _arm_repeat(self, outbox: NotifierOutbox, alert_id: str) -> None:
+        if seconds := outbox.spec.repeat:
             clock = self._core.clock
-            again = partial(self._repeat, sender, alert_id)
-            self._repeating[sender.spec.name, alert_id] = clock.call_at(clock.monotonic() + seconds, again)
+            again = partial(self._repeat, outbox, alert_id)
+            self._repeating[outbox.spec.name, alert_id] = clock.call_at(clock.monotonic() + seconds, again)
 
-    def _repeat(self, sender: NoticeSender, alert_id: str) -> None:
-        if (episode := self._open.get(alert_id)) is not None and not sender.waiting:
-            self._tell(sender, episode, "raised", f"still: {episode.message}", self._core.clock.new_id())
+    def _repeat(self, outbox: NotifierOutbox, alert_id: str) -> None:
+        if (episode := self._open.get(alert_id)) is not None and not outbox.items:
+            self._tell(outbox, episode, "raised", f"still: {episode.message}", self._core.clock.new_id())
         if episode is not None:
-            self._arm_repeat(sender, alert_id)
+            self._arm_repeat(outbox, alert_id)
         else:
-            self._repeating.pop((sender.spec.name, alert_id), None)
+            self._repeating.pop((outbox.spec.name, alert_id), None)
 
     # -- sending and storing
 
-    def _tell(self, sender: NoticeSender, episode: Episode, state: Any, text: str, suffix: str = "") -> None:
+    def _tell(self, outbox: NotifierOutbox, episode: Episode, state: Any, text: str, suffix: str = "") -> None:
         core, severity = self._core, episode.severity
         head = f"{severity} {episode.kind}" if state == "raised" else f"over: {episode.kind}"
         where = f" in session {episode.session}" if episode.session else ""
         id = ".".join(filter(None, (episode.id, state, severity if state == "raised" else "", suffix)))
         notice = Notice(id, episode.kind, state, severity, f"spar {core.name}: {head}{where}", text, core.clock.now(),
                         core.name, episode.session, episode.id)  # fmt: skip
-        key = f"{sender.spec.name}/{id}"
-        self._keep(f"out/{key}", msgspec.to_builtins(notice))
-        sender.add(key, notice)
-
-    def _keep(self, key: str, value: Any) -> None:
-        if (rows := self._rows_of()) is not None:
-            rows.keep(key, value)
-
-    def _drop(self, key: str) -> None:
-        if (rows := self._rows_of()) is not None:
-            rows.drop(key)
+        outbox.add(notice)
 
     def _restore(self, values: Mapping[str, Any]) -> None:
+        deliveries: list[Delivery] = []
         for key, value in values.items():
-            kind, _, name = key.partition("/")
             try:
-                if kind == "open":
+                if key.startswith("open/"):
                     episode = convert(value, Episode)
                     self._former[episode.key] = episode
-                elif (sender := self.by_name.get(name.partition("/")[0])) is not None:
-                    sender.add(name, convert(value, Notice))
+                elif (delivery := convert(value, Delivery)).channel in self.by_name:
+                    deliveries.append(delivery)
                 else:  # its notifier is not configured any more
-                    self._drop(key)
+                    self._rows.drop(key)
             except msgspec.ValidationError as error:  # a row of another version
                 log.warning("notice not taken over", agent=self._core.name, notice=key, reason=str(error))
-                self._drop(key)
+                self._rows.drop(key)
+        for name, outbox in self.by_name.items():
+            outbox.restore(delivery for delivery in deliveries if delivery.channel == name)

@@ -139,14 +139,14 @@ def _settled(verb: str, done: str) -> CommandForm:
            command=_settled("retry", "tried again"))  # fmt: skip
 async def retry(service: Service, given: MessageId) -> DeliveryRow:
     """Try a failed message again."""
-    return cast("DeliveryRow", service.agent.channels.retry(given.id))
+    return cast("DeliveryRow", service.agent.channels.holder_of(given.id).retry(given.id))
 
 
 @operation("channels drop", "POST /v1/deliveries/{id}:drop", "operate",
            audit=AuditRule("delivery.drop", ("",), subject="id"), command=_settled("drop", "dropped"))  # fmt: skip
 async def drop(service: Service, given: MessageId) -> DeliveryRow:
     """Delete a failed message: it is never sent."""
-    return cast("DeliveryRow", service.agent.channels.drop(given.id))
+    return cast("DeliveryRow", service.agent.channels.holder_of(given.id).drop(given.id))
 
 
 @operation("notifiers list", "GET /v1/notifiers", "read", where="service", command=CommandForm(

@@ -84,7 +84,8 @@ class NotifierSpec(Struct, frozen=True):
 
     `kinds` are the kinds of alerts that it gets (none: all), `min_severity` the least severity. `repeat` is after how
     many seconds an alert is sent again (0: only once), `timeout` the seconds of one attempt, `give_up_after` the
-    seconds after which a notice is given up. In `quiet` hours it gets only critical alerts.
+    seconds after which a notice is given up. In `quiet` hours it gets only critical alerts. The last three are those of
+    a channel.
     """
 
     name: str
@@ -95,6 +96,9 @@ class NotifierSpec(Struct, frozen=True):
     timeout: float = 20.0
     give_up_after: float = 86_400.0
     quiet: QuietHours | None = None
+    max_failures: int = 5
+    within: float = 60.0
+    probe_after: float = 600.0
 
     def wants(self, kind: str, severity: str) -> bool:
         """Return whether it gets alerts of this kind and severity."""

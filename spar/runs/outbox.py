@@ -23,7 +23,7 @@ from spar.runs.runs import Runs
 _REMEMBERED = 200
 
 
-class Outbox:
+class RunMessages:
     """Messages of one agent to people."""
 
     __slots__ = ("_core", "_reports", "_requests", "_runs", "interim")

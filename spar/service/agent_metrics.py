@@ -96,9 +96,9 @@ PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
      lambda a: [([name, reason], number) for name, shown in a.channels.snapshot().items()
                 for reason, number in shown.get("passed_over", {}).items()]),
     ("gauge", "spar_channel_waiting", "Messages that wait to be sent", ["agent", "channel"],
-     lambda a: [([name], len(channel.deliveries.items)) for name, channel in list(a.channels.supervisors.items())]),
+     lambda a: [([name], len(channel.items)) for name, channel in list(a.channels.supervisors.items())]),
     ("gauge", "spar_channel_undelivered", "Messages that could not be sent and were given up", ["agent", "channel"],
-     lambda a: [([name], len(channel.deliveries.failed)) for name, channel in list(a.channels.supervisors.items())]),
+     lambda a: [([name], len(channel.failed)) for name, channel in list(a.channels.supervisors.items())]),
     ("gauge", "spar_channel_up", "1 while a channel receives, or sends, without failing", ["agent", "channel", "part"],
      lambda a: [([name, part], float(trouble.state == "ok"))
                 for name, channel in list(a.channels.supervisors.items())

@@ -15,7 +15,7 @@ from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import SessionStats, Stats
-from spar.runs.outbox import Outbox
+from spar.runs.outbox import RunMessages
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
 from spar.session.holding import Holding
@@ -36,7 +36,7 @@ class SessionParts(Struct, frozen=True, eq=False):
     cycle_log: CycleLog
     agent_state: AgentState
     transcripts: SessionTranscripts
-    outbox: Outbox
+    outbox: RunMessages
     session_hooks: SessionHooks
     reports: ErrorReporter
     health: Health

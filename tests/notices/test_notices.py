@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spar import Agent
+from spar.channels.outbox import TurnRows
 from spar.config.load import from_mapping
 from spar.errors import ConfigError, TransientError
 from spar.events import Event, HealthAlert, NotifierFailed, NotifierRestored
@@ -77,7 +78,8 @@ class Desk:
         self.agent.events.subscribe(NotifierFailed, self.events.append)
         self.agent.events.subscribe(NotifierRestored, self.events.append)
         spec = NotifierSpec("ops", self.teller, **terms)
-        self.notices = Notices(self.agent.core, [spec], lambda: self.rows)
+        self.notices = Notices(self.agent.core, [spec], TurnRows(self.rows))
+        self.agent.channels.notifiers = self.notices.by_name
 
     async def __aenter__(self) -> Desk:
         await self.agent.start()
@@ -196,9 +198,34 @@ async def test_a_notice_is_given_up_in_time_and_the_oldest_of_too_many_goes(cloc
         await clock.sleep(1)
         state = desk.notices.snapshot()[0]
         assert (state["waiting"], state["given_up"]) == (MOST_WAITING, 3)
-        assert sum(key.startswith("out/") for key in desk.rows.values) == MOST_WAITING
+        states = [row["state"] for key, row in desk.rows.values.items() if key.startswith("out/")]
+        assert (states.count("waiting"), states.count("failed")) == (MOST_WAITING, 3)
         await clock.sleep(86_400)
         assert desk.notices.snapshot()[0]["given_up"] > 3
+
+
+async def test_a_notice_that_was_given_up_is_listed_over_a_restart_until_it_is_sent_again_or_forgotten(
+    clock: VirtualClock,
+) -> None:
+    rows = Kept()
+    async with Desk(clock, rows, give_up_after=60.0) as first:
+        first.teller.error = OSError("no way")
+        first.alert("runs", session="alice")
+        first.alert("disk")
+        await clock.sleep(600)
+    async with Desk(clock, rows) as second:
+        channels = second.agent.channels
+        assert [(row.text, row.state) for row in channels.undelivered()] == [
+            ("spar main: warning runs in session alice: runs is in trouble", "failed"),
+            ("spar main: warning disk: disk is in trouble", "failed"),
+        ]
+        await channels.forget("alice")
+        (row,) = channels.undelivered()
+        channels.holder_of(row.id).retry(row.id)
+        await clock.sleep(1)
+        assert second.teller.said == [("raised", "disk")]
+        assert channels.undelivered() == []
+    assert not any(key.startswith("out/") for key in rows.values)
 
 
 async def test_a_restart_sends_what_waits_and_goes_on_with_the_same_episodes(clock: VirtualClock) -> None:
@@ -211,7 +238,7 @@ async def test_a_restart_sends_what_waits_and_goes_on_with_the_same_episodes(clo
         first.alert("provider", what="a")
         first.alert("memory")
         await clock.sleep(1)
-    waiting = {key.rpartition("/")[2] for key in rows.values if key.startswith("out/")}
+    waiting = {row["reply"]["id"] for key, row in rows.values.items() if key.startswith("out/")}
     assert first.teller.said == [("raised", "disk")]
     assert len(waiting) == 2
 

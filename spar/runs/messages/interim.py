@@ -72,7 +72,7 @@ class _Flow(Struct):
 
 
 class Sends(Protocol):
-    """Outbox of an agent, as far as it asks hooks and sends."""
+    """Messages of an agent to people, as far as it asks hooks and sends."""
 
     @property
     def is_guarded(self) -> bool: ...

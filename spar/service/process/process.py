@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.agent.served import Served
+from spar.channels.outbox import TurnRows
 from spar.config.factory import Parts, home_of
 from spar.config.load import Loaded, Settings
 from spar.config.tables.section import settings_of
@@ -31,8 +32,6 @@ from spar.observe.logs import get_logger
 from spar.observe.sink import Logs
 from spar.observe.stacks import stack_of_task
 from spar.ports.optional import Attachable, offers
-from spar.ports.small_rows import OwnRows, rows_of
-from spar.ports.store import KeepsState
 from spar.protocols import Host
 from spar.records.audit import AuditDraft, auditing
 from spar.service import exit_codes as exits
@@ -304,14 +303,7 @@ def _notices_of(agent: Served, loaded: Loaded) -> Notices:
     for spec in specs:
         if offers(spec.notifier, Attachable):
             spec.notifier.attach(host)
-    rows = rows_of(agent.memory if offers(agent.memory, KeepsState) else None)
-
-    def later(work: Coroutine[Any, Any, None]) -> None:
-        agent.requests.in_background(work, "saving of notices by")
-
-    notice_rows = (
-        None
-        if rows is None
-        else OwnRows(f"{OWNER}:{agent.core.name}", rows, lambda: agent.recovery.work.journal, later)
-    )
-    return Notices(agent.core, specs, lambda: notice_rows)
+    state = agent.agent_state
+    notices = Notices(agent.core, specs, TurnRows(state.rows_of(OWNER), lambda: state.journal))
+    agent.channels.notifiers = notices.by_name
+    return notices

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spar.agent.agent import build_agent
+from spar.channels.outbox import TurnRows
 from spar.config.load import load
 from spar.events import StateChanged
 from spar.notices.notices import Notices
@@ -62,7 +63,7 @@ async def test_a_stop_that_comes_between_the_start_and_the_run_is_not_undone(tmp
     agent.events.subscribe(StateChanged, lambda event: states.append(event.new))
     process = Process(loaded, agent, logs, None, NoServer)
     ToldToEnd.process = process
-    process.notices = ToldToEnd(agent.core, (), lambda: None)
+    process.notices = ToldToEnd(agent.core, (), TurnRows(None))
 
     async with asyncio.timeout(20):
         assert await process.main() == 0

@@ -1,0 +1,381 @@
+"""Outbox of one channel or notifier: the messages that wait to be sent, on disk until they are, in order for each
+address.
+
+A message that could not be sent waits for its next attempt, and later messages for the same address wait behind it;
+other addresses go on. A message that can never be sent, or was tried for too long, is put aside and listed until a
+person retries or drops it.
+
+Anybody may have written the channel or the notifier: it may fail, hang or ignore its cancellation, and none of that
+may reach another one, a session or the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, ClassVar, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from spar.backoff import Backoff, Intensity
+from spar.errors import PermanentError, SparError, TransientError
+from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
+from spar.loop.core import Core
+from spar.loop.wake import Wake
+from spar.observe.logs import get_logger
+from spar.ports.channel import ChannelSpec
+from spar.ports.notifier import NotifierSpec
+from spar.ports.store import Journal
+from spar.protocols import ModuleRows
+from spar.types import Fault, replace
+
+R = TypeVar("R")
+log = get_logger("spar.channels")
+
+#: Bounds of one channel: waiting messages (a full channel accepts no new ones), and messages that were put aside.
+MOST_WAITING, MOST_FAILED = 1_000, 1_000
+#: Seconds between the cancellation of a call and leaving it behind.
+GRACE = 0.5
+
+
+class Delivery(Struct, frozen=True):
+    """Message to be sent. `sent` counts the parts that were sent; `reference` names an earlier message to be edited."""
+
+    id: str
+    channel: str
+    address: str
+    text: str
+    at: datetime
+    kind: Literal["answer", "note"] = "answer"
+    reply: dict[str, Any] = {}
+    session: str = ""
+    run_id: str = ""
+    state: Literal["waiting", "failed"] = "waiting"
+    attempts: int = 0
+    error: str = ""
+    sent: int = 0
+    reference: str = ""
+
+
+class TurnRows:
+    """Rows of one module; those that change within one turn of the event loop are written at its end, once each.
+
+    Args: rows: where they are stored, None: nowhere; journal: returns the open journal, None if there is none.
+    """
+
+    def __init__(self, rows: ModuleRows | None, journal: Callable[[], Journal | None] = lambda: None) -> None:
+        self._rows, self._journal = rows, journal
+        self._unwritten: dict[str, Any] = {}  # the last changed one last
+
+    def keep(self, key: str, value: Any) -> None:
+        """Write a row at the end of this turn of the event loop."""
+        if self._rows is not None:
+            if not self._unwritten:
+                asyncio.get_running_loop().call_soon(self._end_turn)
+            self._unwritten.pop(key, None)
+            self._unwritten[key] = value
+
+    def drop(self, key: str) -> None:
+        """Delete a row now."""
+        self._unwritten.pop(key, None)
+        if self._rows is not None:
+            self._rows.drop(key)
+
+    def write(self) -> None:
+        """Write all changed rows now. Raises: as `ModuleRows.keep`."""
+        while self._rows is not None and self._unwritten:
+            key = next(iter(self._unwritten))
+            self._rows.keep(key, msgspec.to_builtins(self._unwritten.pop(key)))
+
+    def _end_turn(self) -> None:
+        while self._unwritten:
+            try:
+                self.write()
+            except (SparError, ValueError) as error:  # the row is in memory, and lost with the process
+                log.error("row not stored", reason=str(error))
+
+    async def safe(self) -> None:
+        """Wait until all changes are on disk, as far as a journal can be written."""
+        self.write()
+        if (journal := self._journal()) is not None:
+            with suppress(SparError):  # it is closing or cannot write now
+                await journal.safe()
+
+    async def list(self) -> Mapping[str, Any]:
+        """Return all rows by key. Raises: what the store raises."""
+        self.write()
+        return {} if self._rows is None else await self._rows.list()
+
+
+class Trouble:
+    """Failures of one direction of a channel or notifier: their number in a row and in all, back-off, quarantine.
+
+    Args: probes: the seconds between attempts in quarantine, where they are less than `probe_after`.
+    """
+
+    def __init__(self, spec: ChannelSpec | NotifierSpec, part: str, core: Core, probes: Backoff | None = None) -> None:
+        self.part, self._spec, self._core, self._probes = part, spec, core, probes
+        self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
+        self.failures, self.total, self.last_error = 0, 0, ""
+        self._backoff, self._intensity = Backoff(), Intensity(max(spec.max_failures - 1, 0), spec.within)
+
+    def failed(self, error: Exception) -> float:
+        """Count a failure; return the seconds until the next attempt."""
+        self.failures += 1
+        self.total += 1
+        fault = Fault.of(error, part=self._spec.name, phase=self.part)
+        self.last_error, former = fault.message, self.state
+        is_quarantined = former == "quarantined" or not self._intensity.allow(self._core.clock.monotonic())
+        self.state = "quarantined" if is_quarantined else "backing_off"
+        self._tell(fault, error, is_new=self.state != former)
+        wait = asked_pause(error)
+        if not is_quarantined:
+            return max(self._backoff.delay(self.failures), wait)
+        probe = self._spec.probe_after
+        return max(probe if self._probes is None else min(probe, self._probes.delay(self.failures)), wait)
+
+    def went_well(self) -> None:
+        """Reset the failures."""
+        if self.state != "ok":
+            if self.state == "quarantined":
+                self._intensity.reset()
+            self._tell_end()
+        self.state, self.failures = "ok", 0
+
+    def _tell(self, fault: Fault, error: Exception, *, is_new: bool) -> None:
+        """Publish a failure. Args: is_new: whether the state has changed with it."""
+        spec, events = self._spec, self._core.events
+        policy = "quarantine" if self.state == "quarantined" else "retry"
+        events.publish(ErrorOccurred(cycle_id="", phase="channel", error=fault, policy=policy, exception=error))
+        if is_new and self.state == "quarantined":
+            reason = f"{spec.max_failures} failures within {spec.within:g} s; the last: {self.last_error}"
+            events.publish(ChannelQuarantined(channel=spec.name, part=self.part, reason=reason))
+
+    def _tell_end(self) -> None:
+        if self.state == "quarantined":
+            self._core.events.publish(ChannelRestored(channel=self._spec.name, part=self.part))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state, JSON-able."""
+        return {"state": self.state, "failures": self.failures, "last_error": self.last_error}
+
+
+def asked_pause(error: Exception) -> float:
+    """Return the pause in seconds that the other side asked for."""
+    return (error.retry_after or 0.0) if isinstance(error, TransientError) else 0.0
+
+
+class Outbox(ABC):
+    """Outbox, whose subclass sends one message.
+
+    Args: part: the channel or notifier in errors, such as `channel 'mail'`; sending: its failures.
+
+    Attributes: items, failed: the messages that wait and that were put aside, by id, the oldest first; counts: numbers
+    of messages `sent`, and `failed` for good; left_behind: number of calls that ignore their cancellation and still
+    run; close_within: seconds for the message that is being sent at the end; if it is cut off, the next start sends it
+    again; attempts: the seconds between attempts at a message; final: errors that no other attempt follows.
+    """
+
+    close_within: ClassVar[float] = 0.0
+    attempts: ClassVar[Backoff] = Backoff(1.0, 300.0)
+    final: ClassVar[tuple[type[Exception], ...]] = (PermanentError,)
+
+    def __init__(self, part: str, spec: ChannelSpec | NotifierSpec, core: Core, rows: TurnRows,
+                 sending: Trouble) -> None:  # fmt: skip
+        self._part, self._core, self._clock, self._rows, self.sending = part, core, core.clock, rows, sending
+        self._name, self._give_up_after = spec.name, spec.give_up_after
+        self.items: dict[str, Delivery] = {}
+        self.failed: dict[str, Delivery] = {}
+        self._due: dict[str, float] = {}  # by address, where the first message was put off
+        self.counts = {"sent": 0, "failed": 0}
+        self.left_behind = 0
+        self._news, self._rests = Wake(core.clock), asyncio.Event()
+        self._rests.set()  # it is set while nothing is being sent
+        self._is_closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def every(self) -> float:
+        """Return the least seconds between two messages."""
+        return 0.0
+
+    @abstractmethod
+    async def _send(self, delivery: Delivery) -> None:
+        """Send a message. Raises: any error, also for a part of it that was not sent."""
+
+    # -- life
+
+    def restore(self, deliveries: Iterable[Delivery]) -> None:
+        """Load the messages of an earlier process."""
+        for delivery in sorted(deliveries, key=lambda delivery: (delivery.at, delivery.id)):
+            (self.failed if delivery.state == "failed" else self.items)[delivery.id] = delivery
+
+    def start(self) -> None:
+        """Begin to send; call in the event loop."""
+        self._spawn(self._send_all(), "send")
+
+    async def close(self) -> None:
+        """End all tasks, sending last; unsent messages wait for the next start."""
+        self._is_closing = True
+        try:
+            for task in self._tasks[1:]:
+                task.cancel()
+            await asyncio.wait([asyncio.ensure_future(self._rests.wait())], timeout=self.close_within)
+        finally:
+            self._rests.set()
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            self._tasks = []
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.create_task(work, name=f"{self._part}: {name}"))
+
+    # -- the queue
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Enqueue a message; one that waits already or was put aside stays as it is."""
+        if delivery.id not in self.items and delivery.id not in self.failed:
+            self._keep(delivery)
+            self._news.set()
+
+    def retry(self, id: str) -> Delivery:
+        """Enqueue a message again that was put aside."""
+        delivery = replace(self.failed.pop(id), state="waiting", attempts=0)
+        self._keep(delivery)
+        self._news.set()
+        return delivery
+
+    def drop(self, id: str) -> Delivery:
+        """Forget a message that was put aside."""
+        self._rows.drop(f"out/{id}")
+        return self.failed.pop(id)
+
+    def forget(self, session: str) -> None:
+        """Forget the messages of a session that were put aside."""
+        for id in [id for id, delivery in self.failed.items() if delivery.session == session]:
+            self.drop(id)
+
+    def put_aside(self, delivery: Delivery, why: str) -> None:
+        """Stop trying a message until a person retries it."""
+        self._leave(delivery)
+        self.counts["failed"] += 1
+        failed = self.failed[delivery.id] = replace(delivery, attempts=delivery.attempts + 1, error=why, state="failed")
+        self._rows.keep(f"out/{failed.id}", failed)
+        while len(self.failed) > MOST_FAILED:
+            self.drop(next(iter(self.failed)))
+        self._core.log.error("message not delivered", agent=self._core.name, channel=self._name, id=failed.id,
+                             address=failed.address, reason=why)  # fmt: skip
+        self._core.events.publish(
+            MessageUndeliverable(channel=self._name, message_id=failed.id, address=failed.address,
+                                 run_id=failed.run_id, session=failed.session, reason=why)
+        )  # fmt: skip
+
+    def _keep(self, delivery: Delivery) -> None:
+        """Store a message that waits."""
+        self.items[delivery.id] = delivery
+        self._rows.keep(f"out/{delivery.id}", delivery)
+
+    def _leave(self, delivery: Delivery) -> None:
+        self.items.pop(delivery.id, None)
+        self._due.pop(delivery.address, None)
+
+    def _next(self) -> tuple[Delivery | None, float | None]:
+        """Return the message that is due, or None and the most seconds until one may be (None: none waits)."""
+        now, soonest = self._clock.monotonic(), float("inf")
+        for delivery in self._waiting():
+            due = self._due.get(delivery.address, now)
+            if due <= now:
+                return delivery, None
+            soonest = min(soonest, due)
+        return None, soonest - now if soonest < float("inf") else None
+
+    def _waiting(self) -> Iterable[Delivery]:
+        """Return the messages that may be sent now, the oldest first."""
+        return self.items.values()
+
+    # -- sending
+
+    async def _send_all(self) -> None:
+        while not self._is_closing:
+            delivery, wait = self._next()
+            if delivery is None:
+                await self._news.sleep(wait)
+                continue
+            self._rests.clear()
+            pause = 0.0
+            try:
+                await self._send(delivery)
+            except Exception as error:  # perhaps some of its parts were sent
+                pause = self._failed(self.items.get(delivery.id, delivery), error)
+            else:
+                await self._sent(delivery)
+            finally:
+                self._rests.set()
+            await self._clock.sleep(max(pause, self.every))
+
+    async def _sent(self, delivery: Delivery) -> None:
+        self.sending.went_well()
+        self.counts["sent"] += 1
+        self._leave(delivery)
+        self.failed.pop(delivery.id, None)  # it may have been put aside meanwhile
+        self._rows.drop(f"out/{delivery.id}")
+        self._core.events.publish(
+            MessageDelivered(channel=self._name, message_id=delivery.id, address=delivery.address,
+                             run_id=delivery.run_id, session=delivery.session, attempts=delivery.attempts + 1)
+        )  # fmt: skip
+        await self._rows.safe()  # so that a crash repeats one message at most
+
+    def _failed(self, delivery: Delivery, error: Exception) -> float:
+        """Put off a message, or put it aside; return the seconds until anything may be sent again."""
+        if isinstance(error, self.final):
+            self.put_aside(delivery, str(error))
+            return 0.0
+        pause, why = self.sending.failed(error), self.sending.last_error
+        if delivery.id not in self.items:  # it was put aside meanwhile
+            pass
+        elif (age := (self._clock.now() - delivery.at).total_seconds()) >= self._give_up_after:
+            self.put_aside(delivery, f"tried for {age:.0f} s: {why}")
+        else:
+            self._keep(replace(delivery, attempts=delivery.attempts + 1, error=why))
+            wait = max(self.attempts.delay(delivery.attempts + 1), asked_pause(error))
+            self._due[delivery.address] = self._clock.monotonic() + wait
+        return pause if self.sending.state == "quarantined" else 0.0
+
+    # -- calling
+
+    async def _call(self, work: Awaitable[R], timeout: float | None) -> R:
+        """Run a call of the part with a timeout; a call that ignores its cancellation is left behind.
+
+        Raises: the errors of the part; TransientError when it takes too long or cancels itself.
+        """
+        task = asyncio.ensure_future(work)
+        is_late = False
+        try:
+            await asyncio.wait([task], timeout=timeout)
+            is_late = not task.done()
+        finally:
+            if not task.done():
+                await self._cut(task)
+        if not task.done() or (is_late and task.cancelled()):
+            raise TransientError(f"{self._part} took longer than {timeout or 0:g} s")
+        if task.cancelled():
+            raise TransientError(f"{self._part} has cancelled itself")
+        return task.result()  # also when the call ended during its cancellation
+
+    async def _cut(self, task: asyncio.Future[Any]) -> None:
+        task.cancel()
+        await asyncio.wait([task], timeout=GRACE)
+        if not task.done():
+            self.left_behind += 1
+            task.add_done_callback(self._came_back)
+
+    def _came_back(self, task: asyncio.Future[Any]) -> None:
+        self.left_behind -= 1
+        if not task.cancelled():
+            task.exception()  # read it, so that asyncio does not log it
