@@ -17,8 +17,8 @@ from memory.sqlite.seals.table import (
     Key,
     counted,
     digest_of,
+    digests_of,
     head,
-    key_of,
     newest_fact,
     put_head,
     row_of,
@@ -100,9 +100,10 @@ class Seals:
         rows = dict(self._head.rows)
         new: list[tuple[int, Key, int]] = []
         with self.unhooked:
-            for (name, key), row in self._touched.items():
-                # Once for the last state of the row: many rows change several times in one transaction.
-                digest = self._digest(name, key, row)
+            # Once for the last state of each row: many rows change several times in one transaction.
+            touched = self._touched.items()
+            digests = digests_of([row_of(self._connection, *at) if row.must_read else row.row for at, row in touched])
+            for ((name, key), row), digest in zip(touched, digests, strict=True):
                 count, total = rows.get(name, (0, 0))
                 number = TABLES[name].number
                 if row.is_new and digest is not None:
@@ -113,11 +114,11 @@ class Seals:
                 else:
                     more, added = (0, 0) if row.is_new else self._seal(number, key, digest)
                 rows[name] = (count + more, (total + added) % MODULUS)
-            for name, digests in self._added.items():
+            for name, added_rows in self._added.items():
                 count, total = rows.get(name, (0, 0))
-                rows[name] = (count + len(digests), (total + sum(digests.values())) % MODULUS)
+                rows[name] = (count + len(added_rows), (total + sum(added_rows.values())) % MODULUS)
                 number = TABLES[name].number
-                new += [(number, key, digest) for key, digest in digests.items()]
+                new += [(number, key, digest) for key, digest in added_rows.items()]
             insert_all(self._connection, INTO, new, OR_REPLACE)
             fact, link = self._head.fact, self._head.link
             if self._has_facts:
@@ -169,7 +170,8 @@ class Seals:
             return
         new: Any = update.new
         row: Any = new if new is not None else update.old
-        key = key_of(row[: len(table.key)])  # in each table the columns of the key come first
+        columns = len(table.key)  # in each table the columns of the key come first
+        key: Key = row[0] if columns == 1 else "\0".join(map(str, row[:columns]))
         if key == HEAD and name == "state":
             return
         touched = self._touched.get((name, key))
@@ -177,11 +179,6 @@ class Seals:
             is_new = update.op == "INSERT" or (name in self._added and self._added[name].pop(key, None) is not None)
             touched = self._touched[name, key] = TouchedRow(is_new=is_new)
         touched.row = new
-
-    def _digest(self, name: str, key: Key, row: TouchedRow) -> int | None:
-        """Return the digest of a row as it is now; None if it was deleted."""
-        columns = row_of(self._connection, name, key) if row.must_read else row.row
-        return None if columns is None else digest_of(columns)
 
     def _seal(self, number: int, key: Key, digest: int | None) -> tuple[int, int]:
         """Seal a row that existed before, or delete its seal. Return the changes of number and sum of the seals."""

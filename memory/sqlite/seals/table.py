@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -97,6 +97,11 @@ def digest_of(row: tuple[Any, ...]) -> int:
     return int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big", signed=True)
 
 
+def digests_of(rows: Iterable[tuple[Any, ...] | None]) -> list[int | None]:
+    """Return the digests of rows; None for one that was deleted."""
+    return [None if row is None else digest_of(row) for row in rows]
+
+
 def names(connection: Connection) -> set[str]:
     """Return the names of the present tables."""
     return {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
@@ -129,12 +134,8 @@ def row_of(connection: Connection, name: str, key: Any) -> tuple[Any, ...] | Non
         return None
 
 
-def key_of(columns: tuple[Any, ...]) -> Key:
-    """Return the key of a row as one value. Stored texts contain no NUL, so the order is that of the columns."""
-    return columns[0] if len(columns) == 1 else "\0".join(map(str, columns))
-
-
 def parts_of(key: Key) -> tuple[Key, ...]:
+    """Return the columns of a key, which is one value. Stored texts contain no NUL, so its order is theirs."""
     return tuple(key.split("\0")) if isinstance(key, str) else (key,)
 
 
