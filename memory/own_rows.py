@@ -6,7 +6,7 @@ says what the rows are for and to whom they belong (`sensor:main:inbox`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from memory.codec.columns import MAX_TEXT, safe, sealed
@@ -28,23 +28,25 @@ DROP: Final = "DELETE FROM own_row WHERE owner = ? AND key = ?"
 Statement = tuple[str, tuple[str, ...]]
 
 
-def statements(changes: Iterable[RowChange]) -> Iterator[Statement]:
+def statements(changes: Iterable[RowChange]) -> list[Statement]:
     """Return the statements that write these changes, in the same order.
 
     Raises: TooLargeError or ValueError naming the row that cannot be stored.
     """
+    rows: list[Statement] = []
     for change in changes:
         if not isinstance(change.key, str):
             raise ValueError(f"a key of {change.owner!r:.100} must be text, found {change.key!r:.100}")
-        name = safe(change.owner), safe(change.key)
         if len(change.key) > MAX_TEXT:
             raise TooLargeError(
                 f"a key of {change.owner!r:.100} is longer than {MAX_TEXT} characters: {change.key:.100}…"
             )
         if change.is_dropped:
-            yield DROP, name
+            rows.append((DROP, (safe(change.owner), safe(change.key))))
         else:
-            yield KEEP, (*name, sealed(exactly(change.value, f"row {change.key!r:.100} of {change.owner!r:.100}")))
+            value = exactly(change.value, f"row {change.key!r:.100} of {change.owner!r:.100}")
+            rows.append((KEEP, (safe(change.owner), safe(change.key), sealed(value))))
+    return rows
 
 
 def all_of(connection: Connection, owner: str) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class OpenCycles:
         experience_rows = [experiences.row(experience) for experience in closing.experiences] if record else ()
         judgements = credit.checked(closing.credits), credit.checked(closing.feedback)
         entries = transcripts.rows(agent, session, closing.run_id or "", closing.entries) if closing.entries else ()
-        changes = list(own_rows.statements(closing.changes))
+        changes = own_rows.statements(closing.changes)
         row: Any = None
         if record is not None:
             row = cycle_log.prepared(record, is_end=is_alone, besides=closing.besides if is_alone else None)

@@ -51,7 +51,7 @@ class SmallState:
             dies before, or the cycle begins again, they are not made.
         Raises: TooLargeError or ValueError for a value that cannot be stored; the error names its row.
         """
-        rows = list(own_rows.statements(changes))
+        rows = own_rows.statements(changes)
         if work in self._open_cycles:
             self.waiting.setdefault(work, []).extend(rows)
         else:
