@@ -194,6 +194,7 @@ class Channels:
             run_id = (await self._submit(perception, session, spec.mode, key, origin=origin, on_run=owe)).run_id
         except Exception:  # after a cancellation the run may be on disk; the next start finds out
             self._owed.drop(new_id)
+            self._rows.write()
             raise
         if run_id == new_id:
             return Accepted("accepted", run_id)
@@ -225,8 +226,10 @@ class Channels:
         for outbox in self.outboxes:
             outbox.forget(session)
         waiting = {id for supervisor in self.supervisors.values() for id in supervisor.items}
+        rows = self._state.rows_of(OWNER)  # also of an agent that has no channel any more
+        if rows is None:
+            return
         self._rows.write()
-        rows = TurnRows(self._state.rows_of(OWNER))  # also of an agent that has no channel any more
         for key, value in (await rows.list()).items():
             kind, _, id = key.partition("/")
             row_session = id if kind == "talk" else value["session"]

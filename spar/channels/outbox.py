@@ -62,7 +62,8 @@ class Delivery(Struct, frozen=True):
 
 
 class TurnRows:
-    """Rows of one module; those that change within one turn of the event loop are written at its end, once each.
+    """Rows of one module; all changes within one turn of the event loop are written together at its end, in order, the
+    last one of each row.
 
     Args: rows: where they are stored, None: nowhere; journal: returns the open journal, None if there is none.
     """
@@ -75,28 +76,26 @@ class TurnRows:
         """Write a row at the end of this turn of the event loop."""
         if self._rows is not None:
             if not self._unwritten:
-                asyncio.get_running_loop().call_soon(self._end_turn)
+                asyncio.get_running_loop().call_soon(self.write)
             self._unwritten.pop(key, None)
             self._unwritten[key] = value
 
     def drop(self, key: str) -> None:
-        """Delete a row now."""
-        self._unwritten.pop(key, None)
-        if self._rows is not None:
-            self._rows.drop(key)
+        """Delete a row at the end of this turn of the event loop."""
+        self.keep(key, None)
 
     def write(self) -> None:
-        """Write all changed rows now. Raises: as `ModuleRows.keep`."""
+        """Write all changes now. A row that cannot be stored is logged; what it is about is lost with the process."""
         while self._rows is not None and self._unwritten:
             key = next(iter(self._unwritten))
-            self._rows.keep(key, msgspec.to_builtins(self._unwritten.pop(key)))
-
-    def _end_turn(self) -> None:
-        while self._unwritten:
+            value = self._unwritten.pop(key)
             try:
-                self.write()
-            except (SparError, ValueError) as error:  # the row is in memory, and lost with the process
-                log.error("row not stored", reason=str(error))
+                if value is None:
+                    self._rows.drop(key)
+                else:
+                    self._rows.keep(key, msgspec.to_builtins(value))
+            except (SparError, ValueError) as error:
+                log.error("row not stored", key=key, reason=str(error))
 
     async def safe(self) -> None:
         """Wait until all changes are on disk, as far as a journal can be written."""
