@@ -18,7 +18,6 @@ from spar.channels.supervisor import ChannelSupervisor
 from spar.events import MessageSent, RunEnded
 from spar.loop.core import Core
 from spar.runs.messages.text_blocks import blocks_of
-from spar.runs.run import Run
 from spar.runs.runs import Runs
 from spar.types import replace
 
@@ -55,11 +54,6 @@ class Answers:
             unsubscribe()
         self._subscriptions = ()
         await self._drafts.close()
-
-    def wants_blocks(self, run: Run) -> bool:
-        """Return whether the answer of a run is to be sent in blocks: not where people see it grow."""
-        supervisor = self._supervisor_of(self._owed.get(run.id))
-        return supervisor is None or not (supervisor.spec.channel.limits.can_edit and supervisor.spec.stream)
 
     def _supervisor_of(self, owed: Owed | None) -> ChannelSupervisor | None:
         return None if owed is None else self._supervisors.get(owed.channel)

@@ -16,11 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from spar.channels.answers import Answers
-from spar.channels.outbox import MOST_WAITING, Delivery, Outbox, TurnRows
+from spar.channels.outbox import MOST_WAITING, Delivery, Outbox, TurnRows, read_rows, restore
 from spar.channels.owed import Owed, OwedAnswers
 from spar.channels.senders import Senders
 from spar.channels.supervisor import ChannelSupervisor
-from spar.decoding import convert
 from spar.errors import ConfigError, InboxFullError
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
@@ -86,8 +85,7 @@ class Channels:
         self._use(TurnRows(None), {})
 
     def _use(self, rows: TurnRows, stored: Mapping[str, Any]) -> None:
-        of_runs = [value for key, value in stored.items() if key.startswith("run/")]
-        self._rows, self._owed = rows, OwedAnswers(rows, of_runs, self._core.clock.now())
+        self._rows, self._owed = rows, OwedAnswers(rows, read_rows(stored, "run/", Owed), self._core.clock.now())
         self._talks = Talks({key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")})
 
     def take(self, specs: Sequence[ChannelSpec]) -> None:
@@ -107,20 +105,14 @@ class Channels:
         stored = await rows.list()
         self._use(rows, stored)
         self.supervisors = {spec.name: self._supervisor_of(spec) for spec in self._specs}
-        self._restore([convert(value, Delivery) for key, value in stored.items() if key.startswith("out/")])
+        homeless = Counter(delivery.channel for delivery in restore(self.supervisors, stored))
+        for channel, number in homeless.items():  # they stay on disk
+            self._core.log.warning("messages wait for a channel that is not configured", agent=self._core.name,
+                                   channel=channel, number=number)  # fmt: skip
         self.answers = Answers(self._core, self._runs, self._owed, self._talks, self.supervisors)
         await self.answers.open()
         for supervisor in self.supervisors.values():
             supervisor.start()
-
-    def _restore(self, deliveries: list[Delivery]) -> None:
-        """Enqueue the messages that wait on disk; those for a missing channel stay there."""
-        for name, supervisor in self.supervisors.items():
-            supervisor.restore(delivery for delivery in deliveries if delivery.channel == name)
-        homeless = Counter(delivery.channel for delivery in deliveries if delivery.channel not in self.supervisors)
-        for channel, number in homeless.items():
-            self._core.log.warning("messages wait for a channel that is not configured", agent=self._core.name,
-                                   channel=channel, number=number)  # fmt: skip
 
     def _supervisor_of(self, spec: ChannelSpec) -> ChannelSupervisor:
         channel_rows = self._state.rows_of(f"{OWNER}.{spec.name}")
@@ -238,7 +230,9 @@ class Channels:
 
     def wants_blocks(self, run: Run) -> bool:
         """Return whether the answer of a run is to be sent in blocks: not where people see it grow."""
-        return self.answers is None or self.answers.wants_blocks(run)
+        owed = self._owed.get(run.id)
+        supervisor = self.supervisors.get(owed.channel) if owed is not None else None
+        return supervisor is None or not (supervisor.spec.channel.limits.can_edit and supervisor.spec.stream)
 
     # -- undelivered messages
 

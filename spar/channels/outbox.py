@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from spar.backoff import Backoff, Intensity
+from spar.decoding import convert
 from spar.errors import PermanentError, SparError, TransientError
 from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
 from spar.loop.core import Core
@@ -208,11 +209,6 @@ class Outbox(ABC):
 
     # -- life
 
-    def restore(self, deliveries: Iterable[Delivery]) -> None:
-        """Load the messages of an earlier process."""
-        for delivery in sorted(deliveries, key=lambda delivery: (delivery.at, delivery.id)):
-            (self.failed if delivery.state == "failed" else self.items)[delivery.id] = delivery
-
     def start(self) -> None:
         """Begin to send; call in the event loop."""
         self._spawn(self._send_all(), "send")
@@ -378,3 +374,24 @@ class Outbox(ABC):
         self.left_behind -= 1
         if not task.cancelled():
             task.exception()  # read it, so that asyncio does not log it
+
+
+def restore(outboxes: Mapping[str, Outbox], stored: Mapping[str, Any]) -> list[Delivery]:
+    """Load the messages of an earlier process from its rows; return those for a channel that is not configured."""
+    deliveries = sorted(read_rows(stored, "out/", Delivery), key=lambda delivery: (delivery.at, delivery.id))
+    for delivery in deliveries:
+        if (outbox := outboxes.get(delivery.channel)) is not None:
+            (outbox.failed if delivery.state == "failed" else outbox.items)[delivery.id] = delivery
+    return [delivery for delivery in deliveries if delivery.channel not in outboxes]
+
+
+def read_rows(stored: Mapping[str, Any], prefix: str, kind: type[R]) -> list[R]:
+    """Return the values of the rows whose keys begin so; one of another version is logged, and stays on disk."""
+    values: list[R] = []
+    for key, value in stored.items():
+        if key.startswith(prefix):
+            try:
+                values.append(convert(value, kind))
+            except msgspec.ValidationError as error:
+                log.error("row cannot be read", key=key, reason=str(error))
+    return values

@@ -7,7 +7,7 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Final
@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from spar.channels.outbox import TurnRows
 from spar.data.reply import comparable
-from spar.decoding import convert
 from spar.types import replace
 
 #: Bounds of the answered messages that are remembered, time and number: within them a repeated one is recognised.
@@ -48,9 +47,9 @@ class Owed(Struct, frozen=True):
 class OwedAnswers(dict[str, Owed]):
     """Owed answers of one agent, by run: of each that a person on a channel began."""
 
-    def __init__(self, rows: TurnRows, stored: Iterable[Mapping[str, Any]], now: datetime) -> None:
+    def __init__(self, rows: TurnRows, answers: Iterable[Owed], now: datetime) -> None:
         """Load the answers of an earlier process; those that were answered long ago are forgotten."""
-        answers = sorted((convert(value, Owed) for value in stored), key=lambda owed: owed.at)
+        answers = sorted(answers, key=lambda owed: owed.at)
         super().__init__((owed.run_id, owed) for owed in answers)
         self._rows = rows
         for owed in answers:

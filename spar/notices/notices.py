@@ -9,16 +9,14 @@ an id that stays the same over restarts, so that a receiver recognises a repeate
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, cast
 
-import msgspec
 from msgspec import Struct, field
 
-from spar.channels.outbox import Delivery, TurnRows
+from spar.channels.outbox import TurnRows, read_rows, restore
 from spar.clock import Timer
-from spar.decoding import convert
 from spar.events import HealthAlert, HealthRecovered
 from spar.health.alerts import Kind, key_of
 from spar.loop.core import Core
@@ -68,7 +66,10 @@ class Notices:
     async def begin(self) -> None:
         """Continue with the notices of the former process, and start sending."""
         try:
-            self._restore(await self._rows.list())
+            stored = await self._rows.list()
+            for delivery in restore(self.by_name, stored):  # its notifier is not configured any more
+                self._rows.drop(f"out/{delivery.id}")
+            self._former = {episode.key: episode for episode in read_rows(stored, "open/", Episode)}
         except Exception as error:  # the next process tries again to read them
             log.error("notices of the process before not taken up", agent=self._core.name, reason=str(error))
         early, self._early = self._early or [], None
@@ -168,20 +169,3 @@ class Notices:
         notice = Notice(id, episode.kind, state, severity, f"spar {core.name}: {head}{where}", text, core.clock.now(),
                         core.name, episode.session, episode.id)  # fmt: skip
         outbox.add(notice)
-
-    def _restore(self, values: Mapping[str, Any]) -> None:
-        deliveries: list[Delivery] = []
-        for key, value in values.items():
-            try:
-                if key.startswith("open/"):
-                    episode = convert(value, Episode)
-                    self._former[episode.key] = episode
-                elif (delivery := convert(value, Delivery)).channel in self.by_name:
-                    deliveries.append(delivery)
-                else:  # its notifier is not configured any more
-                    self._rows.drop(key)
-            except msgspec.ValidationError as error:  # a row of another version
-                log.warning("notice not taken over", agent=self._core.name, notice=key, reason=str(error))
-                self._rows.drop(key)
-        for name, outbox in self.by_name.items():
-            outbox.restore(delivery for delivery in deliveries if delivery.channel == name)

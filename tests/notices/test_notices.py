@@ -256,6 +256,19 @@ async def test_a_restart_sends_what_waits_and_goes_on_with_the_same_episodes(clo
         assert rows.values == {}
 
 
+async def test_a_row_of_another_version_stays_on_disk_and_keeps_no_other_from_being_read(clock: VirtualClock) -> None:
+    rows = Kept()
+    async with Desk(clock, rows) as desk:
+        desk.teller.error = OSError("no way")
+        desk.alert("disk")
+        await clock.sleep(1)
+    rows.values |= {"open/a": {"odd": 1}, "out/a": {"odd": 1}}
+    async with Desk(clock, rows) as desk:
+        await clock.sleep(SETTLE + 60)
+        assert sorted(desk.teller.said) == [("raised", "disk"), ("recovered", "disk")]
+    assert rows.values == {"open/a": {"odd": 1}, "out/a": {"odd": 1}}
+
+
 async def test_an_alert_that_is_still_open_is_told_again_after_a_restart_too_and_once_each_time(
     clock: VirtualClock,
 ) -> None:
