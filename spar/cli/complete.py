@@ -7,17 +7,15 @@ completions.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from spar.cli.answers import agent_of
 from spar.data.text import is_hidden, safe_line
 
 if TYPE_CHECKING:
-    from spar.cli.client import CommandClient
+    from spar.operations.operation import Operation
 
 #: Seconds that the service may take, and number of offered words.
 WITHIN, MOST = 1.5, 100
@@ -27,22 +25,26 @@ _LINE = 60
 
 def sessions(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the keys of sessions, the last used one first."""
-    page = _answer(context, lambda client: client.get("/v1/sessions", limit=MOST))
-    return _items(
-        incomplete, ((session["key"], session.get("title") or "") for session in (page or {}).get("sessions", ()))
-    )
+    from spar.operations.sessions import SessionsChoice, list_sessions
+
+    page = _answer(context, list_sessions, SessionsChoice(MOST))
+    return _items(incomplete, ((session.key, session.title) for session in (page.sessions if page else ())))
 
 
 def runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the ids of runs, the newest first."""
-    rows = _answer(context, lambda client: client.get("/v1/runs", limit=MOST)) or ()
-    return _items(incomplete, ((row["run_id"], f"{row['status']}, session {row['session']}") for row in rows))
+    from spar.operations.runs import RunsChoice, list_runs
+
+    rows = _answer(context, list_runs, RunsChoice(MOST)) or ()
+    return _items(incomplete, ((row.run_id, f"{row.status}, session {row.session}") for row in rows))
 
 
 def sensors(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of sensors."""
-    status = _answer(context, lambda client: client.get("/v1/status", lanes=0))
-    by_name = agent_of(status)["modules"]["sense"].get("sensors", {}) if status else {}
+    from spar.operations.agent import list_sensors
+    from spar.operations.operation import Nothing
+
+    by_name = _answer(context, list_sensors, Nothing()) or {}
     return _items(incomplete, ((name, sensor.get("state", "")) for name, sensor in by_name.items()))
 
 
@@ -55,23 +57,23 @@ def _items(incomplete: str, words: Any) -> list[CompletionItem]:
     return [CompletionItem(word, help=safe_line(help, _LINE)) for word, help in plain[:MOST]]
 
 
-def _answer(context: click.Context, question: Callable[[CommandClient], Any]) -> Any:
-    """Ask the running service and return its answer; None if no answer comes in time or any error occurs."""
-    from spar.cli.client import connect
+def _answer(context: click.Context, operation: Operation[Any, Any], given: Any) -> Any:
+    """Return the answer of the running service; None if no answer comes in time or any error occurs."""
     from spar.cli.context import Options
+    from spar.client.client import Client
 
     params = context.find_root().params
     answers: list[Any] = []
     try:
         options = Options(params.get("config_path"), tuple(params.get("overrides") or ()), as_json=True)
-        client = connect(options.state_dir(), WITHIN)
+        client = Client(options.state_dir(), timeout=WITHIN)
     except (Exception, SystemExit):  # a completion cannot report errors
         return None
 
     def ask() -> None:
         try:
-            answers.append(question(client))
-        except (Exception, SystemExit):
+            answers.append(client.call(operation, given))
+        except Exception:
             pass
 
     asking = threading.Thread(target=ask, name="completion", daemon=True)

@@ -19,10 +19,10 @@ from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo
 
 from spar.cli.blocks import Block, table
-from spar.cli.client import NotRunningError, connect
+from spar.cli.client import service
 from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
 from spar.cli.tables import local, short, took, zoned
-from spar.decoding import convert
+from spar.client.client import NotRunningError
 from spar.operations.fields import is_list, meaning, plain_type, value_of
 from spar.operations.operation import AgentStore, Column, CommandForm, Operation
 from spar.service import exit_codes as exits
@@ -33,8 +33,6 @@ COMPLETIONS: Final = {"key": "sessions", "session": "sessions", "run_id": "runs"
 _FORMS: Final[dict[str, Callable[[Any], str]]] = {
     "text": str, "time": local, "line": short, "list": ", ".join, "took": took,
 }  # fmt: skip
-#: The seconds that an answer may come later than the operation may take.
-_LATER: Final = 20.0
 
 
 class StoreAlone(Struct):
@@ -85,30 +83,11 @@ def command_of(operation: Operation[Any, Any]) -> click.Command:
 
 def ask(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
     """Return the answer of an operation as JSON values: from the running service, without one from the store."""
-    target, body = operation.request(given)
     try:
-        client = connect(options.state_dir(), operation.seconds(given) + _LATER)
-        return client.send(operation.method, target, body)
+        with service(options, may_be_absent=operation.stored is not None) as client:
+            return client.answer(operation, given)
     except NotRunningError:
-        if operation.stored is None:
-            fail_without_service(options)
-    return _ask_store(options, operation, given)
-
-
-def fail_without_service(options: Options) -> None:
-    """End the command because no service runs."""
-    fail(f"no service runs on {options.state_dir()}; start it with: spar run", exits.UNAVAILABLE)
-
-
-def typed(operation: Operation[Any, Any], answer: Any) -> Any:
-    """Return an answer as a value of its type. One that does not fit, of another version, ends the command."""
-    from spar import __version__
-
-    try:
-        return convert(answer, operation.answer)
-    except msgspec.ValidationError as error:
-        fail(f"the answer of {operation.name!r} cannot be read by version {__version__} of this command: {error}; "
-             "is the service of another version?")  # fmt: skip
+        return _ask_store(options, operation, given)
 
 
 def blocks_of(command: CommandForm, given: Any, answer: Any) -> Sequence[Block]:
@@ -155,7 +134,9 @@ def _run(operation: Operation[Any, Any], **values: Any) -> None:
     if options.as_json:
         show(options, answer)
     else:
-        show(options, answer, *blocks_of(command, given, typed(operation, answer)))
+        with service(options) as client:  # an answer that does not fit names the version of the service
+            value = client.typed(operation, answer)
+        show(options, answer, *blocks_of(command, given, value))
 
 
 def _ask_store(options: Options, operation: Operation[Any, Any], given: Any) -> Any:

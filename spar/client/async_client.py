@@ -3,32 +3,58 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import closing
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from spar.client.client import Client
+from spar.client.client import PATIENCE, Client, EventReader
+from spar.clock import SystemClock
 from spar.operations.operation import Operation
+from spar.threads import Threads
 
 In = TypeVar("In", bound=Struct)
 Out = TypeVar("Out")
+
+#: Requests at once, those included whose callers have left.
+AT_ONCE: Final = 32
 
 
 class AsyncClient:
     """Client of one service, as `Client`. A request that is cancelled ends in its thread when its answer comes."""
 
-    def __init__(self, place: Path | str, *, token: str = "", timeout: float = 30.0) -> None:
-        self._client = Client(place, token=token, timeout=timeout)
+    def __init__(self, place: Path | str, *, token: str = "", timeout: float | None = None) -> None:
+        self.client = Client(place, token=token, timeout=timeout)
+        self._threads = Threads("client", SystemClock(), limit=AT_ONCE)
 
     async def call(self, operation: Operation[In, Out], given: In | None = None) -> Out:
-        """Carry out an operation and return its answer. Raises: as `Client.call`."""
-        return await asyncio.to_thread(self._client.call, operation, given)
+        """Carry out an operation and return its answer. Raises: as `Client.call`; TransientError."""
+        return await self._threads.run(self.client.call, operation, given)
 
-    async def events(self, operation: Operation[In, Any], given: In) -> AsyncIterator[dict[str, Any]]:
-        """Yield the events of a stream until it ends, over broken connections. Raises: as `Client.events`."""
-        with closing(self._client.events(operation, given)) as events:
-            while (event := await asyncio.to_thread(next, events, None)) is not None:
-                yield event
+    async def answer(self, operation: Operation[In, Any], given: In | None = None) -> Any:
+        """Carry out an operation and return its answer as JSON values. Raises: as `Client.answer`; TransientError."""
+        return await self._threads.run(self.client.answer, operation, given)
+
+    async def events(
+        self, operation: Operation[In, Any], given: In, patience: float = PATIENCE
+    ) -> AsyncGenerator[dict[str, Any]]:
+        """Yield the events of a stream. Args and raises: as `ResumingStream`."""
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(arrived.set)
+
+        reader = EventReader(self.client.events(operation, given, patience), wake)
+        try:
+            while not reader.is_over:
+                await arrived.wait()
+                arrived.clear()
+                for event in reader.take():
+                    yield event
+            if reader.error is not None:
+                raise reader.error
+        finally:
+            reader.close()

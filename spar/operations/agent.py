@@ -337,7 +337,7 @@ class EventsChoice(Struct, frozen=True, forbid_unknown_fields=True):
     after: After = None
 
 
-@operation("events", "GET /v1/events", "read", served="always", streams=(WATCHERS, "watch the events"), is_endless=True)
+@operation("events", "GET /v1/events", "read", served="always", streams=(WATCHERS, "watch the events"))
 async def events(service: Service, given: EventsChoice, caller: Caller) -> Stream:
     """Stream the events of the agent as server-sent events, until the client disconnects. With `after` or
     `Last-Event-ID`, the stream begins with the buffered events after that number (0: all)."""

@@ -8,6 +8,7 @@ from the query of a GET, and from the body of every other request.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
@@ -145,7 +146,9 @@ class Operation(Generic[In, Out]):
         patience: Seconds that it may take; or a function that returns them from the input.
         status: The HTTP status of a successful answer.
         streams: How many clients may read its stream of events at once, and what they do; None: it is no stream.
-        is_endless: Whether its stream goes on in the next process of the service.
+        ends: Returns whether an event is the last one of its stream; before it, the stream goes on in the next process
+            of the service.
+        repeatable: Returns whether a change with an input may be requested twice, since it is made only once.
         is_masked: Whether secrets are masked in its answer.
         command: Its command; None: it has one of its own, or none.
         stored: Returns the answer from the store alone, for a command without a running service; True: its function
@@ -155,14 +158,15 @@ class Operation(Generic[In, Out]):
     def __init__(self, work: Callable[..., Coroutine[Any, Any, Out]], name: str, request: str, scope: Scope, *,
                  where: Where = "agent", audit: AuditRule | None = None, served: Served = "open",
                  patience: float | Callable[[In], float] = PATIENCE, status: int = 200,
-                 streams: tuple[int, str] | None = None, is_endless: bool = False, is_masked: bool = False,
+                 streams: tuple[int, str] | None = None, ends: Callable[[Any], bool] = lambda event: False,
+                 repeatable: Callable[[In], bool] = lambda given: False, is_masked: bool = False,
                  command: CommandForm | None = None,
                  stored: Callable[..., Coroutine[Any, Any, Out]] | bool = False) -> None:  # fmt: skip
         method, _, path = request.partition(" ")
         self.work, self.name, self.path, self.scope, self.where = work, name, path, scope, where
         self.method: Method = method  # type: ignore[assignment]
         self.audit, self.served, self.patience, self.status, self.streams = audit, served, patience, status, streams
-        self.is_endless, self.is_masked, self.command = is_endless, is_masked, command
+        self.ends, self._repeatable, self.is_masked, self.command = ends, repeatable, is_masked, command
         self.stored = work if stored is True or where == "store" else stored or None
 
     @property
@@ -174,6 +178,10 @@ class Operation(Generic[In, Out]):
     def is_read(self) -> bool:
         """Return whether it changes nothing, so that it ends when its caller leaves."""
         return self.method == "GET" or self.scope == "read"
+
+    def may_repeat(self, given: In) -> bool:
+        """Return whether a request whose answer is not known may be sent again."""
+        return self.is_read or self._repeatable(given)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -200,15 +208,26 @@ class Operation(Generic[In, Out]):
         """Return the fields of the input that the query or the body has."""
         return tuple(field for field in msgspec.structs.fields(self.given) if field.name not in self.path_fields)
 
+    @cached_property
+    def is_free(self) -> bool:
+        """Return whether the whole body is one value of any form."""
+        return any(field.type is msgspec.Raw for field in self.other_fields)
+
     def request(self, given: In) -> tuple[str, bytes | None]:
-        """Return the target of a request for this operation, and its body, None for none."""
+        """Return the target of a request for this operation, and its body, None for none.
+
+        Surrogates, from arguments that were no UTF-8, become question marks."""
+        if self.is_free:
+            (field,) = self.other_fields
+            return self.path, bytes(getattr(given, field.name)) or None
         values = msgspec.to_builtins(given)
         words = {name: quote(values.pop(name), safe="", errors="replace") for name in self.path_fields}
         target = re.sub(r"\{(\w+)[^}]*\}", lambda name: words[name[1]], self.path)
+        usual = {field.encode_name: field.default for field in self.other_fields}
+        values = {name: value for name, value in values.items() if value != usual[name]}
         if self.method != "GET":
-            return target, msgspec.json.encode(values) if values else None
-        usual = {field.name: field.default for field in self.other_fields}
-        asked = {name: _as_text(value) for name, value in values.items() if value not in (None, usual[name])}
+            return target, json.dumps(values, ensure_ascii=False).encode("utf-8", "replace") if values else None
+        asked = {name: _as_text(value) for name, value in values.items() if value is not None}
         return (f"{target}?{urlencode(asked, doseq=True, errors='replace')}" if asked else target), None
 
     def seconds(self, given: In) -> float:

@@ -156,7 +156,7 @@ async def show_approval(service: Service, given: RecordId) -> ShownApproval:
     return await _shown_approval(await _approver(service).get(given.id))
 
 
-@operation("approvals decide", "POST /v1/approvals/{id}", "approve",
+@operation("approvals decide", "POST /v1/approvals/{id}", "approve", repeatable=lambda given: True,
            audit=AuditRule("approval.decide", ("approval",), subject="id"))  # fmt: skip
 async def decide(service: Service, given: DecisionBody, caller: Caller) -> ShownApproval:
     """Decide about a call that waits for approval."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from msgspec import Meta, Struct
@@ -105,7 +105,8 @@ async def _known(service: Service, work: Awaitable[R]) -> R:
         raise TransientError(sentence) from None
 
 
-@operation("runs submit", "POST /v1/runs", "operate", status=202)
+@operation("runs submit", "POST /v1/runs", "operate", status=202,
+           repeatable=lambda given: given.idempotency_key is not None)  # fmt: skip
 async def submit(service: Service, given: RunBody, caller: Caller) -> Receipt:
     """Accept a message and return its receipt.
 
@@ -149,8 +150,13 @@ async def wait(service: Service, given: Wait) -> RunStatus:
     return await _known(service, service.agent.wait(given.run_id, given.timeout))
 
 
+def is_end(event: Mapping[str, Any]) -> bool:
+    """Return whether an event of a run, as its stream has it, is the last one."""
+    return event["stream"] == "lifecycle" and event["data"]["phase"] in ("end", "error")
+
+
 @operation("runs follow", "GET /v1/runs/{run_id:path}/events", "read", served="stopping",
-           streams=(FOLLOWERS, "follow runs"))  # fmt: skip
+           streams=(FOLLOWERS, "follow runs"), ends=is_end)  # fmt: skip
 async def follow(service: Service, given: FollowRun, caller: Caller) -> Stream:
     """Stream the events of a run as server-sent events, after `after` or `Last-Event-ID`."""
     source = service.agent.core.events.run(given.run_id, after=after_of(caller, given.after) or 0)
@@ -172,6 +178,7 @@ async def feedback(service: Service, given: FeedbackBody) -> FeedbackReceipt:
     "operate",
     served="stopping",
     patience=ABORT_WITHIN,
+    repeatable=lambda given: True,
     audit=AuditRule("run.abort", subject="run_id"),
     command=CommandForm(
         sentence=lambda given, run: f"{run.run_id}: {run.error or run.status}",

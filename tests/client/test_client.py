@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Perception
 from spar.client import AsyncClient, BrokenOffError, Client, MisfitError, NotRunningError, RefusedError
+from spar.client.client import AGAIN_AFTER
 from spar.config.load import load
 from spar.operations.access import TokenBody, create, list_tokens
 from spar.operations.agent import status
@@ -126,17 +128,81 @@ def test_an_answer_of_another_version_names_what_does_not_fit() -> None:
         client.call(submit, RunBody("hello"))
 
 
-def stream(*events: int, is_whole: bool) -> bytes:
-    """Return a stream with these events, which ends well or breaks off."""
-    text = "".join(f'id: {seq}\nevent: assistant\ndata: {{"seq": {seq}}}\n\n' for seq in events).encode()
+def run_event(seq: int, is_last: bool) -> dict[str, object]:
+    data = {"phase": "end"} if is_last else {"text": "a"}
+    return {"seq": seq, "stream": "lifecycle" if is_last else "assistant", "data": data}
+
+
+def stream(*events: int, is_whole: bool, last: int = 0) -> bytes:
+    """Return a stream with these events, which ends well or breaks off; `last` is the end of the run."""
+    text = "".join(
+        f"id: {seq}\nevent: any\ndata: {json.dumps(run_event(seq, seq == last))}\n\n" for seq in events
+    ).encode()
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     return head + b"%x\r\n%s\r\n" % (len(text), text) + (b"0\r\n\r\n" if is_whole else b"ff\r\nid: 3")
 
 
 def test_a_stream_that_broke_is_continued_after_its_last_event() -> None:
-    with answering(stream(1, 2, is_whole=False), stream(3, 4, is_whole=True)) as (client, heads):
+    with answering(stream(1, 2, is_whole=False), stream(3, 4, is_whole=True, last=4)) as (client, heads):
         events = list(client.events(follow, FollowRun("r1")))
 
     assert [event["seq"] for event in events] == [1, 2, 3, 4]
     assert b"last-event-id" not in heads[0].lower()
     assert b"last-event-id: 2" in heads[1].lower()
+
+
+def test_a_stream_that_the_service_ends_before_its_last_event_is_continued_in_the_next_one() -> None:
+    with answering(stream(1, is_whole=True), stream(2, is_whole=True, last=2)) as (client, heads):
+        assert [event["seq"] for event in client.events(follow, FollowRun("r1"))] == [1, 2]
+
+    assert b"last-event-id: 1" in heads[1].lower()
+
+
+def test_an_event_of_which_only_the_number_came_is_asked_for_again() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    cut = head + b"id: 1\nevent: any\n"
+    with answering(cut, stream(1, is_whole=True, last=1)) as (client, heads):
+        assert [event["seq"] for event in client.events(follow, FollowRun("r1"))] == [1]
+
+    assert b"last-event-id" not in heads[1].lower()
+
+
+def test_a_stream_is_given_up_after_its_patience_unless_that_is_infinite() -> None:
+    busy = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy"
+    refused = b"HTTP/1.1 404 Not Found\r\ncontent-length: 7\r\n\r\nno such"
+    with answering(busy, busy, busy) as (client, _), pytest.raises(NotRunningError, match="busy"):
+        list(client.events(follow, FollowRun("r1"), patience=2 * AGAIN_AFTER))
+    with answering(refused) as (client, _), pytest.raises(RefusedError, match="no such"):
+        list(client.events(follow, FollowRun("r1")))
+    with answering(refused, stream(1, is_whole=True, last=1)) as (client, _):
+        assert len(list(client.events(follow, FollowRun("r1"), patience=math.inf))) == 1
+
+
+def test_a_change_that_the_service_makes_only_once_is_sent_again_while_it_is_away() -> None:
+    receipt, lost = ok({"run_id": "r1", "accepted_at": "2026-01-01T00:00:00Z"}), list[str]()
+    with answering(b"", b"", receipt) as (client, heads):
+        body = RunBody("hello", idempotency_key="k")
+        assert client.call(submit, body, patience=60.0, lost=lambda: lost.append("lost")).run_id == "r1"
+
+    assert (len(heads), lost) == (3, ["lost"])
+    with answering(b"") as (client, heads), pytest.raises(BrokenOffError):
+        client.call(submit, RunBody("hello"), patience=60.0)
+
+
+async def test_events_come_to_a_program_with_an_event_loop_until_it_leaves(front: Front, tmp_path: Path) -> None:
+    client = AsyncClient(tmp_path)
+    receipt = await client.call(submit, RunBody("hello"))
+
+    async with aclosing(client.events(follow, FollowRun(receipt.run_id))) as events:
+        first = await anext(events)
+    with pytest.raises(RefusedError, match="no run 'none'"):
+        await anext(client.events(follow, FollowRun("none")))
+
+    assert first["data"]["phase"] == "accepted"
+
+
+def test_fields_that_have_their_default_are_not_sent_to_a_service_that_may_be_older() -> None:
+    with answering(ok({"run_id": "r1", "accepted_at": "2026-01-01T00:00:00Z"})) as (client, heads):
+        client.call(submit, RunBody("hel\udc80lo", mode="steer"))
+
+    assert heads[0].endswith(b'{"message": "hel?lo", "mode": "steer"}')

@@ -25,7 +25,6 @@ from spar.operations.fields import accepted_values, meaning
 from spar.operations.operation import Operation
 from spar.server.access.access import Access
 from spar.server.access.browsers import HostNames
-from spar.server.api.input import is_free
 from spar.server.api.openapi import PATH_PARAMETERS, has_body, plain_path, query_fields, summary_of
 from spar.server.problems import STATUS_OF
 from spar.server.routes.control import served
@@ -213,7 +212,7 @@ def _does(operation: Operation[Any, Any]) -> str:
     """Return what an operation does, with the fields of its body: those that may be left out have a question mark."""
     if not has_body(operation):
         return summary_of(operation)
-    if is_free(operation):
+    if operation.is_free:
         return f"{summary_of(operation)} Body: {one_line(operation.given.__doc__)}"
     names = [f"{field.encode_name}{'' if field.required else '?'}" for field in operation.other_fields]
     return f"{summary_of(operation)} Body: `{{{', '.join(names)}}}` ({code(operation.given.__name__)})."

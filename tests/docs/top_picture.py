@@ -9,13 +9,14 @@ import asyncio
 import html
 import re
 import sys
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from spar.cli.answers import filled
 from spar.cli.top.app import Top
-from spar.cli.top.link import ServiceLink
+from spar.client import AsyncClient
 from spar.clock import SystemClock
 
 PICTURE = Path(__file__).parents[2] / "docs" / "how-to" / "top.svg"
@@ -91,30 +92,27 @@ EVENTS = [
 
 
 class Told:
-    """Events that are heard at once."""
+    """A stream of events that come at once."""
 
-    is_live, is_refused, turns, why, lost = True, False, 1, "", 0
+    is_live, is_refused, connections, why = True, False, 1, ""
 
-    def __init__(self) -> None:
-        self._events = list(EVENTS)
-
-    def take(self, most: int) -> list[dict[str, Any]]:
-        found, self._events = self._events, []
-        return found
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(EVENTS)
 
     def close(self) -> None:
         pass
 
 
-class Table(ServiceLink):
+class Table(AsyncClient):
     """A service that answers from a table."""
 
-    async def get(self, path: str, **params: Any) -> Any:
-        found = ANSWERS[path]
-        return filled(found)[0] if path == "/v1/status" else found
+    def __init__(self) -> None:
+        super().__init__(Path())
+        self.client.events = lambda *given: Told()  # type: ignore[method-assign, assignment, return-value]
 
-    def listen(self, path: str, *more: Any, **params: Any) -> Any:
-        return Told()
+    async def answer(self, operation: Any, given: Any = None) -> Any:
+        found = ANSWERS[operation.path]
+        return filled(found)[0] if operation.path == "/v1/status" else found
 
 
 class StillClock(SystemClock):
@@ -129,11 +127,12 @@ class StillClock(SystemClock):
 
 async def drawn() -> str:
     """Return the picture as SVG."""
-    app = Top(Table(Path()), clock=StillClock())
+    app = Top(Table(), clock=StillClock())
     async with app.run_test(size=SIZE) as pilot:
         for _ in range(500):
             await pilot.pause(0.02)
-            if app.picture.waiting and app.picture.log and app.picture.sessions.keys() >= {"main"}:
+            assert app.reader is not None
+            if app.picture.waiting and app.reader.is_over and app.picture.sessions.keys() >= {"main"}:
                 break
         app.look()
         for panel in app.panels:

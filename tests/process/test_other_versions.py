@@ -17,8 +17,8 @@ from spar.cli.commands.operate.status_blocks import status_blocks
 from spar.cli.tables import model_lines
 from spar.cli.top.app import Top
 from spar.cli.top.facts import Picture
-from spar.cli.top.link import ServiceLink
 from spar.cli.top.panels import health_of
+from spar.client import AsyncClient
 from tests.process.conftest import Spar
 from tests.servers.recorded import BUILDS, Recording, answering, recording
 
@@ -81,7 +81,7 @@ def test_status_doctor_and_chat_work_beside_another_version(spar: Spar, build: R
 @pytest.mark.process
 async def test_top_shows_another_version(spar: Spar, build: Recording) -> None:
     with answering(spar.state, build):
-        app = Top(ServiceLink(spar.state))
+        app = Top(AsyncClient(spar.state))
         async with app.run_test(size=(140, 40)) as pilot:
 
             def screen() -> str:
@@ -146,7 +146,7 @@ def shown(status: Any) -> str:
     """Return all that commands show of a status."""
 
     class Answers:
-        def get(self, path: str, **params: Any) -> Any:
+        def answer(self, operation: Any) -> Any:
             return status
 
     picture = Picture(lambda: 100.0, lambda: datetime.now(UTC))

@@ -16,11 +16,11 @@ import pytest
 from textual.pilot import Pilot
 
 from spar.cli.top.app import Top
-from spar.cli.top.link import ServiceLink
 from spar.cli.top.panels import LogPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
 from spar.cli.top.record import RecordScreen
 from spar.cli.top.rows import RowList
 from spar.cli.top.run import RunScreen
+from spar.client import AsyncClient
 from spar.service import exit_codes as exits
 from tests.process.conftest import PATIENCE, Spar
 
@@ -129,7 +129,7 @@ class Screen:
 
 @asynccontextmanager
 async def seen(spar: Spar, width: int = 120, height: int = 40, **more: Any) -> AsyncIterator[Screen]:
-    app = Top(ServiceLink(spar.state), **more)
+    app = Top(AsyncClient(spar.state), **more)
     async with app.run_test(size=(width, height)) as pilot:
         yield Screen(app, pilot)
 

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from spar.data.text import printable
 from spar.operations.operation import Operation
-from spar.server.api.input import is_free
 from spar.server.api.openapi import has_body, plain_path, query_fields
 from spar.server.routes.control import described, served
 from spar.service.token_rows import SCOPES
@@ -59,7 +58,7 @@ def wrong_inputs(world: World) -> str:
         cases = [("?nonsense=1", f"{path}?nonsense=1", _usual(route))]
         if has_body(route):
             cases += [(body, path, body.encode()) for body in ('{"nonsense": 1}', "{")]
-            if not is_free(route):
+            if not route.is_free:
                 field = route.other_fields[0].encode_name
                 cases.append((body := json.dumps({field: {"nonsense": [1]}}), path, body.encode()))
         if route.path_fields:
@@ -79,7 +78,7 @@ def _path(route: Operation[Any, Any]) -> str:
 
 def _usual(route: Operation[Any, Any]) -> bytes:
     """Return a body that lacks nothing but sense."""
-    if not has_body(route) or is_free(route):
+    if not has_body(route) or route.is_free:
         return b""
     simple: dict[Any, Any] = {str: "none", bool: True, int: 1, float: 1.0}
     fields = (field for field in route.other_fields if field.required)

@@ -16,10 +16,11 @@ import pytest
 
 from memory import Memory
 from spar import Agent
-from spar.cli.client import connect
+from spar.client import Client
 from spar.config.load import load
 from spar.errors import NotReadyError
 from spar.observe.sink import configure
+from spar.operations.runs import RunBody, submit
 from spar.server.agent_loop import on_loop
 from spar.server.routes.control import control
 from spar.service.app import Service
@@ -191,7 +192,7 @@ def test_the_command_line_asks_a_service_that_starts_again_until_it_is_open(tmp_
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            answer = connect(tmp_path).post("/v1/runs", {"message": "hello"})
+            answer = Client(tmp_path).answer(submit, RunBody("hello"))
         finally:
             server.shutdown()
             thread.join()

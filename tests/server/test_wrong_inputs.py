@@ -17,7 +17,6 @@ from spar import Agent, Call, Experience, Perception, tool
 from spar.config.load import load
 from spar.operations.operation import Operation
 from spar.records.journal import Doubt, Item
-from spar.server.api.input import is_free
 from spar.server.api.openapi import has_body, plain_path, query_fields
 from spar.server.routes.control import control, served
 from spar.service.app import Service
@@ -74,7 +73,7 @@ def fitting(kind: Any) -> Any:
 def bodies_of(route: Operation[Any, Any]) -> st.SearchStrategy[bytes]:
     """Return bodies for a route: mostly its fields, of which some do not fit, so that the handler is reached."""
     values = VALUES
-    if not is_free(route):
+    if not route.is_free:
         fields = route.other_fields
         usual = {field.encode_name: fitting(field.type) for field in fields if field.required}
         wrong = {field.encode_name: LEAVES | VALUES | st.sampled_from([*known(field.type), "x"]) for field in fields}
@@ -99,7 +98,7 @@ def queries_of(route: Operation[Any, Any]) -> st.SearchStrategy[str]:
 
 def too_large(route: Operation[Any, Any]) -> Iterator[tuple[str, bytes]]:
     """Yield a query and a body for each of a route's fields, with a number beyond 64 bits in it."""
-    fields = route.other_fields if has_body(route) and not is_free(route) else ()
+    fields = route.other_fields if has_body(route) and not route.is_free else ()
     usual = {field.encode_name: fitting(field.type) for field in fields if field.required}
     body = json.dumps(usual).encode()
     for number in (2**63, -(2**63) - 1, 10**30):

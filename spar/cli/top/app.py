@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -14,25 +16,35 @@ from textual.widgets import Footer, Static
 
 from spar.cli.top.facts import RUNS, WANTED, Picture
 from spar.cli.top.keys import KeysScreen
-from spar.cli.top.link import AwayError, DeclinedError, EventListener, ServiceLink
 from spar.cli.top.panels import BudgetsPanel, HealthPanel, LogPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
 from spar.cli.top.record import RecordScreen
 from spar.cli.top.rows import RowList
 from spar.cli.top.run import RunScreen
 from spar.cli.top.words import harmless, lasted, number
+from spar.client.async_client import AsyncClient
+from spar.client.client import EventReader, MisfitError, RefusedError, ServiceError
 from spar.clock import Clock, SystemClock
+from spar.errors import TransientError
+from spar.operations import agent, review, runs
+from spar.operations.operation import Operation
 
 #: Seconds between two updates of the screen, two statuses, two statuses with all sessions, and two lists of waiting
 #: records; least seconds between two requests of the same kind.
 EVERY, STATUS_EVERY, WHOLE_EVERY, RECORDS_EVERY, LEAST = 0.2, 3.0, 30.0, 15.0, 0.4
+#: Seconds for an answer.
+ANSWER_WITHIN = 10.0
 #: Events that one update takes at most, so that a flood of events does not delay the keys.
 AT_ONCE = 2_000
+#: The operation that lists the waiting records of each kind.
+LISTS: dict[str, Operation[Any, Any]] = {
+    "approval": review.list_approvals, "doubt": review.list_doubts, "letter": review.list_letters
+}  # fmt: skip
 #: Width and height below which only one list is shown at a time.
 NARROW, LOW = 60, 16
 
 
 class Top(App[None]):
-    """Application of `spar top`. Args: link: the service; is_read_only: answers are off; clock: the source of times."""
+    """Application of `spar top`. Args: is_read_only: answers are off; clock: the source of times."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]  # noqa: RUF012 - as Textual declares it
 
@@ -51,14 +63,14 @@ class Top(App[None]):
         Binding("q", "quit", "Quit"),
     ]
 
-    def __init__(self, link: ServiceLink, *, is_read_only: bool = False, clock: Clock | None = None) -> None:
+    def __init__(self, client: AsyncClient, *, is_read_only: bool = False, clock: Clock | None = None) -> None:
         super().__init__()
         clock = clock or SystemClock()
         self.now = clock.monotonic
-        self._link, self._is_read_only = link, is_read_only
+        self._client, self._is_read_only = client, is_read_only
         self.picture = Picture(self.now, clock.now)
-        self.events: EventListener | None = None
-        self._turns = 0
+        self.reader: EventReader | None = None
+        self._connections = 0
         self._requested_at: dict[str, float] = {}
         self._running_requests: set[str] = set()
         self._drawn = (-1, 0.0)
@@ -79,14 +91,15 @@ class Top(App[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.events = self._link.listen("/v1/events", type=",".join(WANTED))
+        choice = agent.EventsChoice(type=[",".join(WANTED)])
+        self.reader = EventReader(self._client.client.events(agent.events, choice, math.inf))
         self.query_one(RunsPanel).focus()
         self.set_interval(EVERY, self.look)
         self.look()
 
     def on_unmount(self) -> None:
-        if self.events is not None:
-            self.events.close()
+        if self.reader is not None:
+            self.reader.close()
 
     def on_resize(self, event: events.Resize) -> None:
         self._fit(event.size.width, event.size.height)
@@ -116,15 +129,15 @@ class Top(App[None]):
 
     def look(self) -> None:
         """Apply the new events, request what has changed, and draw."""
-        if (stream := self.events) is None:
+        if (reader := self.reader) is None:
             return
-        now = self.now()
-        if stream.turns != self._turns:
-            self._turns = stream.turns
+        now, stream = self.now(), reader.stream
+        if stream.connections != self._connections:
+            self._connections = stream.connections
             self.picture.mark_all_stale()
             self._requested_at.clear()
         if not self._is_held:
-            for event in stream.take(AT_ONCE):
+            for event in reader.take(AT_ONCE):
                 self.picture.apply(event)
         if stream.is_live or stream.is_refused:
             self._request_changes(now)
@@ -142,13 +155,13 @@ class Top(App[None]):
         if picture.is_whole_stale or self._is_due("whole", now, WHOLE_EVERY):
             if self._begins("whole", now):
                 picture.is_whole_stale = picture.is_stale = False
-                self.run_worker(self._take_whole())
+                self.run_worker(self._renew("whole", self._take_whole, "is_whole_stale"))
         elif (picture.is_stale or self._is_due("status", now, STATUS_EVERY)) and self._begins("status", now):
             picture.is_stale = False
-            self.run_worker(self._take_status())
+            self.run_worker(self._renew("status", self._take_status, "is_stale"))
         if (picture.are_records_stale or self._is_due("records", now, RECORDS_EVERY)) and self._begins("records", now):
             picture.are_records_stale = False
-            self.run_worker(self._take_records())
+            self.run_worker(self._renew("records", self._take_records, "are_records_stale"))
 
     def _is_due(self, request: str, now: float, every: float) -> bool:
         return now - self._requested_at.get(request, -1e9) >= every
@@ -161,50 +174,41 @@ class Top(App[None]):
         self._running_requests.add(request)
         return True
 
-    async def _take_whole(self) -> None:
-        requested_at = self.now()
-        try:
-            self.picture.take_status(await self._link.get("/v1/status"), requested_at, has_sessions=True)
-            ended = await self._link.get("/v1/runs", limit=50)
-            is_open = await self._link.get("/v1/runs", open=1, limit=RUNS - 50)
-            self.picture.take_runs([*is_open, *ended], requested_at)
-            self._requested_at["status"] = self.now()
-            self._trouble = ""
-        except AwayError as error:
-            self._trouble, self.picture.is_whole_stale = str(error), True
-        except (DeclinedError, LookupError, TypeError, ValueError) as error:  # the same question gets the same answer
-            self._trouble = str(error)
-        finally:
-            self._running_requests.discard("whole")
+    async def _renew(self, request: str, take: Callable[[float], Awaitable[None]], staleness: str) -> None:
+        """Take the answer of a request into the picture; if the service is away, it is to be renewed again.
 
-    async def _take_status(self) -> None:
-        requested_at = self.now()
+        Args: staleness: the attribute of the picture that says so.
+        """
         try:
-            self.picture.take_status(await self._link.get("/v1/status", lanes=0), requested_at, has_sessions=False)
+            await take(self.now())
             self._trouble = ""
-        except AwayError as error:
-            self._trouble, self.picture.is_stale = str(error), True
-        except (DeclinedError, LookupError, TypeError, ValueError) as error:
+        except (RefusedError, MisfitError, LookupError, TypeError, ValueError) as error:
+            self._trouble = str(error)  # the same question gets the same answer
+        except (ServiceError, TransientError) as error:
             self._trouble = str(error)
+            setattr(self.picture, staleness, True)
         finally:
-            self._running_requests.discard("status")
+            self._running_requests.discard(request)
 
-    async def _take_records(self) -> None:
+    async def _take_whole(self, requested_at: float) -> None:
+        self.picture.take_status(await self._client.answer(agent.status), requested_at, has_sessions=True)
+        ended = await self._client.answer(runs.list_runs, runs.RunsChoice(50))
+        is_open = await self._client.answer(runs.list_runs, runs.RunsChoice(RUNS - 50, open=True))
+        self.picture.take_runs([*is_open, *ended], requested_at)
+        self._requested_at["status"] = self.now()
+
+    async def _take_status(self, requested_at: float) -> None:
+        status = await self._client.answer(agent.status, agent.StatusChoice(lanes=False))
+        self.picture.take_status(status, requested_at, has_sessions=False)
+
+    async def _take_records(self, requested_at: float) -> None:
         rows: dict[str, list[dict[str, Any]]] = {}
-        try:
-            for kind, path in (("approval", "/v1/approvals"), ("doubt", "/v1/calls/in-doubt"),
-                               ("letter", "/v1/dead-letters")):  # fmt: skip
-                try:
-                    rows[kind] = await self._link.get(path)
-                except DeclinedError:  # the agent's memory does not support this kind
-                    rows[kind] = []
-            self.picture.take_records(rows)
-        except AwayError as error:
-            self._trouble, self.picture.are_records_stale = str(error), True
-        except (LookupError, TypeError, ValueError) as error:
-            self._trouble = str(error)
-        finally:
-            self._running_requests.discard("records")
+        for kind, operation in LISTS.items():
+            try:
+                rows[kind] = await self._client.answer(operation)
+            except RefusedError:  # the agent's memory does not support this kind
+                rows[kind] = []
+        self.picture.take_records(rows)
 
     # -- the first line
 
@@ -212,9 +216,10 @@ class Top(App[None]):
         """Return the first line of the screen."""
         picture, status = self.picture, self.picture.status
         parts: list[tuple[str, str]] = [(" spar ", "bold $text on $primary"), ("  ", "")]
-        if self.events is None or not (self.events.is_live or self.events.is_refused):
-            why = harmless(self.events.why if self.events else "", 80)
-            sentence = f"service away: {why}; trying again" if why or self._turns else "connecting …"
+        stream = self.reader.stream if self.reader is not None else None
+        if stream is None or not (stream.is_live or stream.is_refused):
+            why = harmless(stream.why if stream is not None else "", 80)
+            sentence = f"service away: {why}; trying again" if why or self._connections else "connecting …"
             return Content.assemble(*parts, (sentence, "bold $warning"))
         if not status:
             return Content.assemble(*parts, (harmless(self._trouble, 100) or "connected", "$text-muted"))
@@ -224,7 +229,7 @@ class Top(App[None]):
         at = picture.service.get("started_at")
         age = f"for {lasted(picture.age_of(datetime.fromisoformat(at)))}" if at else ""
         parts += [(harmless(status.get("name"), 20), "bold"), (" ", ""), (state, f"bold {tone}"), (f" {age}", "")]
-        if self.events.is_refused:
+        if stream.is_refused:
             parts.append(("  no live events", "bold $warning"))
         if self._is_held:
             parts.append(("  HELD", "bold $warning"))
@@ -271,9 +276,9 @@ class Top(App[None]):
     def on_row_list_chosen(self, message: RowList.Chosen) -> None:
         """Open a run, or a record that waits for a person."""
         if isinstance(message.rows, RunsPanel):
-            self.push_screen(RunScreen(self._link, message.row))
+            self.push_screen(RunScreen(self._client.client, message.row))
         elif isinstance(message.rows, WaitingPanel):
-            screen = RecordScreen(self._link, message.row, is_read_only=self._is_read_only)
+            screen = RecordScreen(self._client, message.row, is_read_only=self._is_read_only)
             self.push_screen(screen, self._answered)
 
     def _answered(self, sentence: str | None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any, ClassVar
-from urllib.parse import quote
 
 from msgspec import Struct
 from textual.app import ComposeResult
@@ -20,12 +19,20 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static, TextArea
 
 from spar.cli.top.facts import WaitingRow
-from spar.cli.top.link import AwayError, DeclinedError, ServiceLink
 from spar.cli.top.pages import Page
 from spar.cli.top.words import harmless, harmless_lines
+from spar.client.async_client import AsyncClient
+from spar.client.client import ServiceError
+from spar.errors import TransientError
+from spar.operations import review
+from spar.operations.operation import Operation
+from spar.records.approvals import Decision
+from spar.records.journal import Answer
 
-#: The path of the records of each kind.
-PATHS = {"approval": "/v1/approvals", "doubt": "/v1/calls/in-doubt", "letter": "/v1/dead-letters"}
+#: The operation that returns a record of each kind in full.
+SHOWS: dict[str, Operation[review.RecordId, Any]] = {
+    "approval": review.show_approval, "doubt": review.show_doubt, "letter": review.show_letter
+}  # fmt: skip
 TITLES = {"approval": "Approval", "doubt": "Call in doubt", "letter": "Dead letter"}
 
 
@@ -36,39 +43,47 @@ class AnswerKind(Struct, frozen=True):
         kind: The kind of record.
         question: The question before the answer is sent.
         done: The words for a sent answer.
-        ending: The end of the path to which it is sent.
-        body: Returns the body of the request, from the record and the typed text.
+        operation: The operation that carries it out.
+        given: Returns the input of the operation, from the record and the typed text.
         asks: The input that it needs: "sure" (yes or no), "reason" (a line) or "params" (JSON).
     """
 
     kind: str
     question: str
     done: str
-    ending: str
-    body: Callable[[dict[str, Any], str], Any]
+    operation: Operation[Any, Any]
+    given: Callable[[dict[str, Any], str], Any]
     asks: str = "sure"
 
 
-def _decision(decision: str) -> Callable[[dict[str, Any], str], Any]:
-    return lambda record, text: {"digest": record["digest"], "decision": decision, "reason": text}
+def _decision(decision: Decision) -> Callable[[dict[str, Any], str], Any]:
+    return lambda record, text: review.DecisionBody(record["id"], record["digest"], decision, text)
 
 
 def _edited(record: dict[str, Any], text: str) -> Any:
-    return {"digest": record["digest"], "decision": "edit", "params": json.loads(text)}
+    return review.DecisionBody(record["id"], record["digest"], "edit", params=json.loads(text))
+
+
+def _answer(answer: Answer) -> Callable[[dict[str, Any], str], Any]:
+    return lambda record, text: review.AnswerBody(record["id"], answer)
+
+
+def _id(record: dict[str, Any], text: str) -> Any:
+    return review.RecordId(record["id"])
 
 
 ANSWERS = {
-    "approve": AnswerKind("approval", "Approve exactly this call?", "approved", "", _decision("approve")),
-    "deny": AnswerKind("approval", "Deny it. Why? (may be empty)", "denied", "", _decision("deny"), "reason"),
-    "edit": AnswerKind("approval", "Other parameters, as JSON", "approved as edited", "", _edited, "params"),
-    "done": AnswerKind("doubt", "It had its effect?", "answered: done", "/resolve",
-                   lambda record, text: {"answer": "done"}),
-    "failed": AnswerKind("doubt", "It had no effect, and is not made again?", "answered: failed", "/resolve",
-                     lambda record, text: {"answer": "failed"}),
-    "again": AnswerKind("doubt", "It had no effect, and is made again?", "is made again", "/resolve",
-                    lambda record, text: {"answer": "again"}),
-    "retry": AnswerKind("letter", "Have it tried again?", "is tried again", "/retry", lambda record, text: None),
-    "drop": AnswerKind("letter", "Drop it for good?", "dropped", "/drop", lambda record, text: None),
+    "approve": AnswerKind("approval", "Approve exactly this call?", "approved", review.decide, _decision("approve")),
+    "deny": AnswerKind("approval", "Deny it. Why? (may be empty)", "denied", review.decide, _decision("deny"),
+                       "reason"),
+    "edit": AnswerKind("approval", "Other parameters, as JSON", "approved as edited", review.decide, _edited, "params"),
+    "done": AnswerKind("doubt", "It had its effect?", "answered: done", review.resolve, _answer("done")),
+    "failed": AnswerKind("doubt", "It had no effect, and is not made again?", "answered: failed", review.resolve,
+                         _answer("failed")),
+    "again": AnswerKind("doubt", "It had no effect, and is made again?", "is made again", review.resolve,
+                        _answer("again")),
+    "retry": AnswerKind("letter", "Have it tried again?", "is tried again", review.retry_letter, _id),
+    "drop": AnswerKind("letter", "Drop it for good?", "dropped", review.drop_letter, _id),
 }  # fmt: skip
 
 
@@ -90,9 +105,9 @@ class RecordScreen(ModalScreen[str]):
         Binding("escape", "back", "Back"),
     ]
 
-    def __init__(self, link: ServiceLink, waiting: WaitingRow, *, is_read_only: bool = False) -> None:
+    def __init__(self, client: AsyncClient, waiting: WaitingRow, *, is_read_only: bool = False) -> None:
         super().__init__()
-        self._link, self._waiting, self._is_read_only = link, waiting, is_read_only
+        self._client, self._waiting, self._is_read_only = client, waiting, is_read_only
         self._record: dict[str, Any] | None = None
         self._pending_answer: AnswerKind | None = None
         self._is_sending = False
@@ -116,16 +131,13 @@ class RecordScreen(ModalScreen[str]):
 
     async def _load(self) -> None:
         try:
-            record = await self._link.get(self._path())
-        except (AwayError, DeclinedError) as error:
+            record = await self._client.answer(SHOWS[self._waiting.kind], review.RecordId(self._waiting.id))
+        except (ServiceError, TransientError) as error:
             self._say(str(error))
             return
         self._record = record
         self.query_one(Page).write([(line, "plain") for line in harmless_lines(record["text"])])
         self.refresh_bindings()
-
-    def _path(self, ending: str = "") -> str:
-        return f"{PATHS[self._waiting.kind]}/{quote(self._waiting.id, safe='')}{ending}"
 
     # -- the answer
 
@@ -192,14 +204,14 @@ class RecordScreen(ModalScreen[str]):
         if answer is None or record is None or self._is_sending:
             return
         try:
-            body = answer.body(record, text)
+            given = answer.given(record, text)
         except ValueError as error:
             self._say(f"the parameters are no JSON: {error}")
             return
         self._is_sending = True
         try:
-            await self._link.post(self._path(answer.ending), body)
-        except (AwayError, DeclinedError) as error:
+            await self._client.answer(answer.operation, given)
+        except (ServiceError, TransientError) as error:
             self._say(f"not answered: {error}")
             if answer.asks != "params":
                 self._ask(None)

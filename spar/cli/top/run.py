@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
-from urllib.parse import quote
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,10 +13,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer
 
 from spar.cli.top.facts import RunFacts
-from spar.cli.top.link import EventListener, ServiceLink
 from spar.cli.top.pages import Line, Page
 from spar.cli.top.words import harmless, harmless_lines, of_call
+from spar.client.client import Client, EventReader
 from spar.events.table import BY_NAME, row_of_call
+from spar.operations.runs import FollowRun, follow
 
 #: Bounds of the shown end of a run: characters, and parts (texts and lines about calls).
 SHOWN, PARTS = 200_000, 2_000
@@ -104,11 +105,11 @@ class RunScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back")]
 
-    def __init__(self, link: ServiceLink, run: RunFacts) -> None:
+    def __init__(self, client: Client, run: RunFacts) -> None:
         super().__init__()
-        self._run, self._link = run, link
+        self._run, self._client = run, client
         self._text = RunText()
-        self._stream: EventListener | None = None
+        self._reader: EventReader | None = None
 
     def compose(self) -> ComposeResult:
         with Vertical(id="record"):
@@ -120,27 +121,27 @@ class RunScreen(ModalScreen[None]):
             f"Run {self._run.id}  session {harmless(self._run.session, 40)}"
         )
         self.query_one(Page).focus()
-        path = f"/v1/runs/{quote(self._run.id, safe='')}/events"
-        self._stream = self._link.listen(
-            path,
-            ends=lambda event: event["stream"] == "lifecycle" and event["data"]["phase"] in ("end", "error"),
-            after=0,
-        )
+        self._reader = EventReader(self._client.events(follow, FollowRun(self._run.id), math.inf))
         self.set_interval(EVERY, self.look)
 
     def on_unmount(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
+        if self._reader is not None:
+            self._reader.close()
 
     def look(self) -> None:
         """Apply the new events, and draw."""
-        stream = self._stream
-        if stream is None:
+        if (reader := self._reader) is None:
             return
-        new_events = stream.take(AT_ONCE)
+        new_events = reader.take(AT_ONCE)
         for event in new_events:
             self._text.apply(event)
         if new_events:
             self.query_one(Page).write(self._text.lines())
-        state = "has ended" if self._text.is_over else "" if stream.is_live else f"away: {harmless(stream.why, 60)}"
+        state = (
+            "has ended"
+            if self._text.is_over
+            else ""
+            if reader.stream.is_live
+            else f"away: {harmless(reader.stream.why, 60)}"
+        )
         self.query_one("#record").border_subtitle = Content(state)

@@ -59,7 +59,7 @@ def _query_values(params: QueryParams, known: Sequence[FieldInfo]) -> dict[str, 
 def _body_values(operation: Operation[Any, Any], body: bytes) -> dict[str, Any]:
     """Return the values of a body. Raises: ValueError."""
     fields = operation.other_fields
-    if is_free(operation):
+    if operation.is_free:
         return {fields[0].name: msgspec.Raw(body)}
     if not body and not any(field.required for field in fields):
         return {}
@@ -73,11 +73,6 @@ def _body_values(operation: Operation[Any, Any], body: bytes) -> dict[str, Any]:
         known = f"; known: {names}" if "unknown field" in str(error) else ""
         raise ValueError(f"the body cannot be read: {error}{known}") from None
     return {field.name: getattr(value, field.name) for field in fields}
-
-
-def is_free(operation: Operation[Any, Any]) -> bool:
-    """Return whether the whole body is one value of any form."""
-    return any(field.type is msgspec.Raw for field in operation.other_fields)
 
 
 @cache

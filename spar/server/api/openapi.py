@@ -18,7 +18,7 @@ from spar import __version__
 from spar.decoding import schema_components
 from spar.operations.fields import is_list, meaning, schema_of
 from spar.operations.operation import Operation, Stream
-from spar.server.api.input import body_type, is_free
+from spar.server.api.input import body_type
 from spar.server.problems import STATUS_OF, ProblemBody
 from spar.service.token_rows import SCOPES
 
@@ -102,7 +102,7 @@ def query_fields(operation: Operation[Any, Any]) -> tuple[FieldInfo, ...]:
 
 
 def _bodies(operation: Operation[Any, Any]) -> list[Any]:
-    return [body_type(operation)] if has_body(operation) and not is_free(operation) else []
+    return [body_type(operation)] if has_body(operation) and not operation.is_free else []
 
 
 def _operation(operation: Operation[Any, Any], by_type: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _operation(operation: Operation[Any, Any], by_type: list[tuple[Any, dict[str
         described["description"] = summary
     if has_body(operation):
         fields = operation.other_fields
-        schema: Mapping[str, Any] = {} if is_free(operation) else _schema(body_type(operation), by_type)
+        schema: Mapping[str, Any] = {} if operation.is_free else _schema(body_type(operation), by_type)
         is_needed = any(field.required for field in fields)
         described["requestBody"] = {"required": is_needed, "content": {"application/json": {"schema": schema}}}
     return described

@@ -6,18 +6,19 @@ When the connection breaks, or the service is restarted, it continues after the 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from spar.cli import complete
-from spar.cli.client import CommandClient, NotRunningError, service
+from spar.cli.client import service
 from spar.cli.context import Options, fail, write
+from spar.client.client import Client, NotRunningError
 from spar.data.text import one_line, printable
 from spar.events.table import BY_NAME, row_of_call, sentence_of
+from spar.operations.runs import FollowRun, RunId, Wait, show, wait
+from spar.operations.runs import follow as follow_events
+from spar.records.runs import RunStatus
 from spar.service import exit_codes as exits
 
 #: The line for a run that ended well without an answer.
@@ -33,10 +34,6 @@ CALLED_OFF = {
 }
 #: Phases of a call that the lines of a verbose run report as well.
 _IN_LINES = ("start", "result", "error", "skipped")
-#: Seconds without an event or heartbeat after which a connection counts as broken; heartbeats come every 15 s.
-SILENCE = 45.0
-#: Attempts to continue, a second apart, after the last event.
-TRIES = 30
 
 
 @click.command()
@@ -54,52 +51,33 @@ def follow(options: Options, run_id: str, reasoning: bool, after: int) -> int:
       spar runs follow "$(spar send --no-wait 'tell me a long story')"
       spar --json runs follow 18ea256e775307670000245362 --after 17
     """
-    with service(options, timeout=SILENCE) as client:
+    with service(options) as client:
+        client.answer(show, RunId(run_id))  # without a service, or such a run, the command ends at once
         return follow_run(options, client, run_id, after, shows_thoughts=reasoning)
 
 
-def path_of(run_id: str) -> str:
-    return f"/v1/runs/{quote(run_id, safe='', errors='replace')}"
-
-
-def has_failed(status: dict[str, Any]) -> bool:
+def has_failed(status: RunStatus) -> bool:
     """Return whether an answered run has a failed call. A parked call, which waits for an answer, has not failed."""
-    return any(entry["error"]["kind"] != "parked" for entry in status["errors"])
+    return any(entry["error"]["kind"] != "parked" for entry in status.errors)
 
 
-def follow_run(
-    options: Options, client: CommandClient, run_id: str, after: int = 0, *, shows_thoughts: bool = False
-) -> int:
+def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *, shows_thoughts: bool = False) -> int:
     """Print the events of a run until it ends; return the exit code."""
-    printer, tries, why = RunPrinter(shows_thoughts=shows_thoughts), 0, "the service does not answer any more"
-    while True:
-        try:
-            for event in events_of(client, run_id, after):
-                after, tries = event["seq"], 0
-                if options.as_json:
-                    write(json.dumps(event))
-                else:
-                    printer.show(event)
-                if event["stream"] == "lifecycle" and event["data"]["phase"] in ("end", "error"):
-                    if shows_thoughts and not (printer.has_thought or options.as_json):
-                        click.echo(NO_THOUGHTS, err=True)
-                    if event["data"]["phase"] == "error":
-                        return exits.FAILED
-                    status = client.get(f"{path_of(run_id)}/wait", timeout=0)
-                    return exits.FAILED if has_failed(status) else exits.OK
-        except NotRunningError as error:
-            why = str(error) or why
-        tries += 1
-        if tries > TRIES:
-            fail(f"{why}; go on with: spar runs follow {run_id} --after {after}", exits.UNAVAILABLE)
-        time.sleep(1.0)
-
-
-def events_of(client: CommandClient, run_id: str, after: int) -> Iterator[dict[str, Any]]:
-    """Yield the events of a run after a number, until it ends or the connection breaks. Raises: NotRunningError."""
-    for name, value in client.stream(f"{path_of(run_id)}/events", after=after):
-        if name == "data":
-            yield client.parsed(value)
+    printer, event = RunPrinter(shows_thoughts=shows_thoughts), dict[str, Any]()
+    try:
+        for event in client.events(follow_events, FollowRun(run_id, str(after) if after else None)):
+            after = event["seq"]
+            if options.as_json:
+                write(json.dumps(event))
+            else:
+                printer.show(event)
+    except NotRunningError as error:
+        fail(f"{error}; go on with: spar runs follow {run_id} --after {after}", exits.UNAVAILABLE)
+    if shows_thoughts and not (printer.has_thought or options.as_json):
+        click.echo(NO_THOUGHTS, err=True)
+    if event["data"]["phase"] == "error":
+        return exits.FAILED
+    return exits.FAILED if has_failed(client.call(wait, Wait(run_id, 0.0))) else exits.OK
 
 
 def failure_line(error: str) -> str:

@@ -9,25 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from spar.cli import complete
 from spar.cli.answers import agent_of
-from spar.cli.client import CommandClient, NotRunningError, connect, service
-from spar.cli.commands.conversation.follow import (
-    NO_ANSWER,
-    SILENCE,
-    failure_line,
-    follow_run,
-    has_failed,
-    path_of,
-)
+from spar.cli.client import service
+from spar.cli.commands.conversation.follow import NO_ANSWER, failure_line, follow_run, has_failed
 from spar.cli.commands.conversation.run_options import options_of_run, run_options
 from spar.cli.context import Options, fail, show
 from spar.cli.nouns import ask
 from spar.cli.tables import local, model_lines, short, took, zoned
+from spar.client.client import Client, NotRunningError
 from spar.data.text import one_line, printable
-from spar.operations.runs import FeedbackBody, RunId, feedback
-from spar.operations.runs import show as show_status
+from spar.operations import agent, runs
 from spar.service import exit_codes as exits
 from spar.types import PHASES, Phase
 
@@ -83,18 +77,17 @@ def send(
       echo "a long text" | spar send -
     """
     message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
-    with service(options, timeout=max(timeout, SILENCE) + 15) as client:
-        receipt = client.post("/v1/runs", {
-            "message": message, "session": session, "idempotency_key": key, "mode": mode,
-            "options": options_of_run(**run_values),
-        })  # fmt: skip
+    with service(options) as client:
+        receipt = client.answer(
+            runs.submit, runs.RunBody(message, session, mode, key, options=options_of_run(**run_values))
+        )
+        run_id = receipt["run_id"]
         if no_wait:
-            show(options, receipt, receipt["run_id"])
+            show(options, receipt, run_id)
             return exits.OK
         if is_followed or reasoning:
-            return follow_run(options, client, receipt["run_id"], shows_thoughts=reasoning)
-        status = client.get(f"/v1/runs/{receipt['run_id']}/wait", timeout=timeout)
-        return _report(options, client, status, timeout)
+            return follow_run(options, client, run_id, shows_thoughts=reasoning)
+        return _wait(options, client, run_id, timeout)
 
 
 @click.command("wait")
@@ -108,8 +101,8 @@ def wait_for(options: Options, run_id: str, timeout: float) -> int:
     Example:
       spar runs wait "$(spar send --no-wait 'how are you?')"
     """
-    with service(options, timeout=timeout + 15) as client:
-        return _report(options, client, client.get(f"{path_of(run_id)}/wait", timeout=timeout), timeout)
+    with service(options) as client:
+        return _wait(options, client, run_id, timeout)
 
 
 @click.command("feedback")
@@ -125,7 +118,7 @@ def give_feedback(options: Options, run_id: str, verdict: str, why: str) -> None
       spar runs feedback "$(spar send --no-wait 'clean the disk')" good
       spar runs feedback 01JZ4Q5X9T bad "the wrong host"
     """
-    answer = ask(options, feedback, FeedbackBody(run_id, verdict == "good", why))
+    answer = ask(options, runs.feedback, runs.FeedbackBody(run_id, verdict == "good", why))
     show(options, answer, f"{run_id}: {verdict}, it is kept")
 
 
@@ -139,7 +132,7 @@ def show_run(options: Options, run_id: str) -> None:
     Example:
       spar runs show "$(spar send --no-wait --thinking high 'what is wrong?')"
     """
-    status = ask(options, show_status, RunId(run_id))
+    status = ask(options, runs.show, runs.RunId(run_id))
     show(options, status, "\n".join(_lines(status)))
 
 
@@ -166,26 +159,28 @@ def _lines(status: Mapping[str, Any]) -> list[str]:
 _LEFT = {"parked": "a call waits", "in_doubt": "a call is in doubt"}
 
 
-def _report(options: Options, client: CommandClient, status: dict[str, Any], timeout: float) -> int:
-    """Print the answer or the state of a run; return the exit code."""
-    if status["status"] == "ok":
-        answer = status["output"] if status["output"] is not None else status["reply"]
+def _wait(options: Options, client: Client, run_id: str, timeout: float) -> int:
+    """Wait for a run, and print its answer or its state; return the exit code."""
+    whole = client.answer(runs.wait, runs.Wait(run_id, timeout))
+    status = client.typed(runs.wait, whole)
+    if status.status == "ok":
+        answer = status.output if status.output is not None else status.reply
         text = answer if isinstance(answer, str) else NO_ANSWER if answer is None else None
-        show(options, status if options.as_json else answer, text)
+        show(options, whole if options.as_json else answer, text)
         if not options.as_json:
-            for entry in status["errors"]:
+            for entry in status.errors:
                 error, what = entry["error"], _LEFT.get(entry["error"]["kind"], "a call failed")
                 tool = f"{entry['call']['_tool']}: " if entry["call"] else ""
                 click.echo(one_line(printable(f"{what}: {tool}{error['message']}")), err=True)
         return exits.FAILED if has_failed(status) else exits.OK
     if options.as_json:
-        show(options, status)
-    if status["status"] == "timeout":
-        for line in model_lines(agent_of(client.get("/v1/status", lanes=0))):
+        show(options, whole)
+    if status.status == "timeout":
+        for line in model_lines(agent_of(client.answer(agent.status, agent.StatusChoice(lanes=False)))):
             click.echo(line, err=True)
-        click.echo(f"no answer within {timeout:g} s; ask again with: spar runs wait {status['run_id']}", err=True)
+        click.echo(f"no answer within {timeout:g} s; ask again with: spar runs wait {run_id}", err=True)
         return exits.TIMED_OUT
-    click.echo(printable(failure_line(status["error"])), err=True)
+    click.echo(printable(failure_line(status.error)), err=True)
     return exits.FAILED
 
 
@@ -210,13 +205,16 @@ def step(options: Options, phase: Phase, given: str | None) -> None:
     body = _input(given)
     if body is not None and phase == "sense":
         fail("sense takes nothing: it looks for itself", exits.USAGE)
-    folder = options.state_dir()
+    operation = getattr(agent, f"step_{phase}")
+    step_input = operation.given() if body is None else operation.given(msgspec.Raw(msgspec.json.encode(body)))
     try:
-        show(options, connect(folder, 900.0).act(f"step_{phase}", body))
+        with service(options, may_be_absent=True) as client:
+            output = client.answer(operation, step_input)
     except NotRunningError:
         from spar.cli.commands.operate.step import step_alone
 
-        show(options, step_alone(options, phase, body, folder))
+        output = step_alone(options, phase, body, options.state_dir())
+    show(options, output)
 
 
 def _input(text: str | None) -> Any:

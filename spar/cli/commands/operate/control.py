@@ -6,6 +6,7 @@ import click
 
 from spar.cli.client import service
 from spar.cli.context import Options, fail, show
+from spar.operations.agent import stop as request_stop
 from spar.service import exit_codes as exits
 
 
@@ -27,7 +28,7 @@ def stop(options: Options, seconds: float) -> None:
     from spar.file_lock import STATE_LOCK, holder
 
     with service(options) as client:
-        answer = client.act("stop")
+        change = client.call(request_stop)
     until, lock = time.monotonic() + seconds, options.state_dir() / STATE_LOCK
     while holder(lock) is not None:  # the kernel releases the lock, however the process ends
         if time.monotonic() >= until:
@@ -35,6 +36,6 @@ def stop(options: Options, seconds: float) -> None:
         time.sleep(0.05)
     show(
         options,
-        {"agent": answer["agent"], "before": answer["before"], "after": "stopped"},
-        f"{answer['agent']}: stopped",
+        {"agent": change.agent, "before": change.before, "after": "stopped"},
+        f"{change.agent}: stopped",
     )

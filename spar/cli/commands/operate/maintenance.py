@@ -144,10 +144,11 @@ def doctor(options: Options, acknowledge: bool) -> None:
 def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
     """Yield the diagnoses of everything but the memory: the running service, the installation, the machine."""
     from spar.cli.answers import filled
-    from spar.cli.client import NotRunningError, connect
     from spar.cli.doctor import checks, installation
     from spar.cli.doctor.diagnosis import Diagnosis, Subject
+    from spar.client.client import Client, ServiceError
     from spar.file_lock import STATE_LOCK, holder
+    from spar.operations import agent
 
     process = None
     try:
@@ -158,9 +159,9 @@ def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
     status = None
     if process is not None:
         try:
-            status = connect(options.state_dir(), timeout=10.0).get("/v1/status")
-        except (NotRunningError, click.ClickException) as error:
-            yield Diagnosis("control socket", "warn", f"the service does not answer: {error or 'it starts or ends'}",
+            status = Client(options.state_dir(), timeout=10.0).answer(agent.status)
+        except ServiceError as error:
+            yield Diagnosis("control socket", "warn", f"the service does not answer: {error}",
                           "look at its log; spar doctor as its user")  # fmt: skip
     subject = Subject(parts, process=process)
     yield from checks.examined(subject)

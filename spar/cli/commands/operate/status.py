@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 import click
 
-from spar.cli.client import NotRunningError, connect, service
+from spar.cli.client import ending, service
 from spar.cli.commands.operate.status_blocks import status_blocks
-from spar.cli.context import Options, rendered, show, write
+from spar.cli.context import Options, fail, rendered, show, write
+from spar.client.client import Client, NotRunningError, ServiceError
+from spar.operations import agent
 from spar.service import exit_codes as exits
 
 #: Control sequence that clears a terminal and moves the cursor to its beginning.
@@ -39,21 +40,25 @@ def status(options: Options, is_watched: bool, every: float) -> None:
         _watch(options, every)
         return
     with service(options) as client:
-        answer = client.get("/v1/status")
+        answer = client.answer(agent.status)
     show(options, answer, *status_blocks(answer))
 
 
 def _watch(options: Options, every: float) -> None:
     """Show the status until Ctrl-C, which gives the exit code 0."""
-    folder = options.state_dir()
+    client = Client(options.state_dir())
     is_drawn, is_absence_printed = sys.stdout.isatty() and not options.as_json, False
     try:
         while True:
             try:
-                answer: dict[str, Any] = connect(folder).get("/v1/status")
-            except (NotRunningError, click.ClickException) as error:
+                answer = client.answer(agent.status)
+            except ServiceError as error:
                 if is_drawn or not is_absence_printed:
-                    _print_absence(error, is_drawn=is_drawn)
+                    why, code = ending(client, error)
+                    if code == exits.NO_PERMISSION:  # waiting would not help
+                        fail(why, code)
+                    why = "no service runs" if isinstance(error, NotRunningError) else why
+                    click.echo(f"{_CLEAR if is_drawn else ''}{why}; waiting for it", err=not is_drawn)
                 is_absence_printed = True
             else:
                 is_absence_printed = False
@@ -64,11 +69,3 @@ def _watch(options: Options, every: float) -> None:
             time.sleep(every)
     except KeyboardInterrupt:
         raise SystemExit(exits.OK) from None
-
-
-def _print_absence(error: Exception, *, is_drawn: bool) -> None:
-    """Print that no service answers. Raises: the error itself if waiting would not help."""
-    if isinstance(error, click.ClickException) and error.exit_code == exits.NO_PERMISSION:
-        raise error
-    why = "no service runs" if isinstance(error, NotRunningError) else str(error)
-    click.echo(f"{_CLEAR if is_drawn else ''}{why}; waiting for it", err=not is_drawn)

@@ -7,8 +7,10 @@ from importlib.util import find_spec
 
 import click
 
-from spar.cli.client import NotRunningError, connect
+from spar.cli.client import service
 from spar.cli.context import Options, fail
+from spar.client.client import NotRunningError
+from spar.operations.agent import StatusChoice, status
 from spar.service import exit_codes as exits
 
 
@@ -30,14 +32,14 @@ def top(options: Options, is_read_only: bool) -> None:
              exits.UNAVAILABLE)  # fmt: skip
     if options.as_json:
         fail("spar top draws on a terminal and has no JSON; ask for it with: spar status --json", exits.USAGE)
-    folder = options.state_dir()
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail("spar top needs a terminal; elsewhere: spar status", exits.USAGE)
     try:
-        connect(folder)  # ends the command for another user's service; a service that does not run yet is waited for
+        with service(options, may_be_absent=True) as client:
+            client.answer(status, StatusChoice(lanes=False))
     except NotRunningError:
-        pass
-    from spar.cli.top.app import Top
-    from spar.cli.top.link import ServiceLink
+        pass  # it is waited for; the service of another user has ended the command
+    from spar.cli.top.app import ANSWER_WITHIN, Top
+    from spar.client.async_client import AsyncClient
 
-    Top(ServiceLink(folder), is_read_only=is_read_only).run()
+    Top(AsyncClient(options.state_dir(), timeout=ANSWER_WITHIN), is_read_only=is_read_only).run()

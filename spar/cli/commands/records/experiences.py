@@ -6,15 +6,15 @@ import io
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from spar.cli import complete
 from spar.cli.blocks import Fields, table
-from spar.cli.client import NotRunningError, connect
+from spar.cli.client import service
 from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
 from spar.cli.tables import counted, entry_line, local, short, zoned
+from spar.client.client import Client, NotRunningError
 from spar.service import exit_codes as exits
 
 _MARKS = {True: "✓", False: "✗", None: "·"}
@@ -200,9 +200,10 @@ def import_(options: Options, file: str, trust: bool) -> None:
     except UnicodeDecodeError as error:
         fail(f"{file}: cannot be read: {error}", exits.DAMAGED)
 
-    def ask(client: Any) -> int:
-        return sum(client.post("/v1/memory/experiences:import", {"lines": part, "trust": trust})["imported"]
-                   for part in _parts(lines))  # fmt: skip
+    from spar.operations import memory
+
+    def ask(client: Client) -> int:
+        return sum(client.call(memory.import_, memory.ImportBody(part, trust)).imported for part in _parts(lines))
 
     async def work(store: Any) -> int:
         try:
@@ -247,11 +248,12 @@ def forget(options: Options, id: str, session: str | None, task: str | None, bef
     if id and from_store(options, lambda store: store.detail(id)) is None:
         fail(f"no experience {id!r}; spar memory search lists those that are")
 
-    def ask(client: Any) -> int:
+    from spar.operations import memory
+
+    def ask(client: Client) -> int:
         if id:
-            return int(client.delete(f"/v1/memory/experiences/{quote(id, safe='')}")["forgotten"])
-        body = {name: value if isinstance(value, str) else value.isoformat() for name, value in selection.items()}
-        return int(client.post("/v1/memory/experiences:forget", body)["forgotten"])
+            return client.call(memory.forget, memory.ExperienceId(id)).forgotten
+        return client.call(memory.forget_some, memory.SelectionBody(**selection)).forgotten
 
     async def forgotten(store: Any) -> int:
         if not id:
@@ -263,10 +265,11 @@ def forget(options: Options, id: str, session: str | None, task: str | None, bef
     show(options, {"forgotten": number}, f"{counted(number, 'experience')} forgotten")
 
 
-def _change(options: Options, ask: Callable[[Any], int], work: Callable[[Any], Awaitable[int]]) -> int:
+def _change(options: Options, ask: Callable[[Client], int], work: Callable[[Any], Awaitable[int]]) -> int:
     """Let the running service make a change and return the number of rows; without a service, change the store here."""
     try:
-        return ask(connect(options.state_dir()))
+        with service(options, may_be_absent=True) as client:
+            return ask(client)
     except NotRunningError:
         with refusals():
             return int(from_store(options, work, read_only=False))

@@ -1,7 +1,6 @@
 """`spar chat`: a conversation with the running service, in a terminal or a pipe.
 
 talk       the command: reads lines, sends them, and shows their runs, until the person leaves
-link       the connection to the service: sends each message once over any restart, follows runs in a thread
 keyboard   reads lines from the terminal or the pipe, also while a run is shown
 questions  asks for the approvals of a run while it is shown
 words      the commands that begin with a slash

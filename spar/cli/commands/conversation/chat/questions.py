@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 
-from spar.cli.client import NotRunningError
-from spar.cli.commands.conversation.chat.link import Link
 from spar.cli.context import write
+from spar.client.client import Client, NotRunningError, ServiceError
 from spar.data.text import printable
-from spar.review.kinds import APPROVALS
+from spar.operations.review import ApprovalsChoice, DecisionBody, RecordId, decide, list_approvals, show_approval
 
 HOW: Final = "run it? y, n [WHY], e KEY=VALUE … or e {JSON} (other parameters)"
 
 
 class Questions:
-    """The approvals of a run that wait for the person's decision, the oldest first."""
+    """The approvals of a run that wait for the person's decision, the oldest first.
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    Args: patience: seconds for which a decision is sent again while no service answers; lost: called before.
+    """
+
+    def __init__(self, client: Client, patience: float, lost: Callable[[], object]) -> None:
+        self._client, self._patience, self._lost = client, patience, lost
         self._waiting: list[dict[str, Any]] = []
 
     @property
@@ -38,8 +41,8 @@ class Questions:
     def find_new(self, run_id: str) -> list[str]:
         """Request the approvals of a run; return the tools of the new ones."""
         try:
-            rows = self._link.client().get(APPROVALS.path, status="pending")
-        except (NotRunningError, click.ClickException):
+            rows = self._client.answer(list_approvals, ApprovalsChoice("pending"))
+        except ServiceError:
             return []  # requested again once the service is back
         of_run = [row for row in reversed(rows) if row.get("run_id") == run_id]
         known = {row["id"] for row in self._waiting}
@@ -55,8 +58,8 @@ class Questions:
     def _show(self) -> None:
         """Show the first approval in full."""
         try:
-            shown = self._link.client().get(f"{APPROVALS.path}/{quote(self._waiting[0]['id'], safe='')}")
-        except (NotRunningError, click.ClickException):
+            shown = self._client.answer(show_approval, RecordId(self._waiting[0]["id"]))
+        except ServiceError:
             return
         write(printable(shown["text"]))
         write(HOW)
@@ -65,23 +68,23 @@ class Questions:
         """Send a line as the answer to the first approval; return False if it is no answer or is refused."""
         question = self._waiting[0]
         word, _, rest = line.strip().partition(" ")
-        body: dict[str, Any] = {"digest": question["digest"], "reason": ""}
+        body = partial(DecisionBody, question["id"], question["digest"])
         match word.lower():
             case "y" | "yes":
-                body["decision"] = "approve"
+                decision = body("approve")
             case "n" | "no":
-                body |= {"decision": "deny", "reason": rest.strip()}
+                decision = body("deny", rest.strip())
             case "e" | "edit" if (params := _params(question["call"]["params"], rest.strip())) is not None:
-                body |= {"decision": "edit", "params": params}
+                decision = body("edit", params=params)
             case _:
                 write(HOW)
                 return False
         try:
-            self._link.patiently(
-                lambda: self._link.client().post(f"{APPROVALS.path}/{quote(question['id'], safe='')}", body)
-            )
-        except click.ClickException as error:  # somebody else has answered, or the parameters do not fit the tool
-            click.echo(printable(error.message), err=True)
+            self._client.answer(decide, decision, patience=self._patience, lost=self._lost)
+        except NotRunningError:
+            raise
+        except ServiceError as error:  # somebody else has answered, or the parameters do not fit the tool
+            click.echo(printable(str(error)), err=True)
             return False
         self._waiting = self._waiting[1:]
         if self._waiting:

@@ -5,26 +5,30 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from contextlib import suppress
-from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 
-from spar.cli.client import AbsentError, NotRunningError, service
+from spar.cli.client import ending, service
 from spar.cli.commands.conversation.chat.history import earlier, messages_of, show_earlier
 from spar.cli.commands.conversation.chat.keyboard import Keyboard
-from spar.cli.commands.conversation.chat.link import Follower, Link, LostError
 from spar.cli.commands.conversation.chat.questions import Questions
 from spar.cli.commands.conversation.chat.words import USUAL, WITHOUT_WORDS, help_lines, status_lines
-from spar.cli.commands.conversation.follow import RunPrinter, path_of
+from spar.cli.commands.conversation.follow import RunPrinter
 from spar.cli.context import Options, fail, write
+from spar.client.client import Client, EventReader, NotRunningError, RefusedError, ServiceError
 from spar.data.text import printable
+from spar.ids import new_id
+from spar.operations import sessions
+from spar.operations.agent import StatusChoice, status
+from spar.operations.runs import FollowRun, RunBody, RunId, abort, follow, is_end, submit
 from spar.records.run_options import THINKING
 from spar.service import exit_codes as exits
 
 PROMPT: Final = "> "
+#: Seconds for which messages and answers are sent again, and runs are followed, while no service answers.
+BACK_WITHIN: Final = 120.0
 #: Outcomes of a message that became part of another run, which gives the answer.
 ABSORBED: Final = ("steered", "collected")
 
@@ -54,22 +58,22 @@ def chat(options: Options, session: str, history: int, mode: str, model: str | N
       spar chat alice --history 3 --verbose
       echo "what is the load?" | spar chat
     """
-    with service(options):
-        pass  # without a service the command ends at once
     run_options = {key: value for key, value in (("model", model), ("thinking", thinking)) if value is not None}
-    keyboard = Keyboard()
-    talk = _Talk(options, keyboard, session, mode, run_options)
-    talk.printer.is_verbose, talk.printer.shows_thoughts = verbose, reasoning
-    try:
-        if keyboard.is_terminal and not options.as_json:
-            talk.begin(history)
-        return talk.run()
-    except LostError as error:
-        fail(f"the service does not come back: {error}", exits.UNAVAILABLE)
-    except (_Left, KeyboardInterrupt) as left:
-        return left.args[0] if isinstance(left, _Left) else exits.INTERRUPTED
-    finally:
-        keyboard.close()
+    with service(options) as client:
+        client.answer(status, StatusChoice(lanes=False))  # without a service the command ends at once
+        keyboard = Keyboard()
+        talk = _Talk(options, client, keyboard, session, mode, run_options)
+        talk.printer.is_verbose, talk.printer.shows_thoughts = verbose, reasoning
+        try:
+            if keyboard.is_terminal and not options.as_json:
+                talk.begin(history)
+            return talk.run()
+        except NotRunningError as error:
+            fail(f"the service does not come back: {error}", exits.UNAVAILABLE)
+        except (_Left, KeyboardInterrupt) as left:
+            return left.args[0] if isinstance(left, _Left) else exits.INTERRUPTED
+        finally:
+            keyboard.close()
 
 
 class _Left(Exception):
@@ -79,13 +83,11 @@ class _Left(Exception):
 class _Talk:
     """One conversation. `printer` prints the events of runs."""
 
-    def __init__(
-        self, options: Options, keyboard: Keyboard, session: str, mode: str, run_options: dict[str, Any]
-    ) -> None:
-        self._options, self._keyboard = options, keyboard
+    def __init__(self, options: Options, client: Client, keyboard: Keyboard, session: str, mode: str,
+                 run_options: dict[str, Any]) -> None:  # fmt: skip
+        self._options, self._client, self._keyboard = options, client, keyboard
         self._session, self._mode, self._run_options = session, mode, run_options
-        self._link = Link(options.state_dir(), lambda: self._note("the service does not answer; waiting for it"))
-        self._questions = Questions(self._link)
+        self._questions = Questions(client, BACK_WITHIN, self._tell_lost)
         self._pending: deque[str] = deque()  # runs of lines that were typed during another run
         self.printer = RunPrinter(is_verbose=False)
         self._current, self._has_failed, self._interrupts = "", False, 0
@@ -103,10 +105,9 @@ class _Talk:
     def _open_runs(self) -> list[str]:
         """Return the open runs of this session; none for a session without messages."""
         try:
-            view = self._link.client().get(f"/v1/sessions/{quote(self._session, safe='')}")
-        except (click.ClickException, NotRunningError):
+            return list(self._client.call(sessions.show, sessions.SessionKey(self._session)).runs)
+        except ServiceError:
             return []
-        return [str(run_id) for run_id in view["runs"]]
 
     def run(self) -> int:
         """Read and handle lines until the end of the conversation; return the exit code."""
@@ -141,22 +142,22 @@ class _Talk:
 
     def _say(self, text: str) -> None:
         """Send a message, and note its run as pending."""
-        body: dict[str, Any] = {"message": text, "session": self._session, "mode": self._mode}
-        if self._run_options:
-            body["options"] = dict(self._run_options)
+        body = RunBody(text, self._session, self._mode, new_id(), options=self._run_options or None)
         try:
-            self._pending.append(self._link.submit(body))
-        except click.ClickException as error:
+            receipt = self._client.call(submit, body, patience=BACK_WITHIN, lost=self._tell_lost)
+            self._pending.append(receipt.run_id)
+        except NotRunningError:
+            raise
+        except ServiceError as error:
             self._has_failed = True
-            self._note(error.message)
+            self._note(ending(self._client, error)[0])
         except KeyboardInterrupt:
             self._note("given up; whether it was taken is not known")
 
     def _follow(self, run_id: str) -> None:
         """Show a run to its end, and handle the lines that are typed meanwhile."""
         self._current, self._interrupts = run_id, 0
-        follower = Follower(self._link, run_id, self._keyboard.wake)
-        follower.start()
+        reader = EventReader(self._client.events(follow, FollowRun(run_id), BACK_WITHIN), self._keyboard.wake)
         is_loss_noted, is_absorbed, is_over = False, False, False
         try:
             while not is_over:
@@ -164,27 +165,25 @@ class _Talk:
                     line = self._keyboard.wait(reads=self._keyboard.is_terminal)
                     if line is not None:
                         self._handle_line(line, run_id)
-                    while not follower.events.empty():
-                        event = follower.events.get()
-                        if event is None:
-                            raise LostError(follower.failure)
-                        is_loss_noted = False
-                        is_absorbed = is_absorbed or event["data"].get("outcome") in ABSORBED
-                        is_over = self._show_event(event, is_absorbed=is_absorbed)
-                    if follower.is_lost and not is_loss_noted:
-                        is_loss_noted = True
-                        self._note("the service does not answer; waiting for it")
+                    while not is_over and (events := reader.take(1)):
+                        is_absorbed = is_absorbed or events[0]["data"].get("outcome") in ABSORBED
+                        is_over = self._show_event(events[0], is_absorbed=is_absorbed)
+                    if reader.is_over and not is_over:
+                        raise NotRunningError(str(reader.error))
+                    if reader.stream.why and not is_loss_noted:
+                        self._tell_lost()
+                    is_loss_noted = bool(reader.stream.why)
                 except KeyboardInterrupt:
                     self._on_interrupt()
         finally:
-            follower.leave()
+            reader.close()
             self._current, self._interrupts = "", 0
             self._questions.forget()
 
     def _show_event(self, event: dict[str, Any], *, is_absorbed: bool) -> bool:
         """Show an event; return whether it is the last one."""
         data, stream = event["data"], event["stream"]
-        is_over = stream == "lifecycle" and data["phase"] in ("end", "error")
+        is_over = is_end(event)
         if self._options.as_json:
             write(json.dumps(event))
         elif not (is_over and is_absorbed) and data.get("phase") != "outcome":
@@ -230,16 +229,13 @@ class _Talk:
         run_ids = [run_id for run_id in (self._current, *self._pending) if run_id]
 
         def work() -> None:
-            for path in [f"{path_of(run_id)}:abort" for run_id in run_ids]:
+            for run_id in run_ids:
                 try:
-                    self._link.patiently(partial(self._post, path))
-                except (click.ClickException, LostError) as error:
+                    self._client.answer(abort, RunId(run_id), patience=BACK_WITHIN, lost=self._tell_lost)
+                except ServiceError as error:
                     self._note(str(error))
 
         threading.Thread(target=work, name="abort", daemon=True).start()
-
-    def _post(self, path: str) -> Any:
-        return self._link.client().post(path)
 
     # -- commands
 
@@ -251,10 +247,10 @@ class _Talk:
             return False
         try:
             self._command(word, argument)
-        except click.ClickException as error:
-            self._note(error.message)
         except NotRunningError:
             self._note("no service runs there")
+        except ServiceError as error:
+            self._note(ending(self._client, error)[0])
         return True
 
     def _command(self, word: str, argument: str) -> None:
@@ -268,7 +264,7 @@ class _Talk:
             case "/stop":
                 self._note("nothing goes on")
             case "/status":
-                for line in status_lines(self._link.client(), self._session):
+                for line in status_lines(self._client, self._session):
                     write(printable(line))
             case "/model":
                 self._choose("model", argument)
@@ -293,8 +289,11 @@ class _Talk:
                 self._note(f"no command {word}; /help lists them (a message that begins with a slash: a space first)")
 
     def _begin_anew(self) -> None:
-        with suppress(AbsentError):  # a session without messages
-            self._post(f"/v1/sessions/{quote(self._session, safe='')}:reset")
+        try:
+            self._client.answer(sessions.reset, sessions.SessionKey(self._session))
+        except RefusedError as error:
+            if error.status != HTTPStatus.NOT_FOUND or error.is_of_route:  # else: a session without messages
+                raise
         self._note("the conversation begins anew")
 
     def _choose(self, option: str, value: str) -> None:
@@ -304,6 +303,9 @@ class _Talk:
         elif value:
             self._run_options[option] = value
         self._note(f"{option}: {self._run_options.get(option, 'as configured')}")
+
+    def _tell_lost(self) -> None:
+        self._note("the service does not answer; waiting for it")
 
     def _note(self, text: str) -> None:
         self.printer.end_line()

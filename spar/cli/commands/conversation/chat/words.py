@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from spar.cli.answers import agent_of
-from spar.cli.client import CommandClient
+from spar.client.client import Client
+from spar.operations.agent import status
 
 #: The help of each command.
 HELP: Final = {
@@ -31,9 +32,9 @@ def help_lines() -> list[str]:
     return [f"{name:<{width}}  {meaning}" for name, meaning in HELP.items()]
 
 
-def status_lines(client: CommandClient, session: str) -> list[str]:
+def status_lines(client: Client, session: str) -> list[str]:
     """Return lines about the state of the agent and of this session, and the open alerts."""
-    agent = agent_of(client.get("/v1/status"))
+    agent = agent_of(client.answer(status))
     lane: dict[str, Any] = next((lane for lane in agent["lanes"] if lane["session"] == session), {})
     phase = f"{lane['phase']} for {lane['phase_seconds'] or 0.0:g} s" if lane.get("phase") else "rests"
     return [
