@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, ValidationError
@@ -59,6 +60,46 @@ def _resolve(kind: Any) -> None:
         if kind not in _RESOLVED:
             msgspec.msgpack.Decoder(kind)  # the cheapest way to let msgspec read all annotations of a type
             _RESOLVED.add(kind)
+
+
+def convert_leniently(value: Any, kind: type[T]) -> tuple[T, list[str]]:
+    """Return a value of a structure from plain values of any form, and the fields that these lack or that do not fit.
+
+    Such a field has its default, else the empty value of its type; None stands for one without an empty value.
+    """
+    unsaid: dict[str, None] = {}
+    return _fitted(value, kind, "", unsaid), list(unsaid)
+
+
+def _fitted(value: Any, kind: Any, name: str, unsaid: dict[str, None]) -> Any:
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if kind is Any or (value is None and NoneType in kinds):
+        return value
+    plain = next(kind for kind in kinds if kind is not NoneType)
+    origin, inner = get_origin(plain) or plain, get_args(plain)
+    is_struct = issubclass(origin, Struct)
+    if not is_struct and origin not in (list, dict):
+        try:
+            return convert(value, plain)
+        except ValidationError:
+            unsaid[name] = None
+            return plain() if plain in (str, int, float, bool) else None
+    if not isinstance(value, dict if is_struct else origin):
+        unsaid[name] = None
+        value, unsaid = {} if is_struct else origin(), {}  # one name says it of all fields inside
+    if origin is list:
+        return [_fitted(item, inner[0], name, unsaid) for item in value]
+    if origin is dict:
+        return {key: _fitted(item, inner[1], f"{name}.{key}", unsaid) for key, item in value.items()}
+    fields = {}
+    for field in msgspec.structs.fields(plain):
+        path = f"{name}.{field.encode_name}".removeprefix(".")
+        if field.encode_name in value:
+            fields[field.name] = _fitted(value[field.encode_name], field.type, path, unsaid)
+        elif field.required:
+            unsaid[path] = None
+            fields[field.name] = _fitted(None, field.type, path, unsaid)
+    return plain(**fields)
 
 
 class Misfit(Struct, frozen=True):

@@ -1,8 +1,7 @@
 """The command line. Each module below `commands/` has one command or group; heavy imports happen when it runs.
 
 main        the options of `spar` itself, and the exit codes
-client      the client of the running service's control API, over its Unix socket
-answers     the fields of answers that a service of another version does not send
+client      the client of the running service: how its errors end a command, and statuses of other versions
 context     the common options: loads the configuration, reads the store, prints answers
 nouns       the commands that follow from the table of operations: a group for each noun
 complete    completes words that only the running service knows

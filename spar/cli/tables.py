@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spar.data.text import one_line, printable
+
+if TYPE_CHECKING:
+    from spar.operations.agent import AgentStatus, ModelRow
 
 #: Characters of an id that are shown; commands accept any unique beginning of an id.
 ID = 12
@@ -84,17 +87,18 @@ def hook_line(entry: dict[str, Any]) -> str:
     return f"hook {entry['hook']} at {entry['point']}: {'; '.join(changes)}"
 
 
-def model_lines(agent: dict[str, Any]) -> list[str]:
+def model_lines(agent: AgentStatus) -> list[str]:
     """Return a line for each unavailable model, with the reason; the last one has the number of waiting runs."""
     lines = [
-        f"model {printable(model['model'])}: {one_line(printable(model['reason']))}, {_next_try(model)}"
-        for model in agent["models"]
-        if model["state"] != "closed"
+        f"model {printable(model.model)}: {one_line(printable(model.reason))}, {next_try(model)}"
+        for model in agent.models
+        if model.state != "closed"
     ]
-    if lines and (waiting := agent["waiting_for_models"]):
+    if lines and (waiting := agent.waiting_for_models):
         lines[-1] += f"; {waiting} {'run waits' if waiting == 1 else 'runs wait'}"
     return lines
 
 
-def _next_try(model: dict[str, Any]) -> str:
-    return f"next try in {model['wait']:.0f} s" if model["state"] == "open" else "the next request tries it"
+def next_try(model: ModelRow) -> str:
+    """Return when an unavailable model is tried again."""
+    return f"next try in {model.wait:.0f} s" if model.state == "open" else "the next request tries it"

@@ -10,6 +10,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from spar.decoding import convert, decode
+from spar.observe.stats import Snapshot
+from spar.operations.channels import ChannelState
 from spar.operations.operation import (
     After,
     AuditRule,
@@ -66,36 +68,92 @@ class WaitingApprovals(Struct, frozen=True):
     """Number of approvals that wait, and the age of the oldest one in seconds."""
 
     pending: int
-    oldest_age_seconds: float | None = None
+    oldest_age_seconds: float | None
+
+
+class OpenWork(Struct, frozen=True):
+    """Numbers of the work that recovery found: left to people, waiting, and to be retried."""
+
+    in_doubt: int
+    dead_letters: int
+    in_hand: int
+    to_be_retried: int
+
+
+class ModelRow(Struct, frozen=True):
+    """Availability of a model: `closed` answers, `open` is tried again in `wait` seconds, `half_open` at once."""
+
+    model: str
+    state: str
+    reason: str
+    wait: float
+
+
+class BudgetRow(Struct, frozen=True):
+    """Use of a budget; money in millionths."""
+
+    budget: str
+    used: int
+    limit: int
+    ratio: float
+    refused: int
+    ends_at: datetime | None
+
+
+class StepRow(Struct, frozen=True):
+    """Step of recovery: what was done with which part, and why."""
+
+    at: Any
+    step: str
+    part: str
+    reason: str
+
+
+class HealthRow(Struct, frozen=True):
+    """Health of the agent: whether the planner makes do with less, and the latest steps of recovery."""
+
+    degraded: bool
+    steps: list[StepRow]
+
+
+class StoredCounts(Struct, frozen=True):
+    """Numbers of cycles and experiences: written, waiting to be written, lost."""
+
+    stored: int
+    waiting: int
+    lost: int
 
 
 class AgentStatus(Struct, frozen=True):
-    """Status of the agent: its state, figures and alerts, and the snapshots of its parts by name."""
+    """Status of the agent: its state, figures and alerts, and the snapshots of its parts by name.
+
+    Commands read the fields without a default. They say which of them a service of another version does not send.
+    """
 
     name: str
     state: str
-    failure: Any = None
-    loop_interval: Any = None
-    stats: dict[str, Any] = {}
-    alerts: list[AlertRow] = []
+    failure: str
+    loop_interval: Any
+    stats: Snapshot
+    alerts: list[AlertRow]
+    senders_waiting: int
+    open_runs: int
+    stored_counts: StoredCounts = field(name="kept")
+    blocked_by: str
+    health: HealthRow
+    modules: dict[str, dict[str, Any]]
+    channels: dict[str, ChannelState]
+    budgets: list[BudgetRow]
+    recovery: OpenWork
+    models: list[ModelRow]
+    waiting_for_models: int
+    calls: dict[str, int]
+    warnings: list[str]
+    approvals: WaitingApprovals
     lanes: list[LaneRow] = []
-    senders_waiting: int = 0
-    open_runs: int = 0
-    stored_counts: dict[str, int] = field(default_factory=dict, name="kept")
     left_behind: int = 0
-    blocked_by: Any = ""
-    health: dict[str, Any] = {}
     hooks: Any = None
-    modules: dict[str, dict[str, Any]] = {}
-    channels: dict[str, dict[str, Any]] = {}
     memory: Any = None
-    budgets: list[dict[str, Any]] = []
-    recovery: dict[str, Any] = {}
-    models: list[dict[str, Any]] = []
-    waiting_for_models: int = 0
-    calls: Any = None
-    warnings: list[str] = []
-    approvals: WaitingApprovals = WaitingApprovals(0)
 
 
 class Status(Struct, frozen=True):

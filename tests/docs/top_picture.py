@@ -14,7 +14,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from spar.cli.answers import filled
+import msgspec
+
+from spar.cli.client import read_status
 from spar.cli.top.app import Top
 from spar.client import AsyncClient
 from spar.clock import SystemClock
@@ -112,7 +114,7 @@ class Table(AsyncClient):
 
     async def answer(self, operation: Any, given: Any = None) -> Any:
         found = ANSWERS[operation.path]
-        return filled(found)[0] if operation.path == "/v1/status" else found
+        return msgspec.to_builtins(read_status(found)[0]) if operation.path == "/v1/status" else found
 
 
 class StillClock(SystemClock):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spar.cli.answers import agent_of, filled
 from spar.cli.blocks import plain
+from spar.cli.client import read_status
 from spar.cli.commands.conversation.chat.words import status_lines
 from spar.cli.commands.operate.status_blocks import status_blocks
 from spar.cli.tables import model_lines
@@ -151,9 +151,10 @@ def shown(status: Any) -> str:
 
     picture = Picture(lambda: 100.0, lambda: datetime.now(UTC))
     picture.take_status(status, 0.0, has_sessions=True)
+    assert picture.status is not None
     health = [text for _, text, _ in health_of(picture.status)]
     chat = status_lines(Answers(), "ada")  # type: ignore[arg-type]
-    return "\n".join([*map(plain, status_blocks(status)), *chat, *model_lines(agent_of(status)), *health])
+    return "\n".join([*map(plain, status_blocks(status)), *chat, *model_lines(read_status(status)[0].agent), *health])
 
 
 def at(value: Any, path: tuple[Any, ...]) -> Any:
@@ -165,13 +166,15 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 def test_a_status_of_which_any_one_field_is_absent_is_shown() -> None:
     whole = busy()
     lines = len(shown(whole).splitlines())
-    assert filled(whole)[1] == []
+    assert read_status(whole)[1] == []
     for path in fields(whole):
         if isinstance(path[-1], str):
             status = copy.deepcopy(whole)
             del at(status, path[:-1])[path[-1]]
             text = shown(status)
-            assert filled(status)[1] or len(text.splitlines()) >= lines - 3, path  # an absence is told or shows less
+            assert read_status(status)[1] or len(text.splitlines()) >= lines - 3, (
+                path
+            )  # an absence is told or shows less
 
 
 @pytest.mark.parametrize("other", [None, "x", 7, [], {}, ["x"], {"x": "x"}])

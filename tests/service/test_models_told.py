@@ -22,6 +22,7 @@ from planning.resilience.provider_errors import provider_error
 from spar import Agent
 from spar.agent.measured import warnings_of
 from spar.cli.blocks import plain
+from spar.cli.client import read_status
 from spar.cli.commands.operate.status_blocks import status_blocks
 from spar.cli.main import cli
 from spar.cli.tables import model_lines
@@ -60,15 +61,15 @@ class Lab:
         self.agent.events.subscribe(HealthAlert, self.alerts.append)
         self.agent.events.subscribe(HealthRecovered, self.ends.append)
 
-    @property
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(encode(describe(self.agent)))
-        return found
-
     def metrics(self, name: str) -> dict[tuple[str, ...], float]:
         families = Metrics(lambda: [self.agent], "1").registry.collect()
         samples = [sample for family in families for sample in family.samples if sample.name == name]
         return {tuple(sample.labels[key] for key in sorted(sample.labels)): sample.value for sample in samples}
+
+
+def lines_of(agent: Agent) -> list[str]:
+    """Return what commands say of the models of an agent."""
+    return model_lines(read_status({"agent": json.loads(encode(describe(agent)))})[0].agent)
 
 
 async def test_a_provider_that_goes_down_and_comes_back_is_told_once_each(clock: VirtualClock) -> None:
@@ -96,12 +97,12 @@ async def test_a_provider_that_goes_down_and_comes_back_is_told_once_each(clock:
 async def test_the_status_says_what_is_away_why_until_when_and_who_waits(clock: VirtualClock) -> None:
     lab = Lab(clock, Model("fake", away=True))
     async with lab.agent:
-        assert model_lines(lab.status) == []
+        assert lines_of(lab.agent) == []
         assert lab.metrics("spar_model_state")["main", "fake", "closed"] == 1.0
         assert lab.metrics("spar_degraded")["main",] == 0.0
         await lab.agent.submit("hello", session="bob")
         await clock.sleep(10)
-        assert model_lines(lab.status) == [
+        assert lines_of(lab.agent) == [
             "model fake: cannot be reached: connection refused, next try in 20 s; 1 run waits"
         ]
         assert lab.metrics("spar_model_state") == {
@@ -131,7 +132,7 @@ async def test_one_of_several_models_is_a_warning_and_nobody_waits(clock: Virtua
         receipt = await lab.agent.submit("hello", session="bob")
         assert (await lab.agent.wait(receipt.run_id, 30)).output == "I am second"
         assert [(alert.severity, "first" in alert.message) for alert in lab.alerts] == [("warning", True)]
-        assert lab.status["waiting_for_models"] == 0
+        assert describe(lab.agent)["waiting_for_models"] == 0
 
 
 async def test_models_of_a_planner_that_was_replaced_are_told_of_no_more(clock: VirtualClock) -> None:
@@ -142,7 +143,7 @@ async def test_models_of_a_planner_that_was_replaced_are_told_of_no_more(clock: 
         assert [alert.kind for alert in lab.alerts] == ["provider"]
         new = ModelPlanner(Models([Model("new")], clock=clock))
         await lab.agent.exchange({"plan": new}, lab.agent.settings)
-        assert [each["model"] for each in lab.status["models"]] == ["new"]
+        assert [each["model"] for each in describe(lab.agent)["models"]] == ["new"]
         assert [end.kind for end in lab.ends] == ["provider"]
 
 
@@ -151,7 +152,7 @@ async def test_a_model_whose_rest_is_over_is_tried_next(clock: VirtualClock) -> 
     agent.health.models.update(1, ModelState("fake", "open", "fake is overloaded", clock.monotonic() + 5))
     await clock.sleep(6)
     assert agent.health.models.report()[0]["state"] == "half_open"
-    assert model_lines(json.loads(encode(describe(agent)))) == ["model fake: is overloaded, the next request tries it"]
+    assert lines_of(agent) == ["model fake: is overloaded, the next request tries it"]
 
 
 # -- keys -----------------------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from spar.cli.answers import agent_of
 from spar.cli.doctor import installation, machine
 from spar.cli.doctor.diagnosis import Diagnosis, Subject
 from spar.errors import ConfigError, SparError
+from spar.operations.agent import AgentStatus
 
 Check = Callable[[Subject], Iterator[Diagnosis]]
 
@@ -37,12 +37,12 @@ def examined(subject: Subject) -> Iterator[Diagnosis]:
             yield Diagnosis(name, "warn", f"could not be looked at: {error!r:.200}", "report this with the version")
 
 
-def sandbox(status: Mapping[str, Any] | None, subject: Subject) -> Iterator[Diagnosis]:
+def sandbox(agent: AgentStatus | None, subject: Subject) -> Iterator[Diagnosis]:
     """Yield the level of the sandbox for programs: from the status of the running service, else from a trial here."""
     if not any(part.use == "shell" for part in subject.loaded.settings.tools):
         return
     try:
-        report = _reported_sandbox(status) if status is not None else asyncio.run(_try_sandbox(subject))
+        report = _reported_sandbox(agent) if agent is not None else asyncio.run(_try_sandbox(subject))
     except (SparError, OSError, ConfigError) as error:
         yield Diagnosis("sandbox", "warn", f"could not be tried: {error!s:.200}", "spar config check")
         return
@@ -61,9 +61,9 @@ def sandbox(status: Mapping[str, Any] | None, subject: Subject) -> Iterator[Diag
         yield Diagnosis("sandbox", "ok", f"level {level} of 2")
 
 
-def _reported_sandbox(status: Mapping[str, Any]) -> dict[str, Any]:
+def _reported_sandbox(agent: AgentStatus) -> dict[str, Any]:
     """Return the sandbox of the first tool in a status that has one."""
-    tools = agent_of(status)["modules"]["act"].get("parts", {})
+    tools = agent.modules.get("act", {}).get("parts", {})
     return next((tool["sandbox"] for tool in tools.values() if "sandbox" in tool), {})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import Any, ClassVar
 
 from textual import events
@@ -214,21 +213,20 @@ class Top(App[None]):
 
     def _head(self) -> Content:
         """Return the first line of the screen."""
-        picture, status = self.picture, self.picture.status
+        picture, service, status = self.picture, self.picture.service, self.picture.status
         parts: list[tuple[str, str]] = [(" spar ", "bold $text on $primary"), ("  ", "")]
         stream = self.reader.stream if self.reader is not None else None
         if stream is None or not (stream.is_live or stream.is_refused):
             why = harmless(stream.why if stream is not None else "", 80)
             sentence = f"service away: {why}; trying again" if why or self._connections else "connecting …"
             return Content.assemble(*parts, (sentence, "bold $warning"))
-        if not status:
+        if service is None or status is None:
             return Content.assemble(*parts, (harmless(self._trouble, 100) or "connected", "$text-muted"))
-        state = str(status.get("state", "?"))
+        state = status.state or "unknown"
         tone = {"running": "$success", "failed": "$error"}.get(state, "$warning")
-        stats, alerts = status.get("stats") or {}, len(status.get("alerts", ()))
-        at = picture.service.get("started_at")
-        age = f"for {lasted(picture.age_of(datetime.fromisoformat(at)))}" if at else ""
-        parts += [(harmless(status.get("name"), 20), "bold"), (" ", ""), (state, f"bold {tone}"), (f" {age}", "")]
+        alerts = len(status.alerts)
+        age = f"for {lasted(picture.age_of(service.started_at))}" if service.started_at else ""
+        parts += [(harmless(status.name, 20), "bold"), (" ", ""), (state, f"bold {tone}"), (f" {age}", "")]
         if stream.is_refused:
             parts.append(("  no live events", "bold $warning"))
         if self._is_held:
@@ -240,9 +238,9 @@ class Top(App[None]):
                 (f"  ? {len(picture.waiting)} wait{'s' * (len(picture.waiting) == 1)} for you", "bold $warning")
             )
         if self.size.width >= 70:
-            failed = f"{float(stats.get('error_rate') or 0.0):.1%} failed"
-            cycles = number(stats.get("total_cycles") or 0)
-            parts.append((f"  {cycles} cycles, {failed}, {status.get('open_runs', 0)} runs open", "$text-muted"))
+            failed = f"{status.stats.error_rate:.1%} failed"
+            cycles = number(status.stats.total_cycles)
+            parts.append((f"  {cycles} cycles, {failed}, {status.open_runs} runs open", "$text-muted"))
         if self._is_read_only:
             parts.append(("  read-only", "$text-muted"))
         return Content.assemble(*parts)

@@ -11,9 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from spar.cli.answers import agent_of, filled
+from spar.cli.client import read_status
 from spar.cli.top.words import harmless, of_call, of_event
+from spar.operations.agent import AgentStatus, Status
 
 #: Bounds: sessions, runs, lines of the log, characters of a run's text.
 SESSIONS, RUNS, LINES, TEXT = 20_000, 500, 2_000, 8_000
@@ -84,7 +86,7 @@ class Picture:
     """The known state. Args: now: returns monotonic seconds; wall: returns the time of day.
 
     Attributes:
-        status: The agent of the last status.
+        service: The last status; status: that of its agent, without its sessions.
         waiting: The records that wait for people, by kind, the oldest first.
         is_stale: Whether the status has changed since it was requested.
         is_whole_stale: The same, for the status with all sessions and the runs.
@@ -98,8 +100,8 @@ class Picture:
         self.sessions: dict[str, SessionFacts] = {}
         self.runs: dict[str, RunFacts] = {}
         self.log: deque[LogLine] = deque(maxlen=LINES)
-        self.status: dict[str, Any] = {}
-        self.service: dict[str, Any] = {}
+        self.service: Status | None = None
+        self.status: AgentStatus | None = None
         self.waiting: list[WaitingRow] = []
         self.is_stale = self.are_records_stale = self.is_whole_stale = True
         self.unsaid: list[str] = []
@@ -133,18 +135,19 @@ class Picture:
         Args: asked_at: the time of the request; has_sessions: whether the status contains the sessions.
         """
         self.version += 1
-        self.service, self.unsaid = filled(status)
-        self.status = agent_of(status)
+        self.service, self.unsaid = read_status(status)
+        agent = self.service.agent
+        self.status = replace(agent, lanes=[])
         if has_sessions:
             known, now, self.sessions = self.sessions, self._now(), {}
-            for lane in self.status.pop("lanes", ()):
-                key, phase = lane["session"], lane["phase"] or ""
+            for lane in agent.lanes:
+                key, phase = lane.session, lane.phase or ""
                 facts = self.sessions[key] = known.get(key) or SessionFacts(key, asked_at - 1e-9)
                 if facts.since >= asked_at:
                     continue
-                facts.waiting, facts.waits_for_model = lane["waiting"], lane["waits_for_model"]
+                facts.waiting, facts.waits_for_model = lane.waiting, lane.waits_for_model
                 if phase:
-                    facts.since = now - (lane["phase_seconds"] or 0.0)
+                    facts.since = now - (lane.phase_seconds or 0.0)
                 elif facts.phase:
                     facts.since = now
                 facts.phase = phase

@@ -7,10 +7,13 @@ from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from spar.cli.answers import unsaid_line
+from spar.cli.client import unsaid_line
+from spar.cli.tables import next_try
 from spar.cli.top.facts import LogLine, Picture, RunFacts, SessionFacts, WaitingRow
 from spar.cli.top.rows import Pieces, RowList, columns
 from spar.cli.top.words import bar, harmless, lasted, money, number
+from spar.observe.stats import Snapshot
+from spar.operations.agent import AgentStatus, BudgetRow
 
 
 class Panel(RowList):
@@ -128,25 +131,25 @@ class BudgetsPanel(Panel):
 
     TITLE, EMPTY = "4 Budgets", "no budgets are set"
 
-    def rows_of(self, picture: Picture) -> list[dict[str, Any]]:
-        return sorted(picture.status.get("budgets", ()), key=lambda row: -float(row["ratio"]))
+    def rows_of(self, picture: Picture) -> list[BudgetRow]:
+        return sorted(picture.status.budgets if picture.status else (), key=lambda row: -row.ratio)
 
     def title_of(self, picture: Picture, rows: list[Any]) -> str:
         return self.TITLE
 
-    def key_of(self, row: dict[str, Any]) -> Any:
-        return row["budget"]
+    def key_of(self, row: BudgetRow) -> str:
+        return row.budget
 
-    def pieces(self, row: dict[str, Any], width: int) -> Pieces:
-        ratio = float(row["ratio"])
+    def pieces(self, row: BudgetRow, width: int) -> Pieces:
+        ratio = row.ratio
         tone = "good" if ratio < 0.7 else "warn" if ratio < 0.95 else "bad"
-        amount = money if str(row["budget"]).endswith("money") else number
+        amount = money if row.budget.endswith("money") else number
         cells = [(f"{ratio:.0%}", -4, tone)]
         if width >= 34:
-            cells.append((f"{amount(row['used'])}/{amount(row['limit'])}", -11 if width >= 42 else -9, "quiet"))
+            cells.append((f"{amount(row.used)}/{amount(row.limit)}", -11 if width >= 42 else -9, "quiet"))
         name = 15 if width >= 42 else 13
         full, empty = bar(ratio, max(width - name - 1 - sum(abs(size) + 1 for _, size, _ in cells) - 1, 3))
-        name_cell = columns([(harmless(row["budget"], 40), name, "plain")])
+        name_cell = columns([(harmless(row.budget, 40), name, "plain")])
         return [*name_cell, (full, tone), (empty, "quiet"), (" ", "quiet"), *columns(cells)]
 
 
@@ -160,8 +163,8 @@ class HealthPanel(Panel):
 
     def rows_of(self, picture: Picture) -> list[tuple[str, str, str]]:
         rows = health_of(picture.status) if picture.status else []
-        if picture.unsaid:
-            rows.append(("!", harmless(unsaid_line(picture.unsaid, picture.service["version"]), 1000), "warn"))
+        if picture.service and picture.unsaid:
+            rows.append(("!", harmless(unsaid_line(picture.unsaid, picture.service.version), 1000), "warn"))
         return rows
 
     def pieces(self, row: tuple[str, str, str], width: int) -> Pieces:
@@ -190,44 +193,39 @@ class LogPanel(Panel):
         return columns(cells if session else [cells[0], (row.text, max(width - 10, 4), row.tone)])
 
 
-def health_of(status: dict[str, Any]) -> list[tuple[str, str, str]]:
+def health_of(status: AgentStatus) -> list[tuple[str, str, str]]:
     """Return the lines about the health of an agent: sign, text and tone of each, alerts first."""
     rows = []
-    for alert in status.get("alerts", ()):
-        tone = "bad" if alert["severity"] == "critical" else "warn"
-        whose = f" ({harmless(alert['session'], 30)})" if alert.get("session") else ""
-        rows.append(("▲", f"{harmless(alert['kind'], 20)}{whose}: {harmless(alert['message'])}", tone))
+    for alert in status.alerts:
+        tone = "bad" if alert.severity == "critical" else "warn"
+        whose = f" ({harmless(alert.session, 30)})" if alert.session else ""
+        rows.append(("▲", f"{harmless(alert.kind, 20)}{whose}: {harmless(alert.message)}", tone))
     rows.sort(key=lambda row: row[2] != "bad")
-    if status.get("failure"):
-        rows.insert(0, ("✗", harmless(status["failure"]), "bad"))
-    if status.get("blocked_by"):
-        rows.append(("▲", f"the event loop is blocked: {harmless(str(status['blocked_by'])[-200:])}", "bad"))
-    for model in status.get("models", ()):
-        if model["state"] == "closed":
-            rows.append(("●", f"model {harmless(model['model'], 60)} answers", "good"))
+    if status.failure:
+        rows.insert(0, ("✗", harmless(status.failure), "bad"))
+    if status.blocked_by:
+        rows.append(("▲", f"the event loop is blocked: {harmless(status.blocked_by[-200:])}", "bad"))
+    for model in status.models:
+        if model.state == "closed":
+            rows.append(("●", f"model {harmless(model.model, 60)} answers", "good"))
         else:
-            when = f"next try in {model['wait']:.0f} s" if model["state"] == "open" else "the next request tries it"
-            why = harmless(model["reason"], 120)
-            rows.append(("▲", f"model {harmless(model['model'], 60)} is down, {when}: {why}", "warn"))
-    for name, sensor in status.get("modules", {}).get("sense", {}).get("sensors", {}).items():
+            why = harmless(model.reason, 120)
+            rows.append(("▲", f"model {harmless(model.model, 60)} is down, {next_try(model)}: {why}", "warn"))
+    for name, sensor in status.modules.get("sense", {}).get("sensors", {}).items():
         if sensor.get("state") != "ok":
             why = harmless(sensor.get("last_error"), 120)
             rows.append(("▲", f"sensor {harmless(name, 40)} {harmless(sensor.get('state'), 20)}: {why}", "warn"))
-    rows += [("!", harmless(warning), "warn") for warning in status.get("warnings", ())]
-    stats = status.get("stats") or {}
-    if stats:
-        rows.append(("·", _figures(stats), "quiet"))
-    if not status.get("alerts"):
+    rows += [("!", harmless(warning), "warn") for warning in status.warnings]
+    rows.append(("·", _figures(status.stats), "quiet"))
+    if not status.alerts:
         rows.insert(0, ("●", "no alerts", "good"))
     return rows
 
 
-def _figures(stats: dict[str, Any]) -> str:
+def _figures(stats: Snapshot) -> str:
     """Return the durations of cycles and the number of failures in a row."""
-    mean, slow = stats.get("cycle_mean_seconds") or 0.0, stats.get("cycle_p99_seconds") or 0.0
-    return (
-        f"cycle {mean * 1000:.1f} ms, p99 {slow * 1000:.0f} ms; {stats.get('consecutive_failures', 0)} failed in a row"
-    )
+    mean, slow = stats.cycle_mean_seconds * 1000, stats.cycle_p99_seconds * 1000
+    return f"cycle {mean:.1f} ms, p99 {slow:.0f} ms; {stats.consecutive_failures} failed in a row"
 
 
 def clock(at: str) -> str:

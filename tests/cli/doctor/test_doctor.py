@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from spar import __version__
+from spar.cli.client import read_status
 from spar.cli.doctor import checks, installation, machine
 from spar.cli.doctor.diagnosis import Diagnosis, Subject, is_clock_kept
 from spar.config.factory import Parts
@@ -238,7 +239,7 @@ def test_a_container_that_is_killed_before_it_drains_is_bad_and_little_memory_a_
 def test_programs_that_run_in_no_sandbox_are_a_warning_with_its_reason(tmp_path: Path) -> None:
     about = subject(tmp_path, '[[tools]]\nuse = "shell"\n')
     told = {"agent": {"modules": {"act": {"parts": {"shell": {"sandbox": {"level": 0, "why": "no bwrap"}}}}}}}
-    (finding,) = checks.sandbox(told, about)
+    (finding,) = checks.sandbox(read_status(told)[0].agent, about)
     assert (finding.state, "run in none (no bwrap)" in finding.found) == ("warn", True)
     (finding,) = checks.sandbox(None, about)
     assert finding.name == "sandbox"

@@ -61,7 +61,8 @@ def test_a_status_corrects_what_events_said(picture: Picture, clock: Clock) -> N
     picture.take_status(status(lane("talk", "plan", 12.5), lane("next", None, 0, 3)), clock.now + 1, has_sessions=True)
     assert [(each.key, each.phase) for each in picture.by_activity()] == [("talk", "plan"), ("next", ""), ("gone", "")]
     assert clock.now - picture.sessions["talk"].since == 12.5
-    assert "lanes" not in picture.status
+    assert picture.status is not None
+    assert picture.status.lanes == []
 
 
 def test_a_run_is_written_anew_ends_and_is_known_by_its_answer(picture: Picture) -> None:

@@ -12,8 +12,7 @@ import click
 import msgspec
 
 from spar.cli import complete
-from spar.cli.answers import agent_of
-from spar.cli.client import service
+from spar.cli.client import read_status, service
 from spar.cli.commands.conversation.follow import NO_ANSWER, failure_line, follow_run, has_failed
 from spar.cli.commands.conversation.run_options import options_of_run, run_options
 from spar.cli.context import Options, fail, show
@@ -176,7 +175,7 @@ def _wait(options: Options, client: Client, run_id: str, timeout: float) -> int:
     if options.as_json:
         show(options, whole)
     if status.status == "timeout":
-        for line in model_lines(agent_of(client.answer(agent.status, agent.StatusChoice(lanes=False)))):
+        for line in model_lines(read_status(client.answer(agent.status, agent.StatusChoice(lanes=False)))[0].agent):
             click.echo(line, err=True)
         click.echo(f"no answer within {timeout:g} s; ask again with: spar runs wait {run_id}", err=True)
         return exits.TIMED_OUT

@@ -143,7 +143,7 @@ def doctor(options: Options, acknowledge: bool) -> None:
 
 def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
     """Yield the diagnoses of everything but the memory: the running service, the installation, the machine."""
-    from spar.cli.answers import filled
+    from spar.cli.client import read_status
     from spar.cli.doctor import checks, installation
     from spar.cli.doctor.diagnosis import Diagnosis, Subject
     from spar.client.client import Client, ServiceError
@@ -159,14 +159,14 @@ def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
     status = None
     if process is not None:
         try:
-            status = Client(options.state_dir(), timeout=10.0).answer(agent.status)
+            status, _ = read_status(Client(options.state_dir(), timeout=10.0).answer(agent.status))
         except ServiceError as error:
             yield Diagnosis("control socket", "warn", f"the service does not answer: {error}",
                           "look at its log; spar doctor as its user")  # fmt: skip
     subject = Subject(parts, process=process)
     yield from checks.examined(subject)
-    yield from installation.versions(subject, filled(status)[0]["version"] if status else None)
-    yield from checks.sandbox(status, subject)
+    yield from installation.versions(subject, status.version if status else None)
+    yield from checks.sandbox(status.agent if status else None, subject)
 
 
 def _state(state: str) -> Literal["ok", "warn", "bad"]:

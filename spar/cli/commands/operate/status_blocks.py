@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from spar.cli.answers import filled, unsaid_line
 from spar.cli.blocks import Block, Fields, styled
+from spar.cli.client import read_status, unsaid_line
 from spar.cli.tables import ID, local, model_lines, money, span, took, zoned
+from spar.observe.stats import Snapshot
+from spar.operations.agent import AgentStatus, AlertRow, OpenWork, StoredCounts
+from spar.operations.channels import ChannelState
 
 Row: TypeAlias = tuple[str, str]
 
@@ -20,47 +23,47 @@ STATES = {"running": "good", "paused": "warn", "pausing": "warn", "stopping": "w
 OF_MODELS = ("requests", "tokens", "money")
 
 
-def status_blocks(answer: dict[str, Any]) -> list[Block]:
-    """Return the answer of `GET /v1/status` as blocks for people; a service of another version may say less."""
-    status, absent = filled(answer)
-    began = zoned(local(status["started_at"]))
-    head = f"spar {status['version']}, process {status['pid']}, since {began}, for {_since(status['started_at'])}, " \
-           f"configuration {status['config'] or 'the defaults'}"  # fmt: skip
+def status_blocks(answer: Any) -> list[Block]:
+    """Return the status of a service, which may be of another version, as blocks for people."""
+    status, unsaid = read_status(answer)
+    began = zoned(local(status.started_at))
+    head = f"spar {status.version or '?'}, process {status.pid}, since {began}, for {_since(status.started_at)}, " \
+           f"configuration {status.config or 'the defaults'}"  # fmt: skip
     blocks: list[Block] = [head]
-    agent = status["agent"]
+    agent = status.agent
     rows = [row for part in PARTS for row in part(agent)]
-    title = f"agent {agent['name']}: {agent['state']}, interval {agent['loop_interval']}"
-    blocks.append(Fields(styled(title, STATES.get(agent["state"], "")), tuple(rows)))
-    if agent["blocked_by"]:
+    title = f"agent {agent.name}: {agent.state or 'unknown'}, interval {agent.loop_interval}"
+    blocks.append(Fields(styled(title, STATES.get(agent.state, "")), tuple(rows)))
+    if agent.blocked_by:
         blocks.append(Fields("", (("blocked", styled("the event loop, by:", "bad")),)))
-        blocks.append("\n".join(f"    {line}" for line in agent["blocked_by"].splitlines()))
-    addresses = tuple((name, str(address)) for name, address in status["addresses"].items())
+        blocks.append("\n".join(f"    {line}" for line in agent.blocked_by.splitlines()))
+    addresses = tuple((name, str(address)) for name, address in status.addresses.items())
     if addresses:
         blocks.append(Fields("", addresses))
-    return [*blocks, styled(unsaid_line(absent, status["version"]), "warn")] if absent else blocks
+    return [*blocks, styled(unsaid_line(unsaid, status.version), "warn")] if unsaid else blocks
 
 
-def _alerts(agent: dict[str, Any]) -> Iterator[Row]:
+def _alerts(agent: AgentStatus) -> Iterator[Row]:
     """Yield the failure and the open alerts."""
-    if agent["failure"]:
-        yield "failure", styled(agent["failure"], "bad")
-    for alert in agent["alerts"]:
-        yield "alert", styled(_alert(alert), "bad" if alert["severity"] == "critical" else "warn")
+    if agent.failure:
+        yield "failure", styled(agent.failure, "bad")
+    for alert in agent.alerts:
+        yield "alert", styled(_alert(alert), "bad" if alert.severity == "critical" else "warn")
 
 
-def _doing(agent: dict[str, Any]) -> Iterator[Row]:
+def _doing(agent: AgentStatus) -> Iterator[Row]:
     """Yield the activity of each session and its duration, the working sessions first."""
-    for lane in sorted(agent["lanes"], key=lambda session: not session["cycle"]):
-        if lane["cycle"]:
-            doing = f"{lane['phase']} for {span(lane['phase_seconds'] or 0.0)}, cycle {lane['cycle'][:ID]}"
+    for lane in sorted(agent.lanes, key=lambda session: not session.cycle):
+        if lane.cycle:
+            doing = f"{lane.phase} for {span(lane.phase_seconds or 0.0)}, cycle {lane.cycle[:ID]}"
         else:
-            doing = "waits for a model" if lane["waits_for_model"] else "resting"
-        yield "session", f"{lane['session']}: {doing}, {lane['waiting']} waiting"
+            doing = "waits for a model" if lane.waits_for_model else "resting"
+        yield "session", f"{lane.session}: {doing}, {lane.waiting} waiting"
 
 
-def _incidents(agent: dict[str, Any]) -> Iterator[Row]:
+def _incidents(agent: AgentStatus) -> Iterator[Row]:
     """Yield the number of open incidents by severity, the worst first, if the sense module has incidents."""
-    figures = agent["modules"].get("sense", {}).get("incidents")
+    figures = agent.modules.get("sense", {}).get("incidents")
     counts = figures.get("open") if isinstance(figures, dict) else None
     open_counts = (
         [(severity, number) for severity, number in counts.items() if number] if isinstance(counts, dict) else []
@@ -71,29 +74,29 @@ def _incidents(agent: dict[str, Any]) -> Iterator[Row]:
         yield "incidents", styled(f"open: {listed}; spar incidents list", "bad" if is_bad else "warn")
 
 
-def _left_to_people(agent: dict[str, Any]) -> Iterator[Row]:
+def _left_to_people(agent: AgentStatus) -> Iterator[Row]:
     """Yield what waits for a decision of people."""
-    if pending := agent["approvals"]["pending"]:
+    if pending := agent.approvals.pending:
         what = "call waits" if pending == 1 else "calls wait"
-        age = span(agent["approvals"]["oldest_age_seconds"] or 0.0)
+        age = span(agent.approvals.oldest_age_seconds or 0.0)
         yield "waiting", styled(f"{pending} {what} for approval, the oldest for {age}; spar approvals list", "warn")
-    if strangers := agent["senders_waiting"]:
+    if strangers := agent.senders_waiting:
         what = "sender waits" if strangers == 1 else "senders wait"
         yield "waiting", styled(f"{strangers} {what} to be let in; spar senders list --status waiting", "warn")
-    if left := _left(agent["recovery"]):
+    if left := _left(agent.recovery):
         yield "recovery", styled(left, "warn")
 
 
-def _models(agent: dict[str, Any]) -> Iterator[Row]:
+def _models(agent: AgentStatus) -> Iterator[Row]:
     """Yield each model: whether it is available and when it last answered; then a fallback that is in use."""
-    plan = agent["modules"].get("plan", {})
+    plan = agent.modules.get("plan", {})
     known = {model["model"]: model for model in _reported_models(plan)}
     for line in model_lines(agent):
         name, _, why = line.removeprefix("model ").partition(": ")
         yield "model", styled(f"{name}: {why}{_of_model(known.get(name, {}))}", "bad")
-    for model in agent["models"]:
-        if model["state"] == "closed":
-            yield "model", f"{model['model']}: answers{_of_model(known.get(model['model'], {}))}"
+    for model in agent.models:
+        if model.state == "closed":
+            yield "model", f"{model.model}: answers{_of_model(known.get(model.model, {}))}"
     if reason := plan.get("degraded"):
         yield "fallback", styled(f"the next planner plans: {reason}", "warn")
     elif number := sum(_fallbacks(plan)):
@@ -134,25 +137,25 @@ def _fallbacks(part: Any, depth: int = 6) -> Iterator[int]:
                 yield from _fallbacks(value, depth - 1)
 
 
-def _budgets(agent: dict[str, Any]) -> Iterator[Row]:
+def _budgets(agent: AgentStatus) -> Iterator[Row]:
     """Yield the rest of each used budget; where there are models, also of the unused budgets of models."""
-    for budget in agent["budgets"]:
-        window, _, quantity = budget["budget"].partition(".")
-        is_shown = budget["used"] or (quantity in OF_MODELS and agent["models"])
-        if not (budget["refused"] or (is_shown and window != "cycle")):
+    for budget in agent.budgets:
+        window, _, quantity = budget.budget.partition(".")
+        is_shown = budget.used or (quantity in OF_MODELS and agent.models)
+        if not (budget.refused or (is_shown and window != "cycle")):
             continue
-        amount_left, limit = max(budget["limit"] - budget["used"], 0), budget["limit"]
+        amount_left, limit = max(budget.limit - budget.used, 0), budget.limit
         shown = (money(amount_left), money(limit)) if quantity == "money" else (f"{amount_left:,}", f"{limit:,}")
-        until = f", until {zoned(local(budget['ends_at']))}" if budget["ends_at"] else ""
-        refused = f", {budget['refused']} refused" if budget["refused"] else ""
-        style = "bad" if budget["ratio"] >= 1 else "warn" if budget["ratio"] >= 0.8 or budget["refused"] else ""
-        text = f"{budget['budget']}: {shown[0]} of {shown[1]} left ({budget['ratio']:.0%} used){until}{refused}"
+        until = f", until {zoned(local(budget.ends_at))}" if budget.ends_at else ""
+        refused = f", {budget.refused} refused" if budget.refused else ""
+        style = "bad" if budget.ratio >= 1 else "warn" if budget.ratio >= 0.8 or budget.refused else ""
+        text = f"{budget.budget}: {shown[0]} of {shown[1]} left ({budget.ratio:.0%} used){until}{refused}"
         yield "budget", styled(text, style)
 
 
-def _sensing(agent: dict[str, Any]) -> Iterator[Row]:
+def _sensing(agent: AgentStatus) -> Iterator[Row]:
     """Yield the state of each sensor and each channel, with losses and errors."""
-    for name, sensor in agent["modules"]["sense"].get("sensors", {}).items():
+    for name, sensor in agent.modules.get("sense", {}).get("sensors", {}).items():
         state = str(sensor.get("state", "?"))
         error = sensor.get("last_error") if state != "ok" else None  # an error that is over is only in the log
         extra = f": {error}" if error else ""
@@ -161,53 +164,53 @@ def _sensing(agent: dict[str, Any]) -> Iterator[Row]:
             state, extra = "stale", f": not asked for {span(age)}, it should be each {every:g} s"
         style = {"ok": "", "quarantined": "bad"}.get(state, "warn")
         yield "sensor", styled(f"{name}: {state}{_losses(sensor)}{extra}", style)
-    for name, channel in agent["channels"].items():
+    for name, channel in agent.channels.items():
         state = _channel_state(channel)
         yield "channel", styled(f"{name}: {state}", "" if state == "ok" else "warn")
 
 
-def _acting(agent: dict[str, Any]) -> Iterator[Row]:
+def _acting(agent: AgentStatus) -> Iterator[Row]:
     """Yield the state of each tool that has a sandbox or a server."""
-    for name, part in agent["modules"]["act"].get("parts", {}).items():
+    for name, part in agent.modules.get("act", {}).get("parts", {}).items():
         if state := tool_state(part):
             yield "tool", f"{name}: {state}"
 
 
-def _wrong(agent: dict[str, Any]) -> Iterator[Row]:
+def _wrong(agent: AgentStatus) -> Iterator[Row]:
     """Yield warnings, errors of modules, a degraded planner, and the latest steps of recovery."""
-    yield from (("warning", styled(str(warning), "warn")) for warning in agent["warnings"])
-    for phase, module in agent["modules"].items():
+    yield from (("warning", styled(str(warning), "warn")) for warning in agent.warnings)
+    for phase, module in agent.modules.items():
         if error := module.get("error"):
-            yield phase, styled(f"{module['use']}: {error}", "bad")
-    if agent["health"]["degraded"]:
+            yield phase, styled(f"{module.get('use', '')}: {error}", "bad")
+    if agent.health.degraded:
         yield "degraded", styled("the planner makes do with less", "warn")
-    for step in agent["health"]["steps"][-5:]:
-        yield "step", f"{zoned(local(step['at']))} {step['step']} {step['part']}: {step['reason']}"
+    for step in agent.health.steps[-5:]:
+        yield "step", f"{zoned(local(step.at))} {step.step} {step.part}: {step.reason}"
 
 
-def _counts(agent: dict[str, Any]) -> Iterator[Row]:
+def _counts(agent: AgentStatus) -> Iterator[Row]:
     """Yield the figures of cycles, phases, calls and the memory."""
-    stats = agent["stats"]
-    outcomes = ", ".join(f"{number} {name}" for name, number in stats["outcomes"].items() if number) or "none yet"
+    stats = agent.stats
+    outcomes = ", ".join(f"{number} {name}" for name, number in stats.outcomes.items() if number) or "none yet"
     yield (
         "cycles",
         (
-            f"{stats['total_cycles']} ({outcomes}), {stats['error_rate']:.1%} failed, "
-            f"mean {took(stats['cycle_mean_seconds'])}, p99 {took(stats['cycle_p99_seconds'])}"
+            f"{stats.total_cycles} ({outcomes}), {stats.error_rate:.1%} failed, "
+            f"mean {took(stats.cycle_mean_seconds)}, p99 {took(stats.cycle_p99_seconds)}"
         ),
     )
     yield "phases", _phases(stats)
-    if calls := ", ".join(f"{number} {name}" for name, number in agent["calls"].items() if number):
+    if calls := ", ".join(f"{number} {name}" for name, number in agent.calls.items() if number):
         yield "calls", f"{calls} since the start"
-    yield "memory", _writes(agent["kept"])
+    yield "memory", _writes(agent.stored_counts)
 
 
-def _alert(alert: dict[str, Any]) -> str:
+def _alert(alert: AlertRow) -> str:
     """Return an alert as one line: kind, severity, session, duration and message."""
-    whose = f" in session {alert['session']}" if alert["session"] not in ("", "main") else ""
-    what = f"{alert['kind']} ({alert['severity']}){whose}"
-    first = (alert["message"].splitlines() or [""])[0]
-    return f"{what} for {_since(alert['since'])}, since {zoned(local(alert['since']))}: {first}"
+    whose = f" in session {alert.session}" if alert.session not in ("", "main") else ""
+    what = f"{alert.kind} ({alert.severity}){whose}"
+    first = (alert.message.splitlines() or [""])[0]
+    return f"{what} for {_since(alert.since)}, since {zoned(local(alert.since))}: {first}"
 
 
 def _since(at: Any) -> str:
@@ -218,19 +221,21 @@ def _since(at: Any) -> str:
         return "?"
 
 
-def _writes(counts: dict[str, int]) -> str:
+def _writes(counts: StoredCounts) -> str:
     """Return the sentence about written, waiting and lost experiences and cycles."""
-    text = f"{counts['stored']} cycles and experiences written"
-    if counts["waiting"]:
-        text += f", {counts['waiting']} still to be written"
-    return text + (f", {counts['lost']} lost because the memory could not take them" if counts["lost"] else "")
+    text = f"{counts.stored} cycles and experiences written"
+    if counts.waiting:
+        text += f", {counts.waiting} still to be written"
+    return text + (f", {counts.lost} lost because the memory could not take them" if counts.lost else "")
 
 
-def _channel_state(channel: dict[str, Any]) -> str:
+def _channel_state(channel: ChannelState) -> str:
     """Return the state of a channel: failing directions with their errors, and undelivered messages; else "ok"."""
-    parts = [f"{part} {channel[part]['state']}: {channel[part]['last_error']!s}"
-             for part in ("receiving", "sending") if channel[part]["state"] != "ok"]  # fmt: skip
-    parts += [f"{channel[key]} {key}" for key in ("waiting", "undelivered") if channel[key]]
+    directions = {"receiving": channel.receiving, "sending": channel.sending}
+    parts = [f"{name} {direction.state}: {direction.last_error!s}" for name, direction in directions.items()
+             if direction.state != "ok"]  # fmt: skip
+    numbers = {"waiting": channel.waiting, "undelivered": channel.undelivered}
+    parts += [f"{number} {name}" for name, number in numbers.items() if number]
     return "; ".join(parts or ["ok"])
 
 
@@ -261,21 +266,21 @@ def _losses(sensor: Any) -> str:
     return f" ({', '.join(losses)})" if losses else ""
 
 
-def _left(recovery: dict[str, Any]) -> str:
+def _left(recovery: OpenWork) -> str:
     """Return what recovery has left to people, and what it still has to do; "" for nothing."""
     counts = {
-        "in doubt": (recovery["in_doubt"], " (spar calls list)"),
-        "dead letters": (recovery["dead_letters"], " (spar dead list)"),
-        "waiting": (recovery["in_hand"] - recovery["to_be_retried"], ""),
-        "to be retried": (recovery["to_be_retried"], ""),
+        "in doubt": (recovery.in_doubt, " (spar calls list)"),
+        "dead letters": (recovery.dead_letters, " (spar dead list)"),
+        "waiting": (recovery.in_hand - recovery.to_be_retried, ""),
+        "to be retried": (recovery.to_be_retried, ""),
     }
     return ", ".join(f"{name} {number}{hint}" for name, (number, hint) in counts.items() if number > 0)
 
 
-def _phases(stats: dict[str, Any]) -> str:
+def _phases(stats: Snapshot) -> str:
     """Return the mean duration and the failures of each phase, as one line."""
-    failed = {phase: f" ({number} failed)" for phase, number in stats["errors_by_phase"].items() if number}
-    means = stats["phase_mean_seconds"].items()
+    failed = {phase: f" ({number} failed)" for phase, number in stats.errors_by_phase.items() if number}
+    means = stats.phase_mean_seconds.items()
     return ", ".join(f"{phase} mean {took(seconds)}{failed.get(phase, '')}" for phase, seconds in means)
 
 

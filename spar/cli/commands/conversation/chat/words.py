@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from spar.cli.answers import agent_of
+from spar.cli.client import read_status
 from spar.client.client import Client
-from spar.operations.agent import status
+from spar.operations.agent import LaneRow, status
 
 #: The help of each command.
 HELP: Final = {
@@ -34,11 +34,11 @@ def help_lines() -> list[str]:
 
 def status_lines(client: Client, session: str) -> list[str]:
     """Return lines about the state of the agent and of this session, and the open alerts."""
-    agent = agent_of(client.answer(status))
-    lane: dict[str, Any] = next((lane for lane in agent["lanes"] if lane["session"] == session), {})
-    phase = f"{lane['phase']} for {lane['phase_seconds'] or 0.0:g} s" if lane.get("phase") else "rests"
+    agent = read_status(client.answer(status))[0].agent
+    lane = next((lane for lane in agent.lanes if lane.session == session), LaneRow(session, 0))
+    phase = f"{lane.phase} for {lane.phase_seconds or 0.0:g} s" if lane.phase else "rests"
     return [
-        f"agent {agent['name']} is {agent['state']}; session {session}: {phase}",
-        f"runs that go on: {agent['open_runs']}; messages that wait: {lane.get('waiting', 0)}",
-        *(f"{alert['severity']}: {alert['message']}" for alert in agent["alerts"]),
+        f"agent {agent.name} is {agent.state or 'unknown'}; session {session}: {phase}",
+        f"runs that go on: {agent.open_runs}; messages that wait: {lane.waiting}",
+        *(f"{alert.severity}: {alert.message}" for alert in agent.alerts),
     ]
