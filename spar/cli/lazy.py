@@ -39,13 +39,13 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         }),
         "sessions": Place("", "Sessions: list, show, set, reset, forget; transcripts, prompts.", {
             "list": f"{_IN}.conversation.sessions:list_sessions", "show": f"{_IN}.conversation.sessions:show_session",
-            "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.prompt:prompt",
+            "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.sessions:prompt",
             "transcript": f"{_IN}.conversation.transcript:transcript",
         }),
     },
     "Watch": {
         "status": Place(f"{_IN}.operate.status:status", "Show what the running service is doing."),
-        "top": Place(f"{_IN}.operate.top:top", "Show live what it does, and answer what it asks."),
+        "top": Place(f"{_IN}.operate.status:top", "Show live what it does, and answer what it asks."),
         "incidents": Place("", "Incidents: perceptions that belong to one problem.", {
             "show": f"{_IN}.records.incidents:show_incident",
         }),
@@ -53,16 +53,16 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "rules": Place("", "Rules: how often each fired, and when last."),
         "channels": Place("", "Channels on which people talk with it, and undelivered messages."),
         "notifiers": Place("", "Notifiers of alerts: list and test them.", {
-            "test": f"{_IN}.operate.notifiers:test_notifiers",
+            "test": f"{_IN}.operate.observe:test_notifiers",
         }),
         "observe": Place(f"{_IN}.operate.observe:observe", "Print alert rules, a dashboard, the API as a document."),
     },
     "Decide": {
         "approvals": Place("", "Calls that wait for your decision.", {
-            verb: f"{_IN}.review.approvals:{verb}" for verb in ("approve", "deny", "edit", "replace")
+            verb: f"{_IN}.review.decisions:{verb}" for verb in ("approve", "deny", "edit", "replace")
         }),
         "calls": Place("", "Calls that may have had their effect: answer what came of it.", {
-            "resolve": f"{_IN}.review.in_doubt:resolve_doubt",
+            "resolve": f"{_IN}.review.decisions:resolve_doubt",
         }),
         "dead": Place("", "Work that failed too often: try it again, or drop it."),
         "senders": Place("", "Senders of messages: list, pair, allow, deny, forget."),
@@ -83,15 +83,17 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "import": f"{_IN}.records.experiences:import_",
             **{verb: f"{_IN}.operate.maintenance:{verb}" for verb in ("backup", "restore", "verify")},
         }, {"audit": "memory figures"}),
-        "audit": Place("", "The audit log of changes: list, verify.", {"verify": f"{_IN}.records.audit:verify_log"}),
+        "audit": Place("", "The audit log of changes: list, verify.", {
+            "verify": f"{_IN}.operate.maintenance:verify_log",
+        }),
     },
     "Set up": {
-        "init": Place(f"{_IN}.setup.init:init", "Write a commented config.toml to begin with."),
+        "init": Place(f"{_IN}.setup.profiles:init", "Write a commented config.toml to begin with."),
         "run": Place(f"{_IN}.operate.run:run", "Run the service in the foreground."),
         "pause": Place("", "Let the running cycles finish and begin no other."),
         "resume": Place("", "Continue after a pause."),
         "reload": Place("", "Read the configuration again, between two cycles."),
-        "stop": Place(f"{_IN}.operate.control:stop", "Drain and stop the running service."),
+        "stop": Place(f"{_IN}.operate.run:stop", "Drain and stop the running service."),
         "step": Place(f"{_IN}.conversation.runs:step", "Run one phase and print its output."),
         "doctor": Place(f"{_IN}.operate.maintenance:doctor",
                         "Check the whole installation, and say what to do about problems."),

@@ -19,7 +19,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static, TextArea
 
 from spar.cli.top.facts import WaitingRow
-from spar.cli.top.pages import Page
+from spar.cli.top.rows import Page
 from spar.cli.top.words import harmless, harmless_lines
 from spar.client.async_client import AsyncClient
 from spar.client.client import ServiceError

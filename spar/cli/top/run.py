@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer
 
 from spar.cli.top.facts import RunFacts
-from spar.cli.top.pages import Line, Page
+from spar.cli.top.rows import Line, Page
 from spar.cli.top.words import harmless, harmless_lines, of_call
 from spar.client.client import Client, EventReader
 from spar.events.table import BY_NAME, row_of_call

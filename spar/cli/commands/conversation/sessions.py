@@ -1,4 +1,4 @@
-"""Commands for sessions: list, show, set titles and defaults; and the group of all of them."""
+"""Commands for sessions: list, show, set titles and defaults; the parts of the next request to a model."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from spar.cli import complete
-from spar.cli.blocks import Fields, table
+from spar.cli.blocks import Block, Fields, table
 from spar.cli.context import Options, fail, show
 from spar.cli.nouns import ask
-from spar.cli.tables import local, zoned
+from spar.cli.tables import hook_line, local, zoned
 from spar.data.text import one_line
 from spar.operations import sessions as operations
 from spar.service import exit_codes as exits
@@ -112,3 +112,46 @@ def _fields(session: dict[str, Any]) -> Fields:
         ("workspace", session["workspace"]),
     ]  # fmt: skip
     return Fields("", tuple((name, str(value)) for name, value in lines if value), width=19, indent=0)
+
+
+@click.command()
+@click.argument("session", default="main", shell_complete=complete.sessions)
+@click.option("--message", "-m", default="", help="The message of the request, if no run is open.")
+@click.option("--full", is_flag=True, help="Print the texts as well.")
+@click.pass_obj
+def prompt(options: Options, session: str, message: str, full: bool) -> None:
+    """Show the parts of the next request to the model, with size and origin; nothing is sent.
+
+    Tokens are estimated. Hooks are called as for a request, with the reason "preview".
+
+    \b
+    Examples:
+      spar sessions prompt
+      spar sessions prompt alice --message "how is the weather?"
+      spar sessions prompt --full
+      spar --json sessions prompt alice
+    """
+    answer = ask(options, operations.prompt, operations.PromptChoice(session, message, full))
+    show(options, answer, *_request_blocks(answer))
+
+
+def _request_blocks(request: dict[str, Any]) -> list[Block]:
+    """Return a request as blocks: the table of its parts, changes by hooks, problems, and texts if included."""
+    parts = request["parts"]
+    rows = [(part["part"], f"{part['chars']:,}", f"{part['tokens']:,}", _origin(part)) for part in parts]
+    rows.append(("all", f"{request['chars']:,}", f"{request['tokens']:,}", _about_request(request)))
+    blocks: list[Block] = [table(("part", ">chars", ">tokens", "origin"), rows)]
+    blocks += [one_line(hook_line(changes)) for changes in request["hooks"]]
+    blocks += [one_line(f"problem: {problem}") for problem in request["problems"]]
+    for part in parts:
+        if "text" in part:
+            blocks += [f"\n--- {part['part']} ({one_line(part['origin'])})", part["text"]]
+    return blocks
+
+
+def _about_request(request: dict[str, Any]) -> str:
+    return f"trust: {request['trust']}{', model: ' + request['model'] if request['model'] else ''}"
+
+
+def _origin(part: dict[str, Any]) -> str:
+    return f"{part['origin']} ({part['note']})" if part["note"] else str(part["origin"])

@@ -1,9 +1,10 @@
-"""Command `status`: shows the status of the running service, once or repeatedly."""
+"""Commands `status` and `top`: show the status of the running service, once or repeatedly, or live on a terminal."""
 
 from __future__ import annotations
 
 import sys
 import time
+from importlib.util import find_spec
 
 import click
 
@@ -69,3 +70,34 @@ def _watch(options: Options, every: float) -> None:
             time.sleep(every)
     except KeyboardInterrupt:
         raise SystemExit(exits.OK) from None
+
+
+@click.command()
+@click.option("--read-only", "is_read_only", is_flag=True, help="Switch answers off, for example for a public screen.")
+@click.pass_obj
+def top(options: Options, is_read_only: bool) -> None:
+    """Show live what the agent does: sessions, runs, what waits for you, budgets, health, and what happens.
+
+    Approvals can be answered in it; ? shows the keys, q ends it. It needs a terminal and the extra "top".
+
+    \b
+    Examples:
+      spar top
+      spar top --read-only
+    """
+    if find_spec("textual") is None:
+        fail("spar top draws with Textual, which is not installed: pip install 'spar-agent[top]'; or: spar status",
+             exits.UNAVAILABLE)  # fmt: skip
+    if options.as_json:
+        fail("spar top draws on a terminal and has no JSON; ask for it with: spar status --json", exits.USAGE)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        fail("spar top needs a terminal; elsewhere: spar status", exits.USAGE)
+    try:
+        with service(options, may_be_absent=True) as client:
+            client.answer(agent.status, agent.StatusChoice(lanes=False))
+    except NotRunningError:
+        pass  # it is waited for; the service of another user has ended the command
+    from spar.cli.top.app import ANSWER_WITHIN, Top
+    from spar.client.async_client import AsyncClient
+
+    Top(AsyncClient(options.state_dir(), timeout=ANSWER_WITHIN), is_read_only=is_read_only).run()

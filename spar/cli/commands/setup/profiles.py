@@ -1,4 +1,5 @@
-"""Profiles of the configuration: selections of blocks of the shipped `config.toml`, so that its comments exist once.
+"""Command `init`, which writes a first configuration; profiles are selections of blocks of the shipped one, so that its
+comments exist once.
 
 A block is a table with its comments; `[[rules.calls]]` belongs to its rule. A block that is commented out there
 (`# [plan]`) can be selected as well, and is in force then.
@@ -8,8 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
+import click
 from msgspec import Struct, field
+
+from spar.cli.context import Options, fail, show
+from spar.service import exit_codes as exits
 
 _HEADER = re.compile(r"(?:# )?\[\[?([a-z_.]+)\]\]?(?:\s|$)")
 _NAMED = re.compile(r'(?:# )?(name|use) = "([^"]+)"')
@@ -112,3 +118,42 @@ def _with_changes(text: str, key: str, changes: dict[tuple[str, str], str]) -> s
 
         text = line.sub(put, text, count=1)
     return text
+
+
+CONFIG = Path("config.toml")
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), default=CONFIG)
+@click.option(
+    "--profile", type=click.Choice(list(PROFILES)), help="A shorter file for one use (default: all settings)."
+)
+@click.pass_obj
+def init(options: Options, file: Path, profile: str | None) -> None:
+    """Write a configuration with comments to a new file (config.toml). An existing file is never overwritten.
+
+    Profiles: "watch" watches a folder and the host by rules; "assistant" answers messages by a language model; "bare"
+    has the least that runs.
+
+    \b
+    Examples:
+      spar init
+      spar init --profile assistant
+      spar init /etc/spar/config.toml
+    """
+    from spar.config.lines import PACKAGED
+
+    whole = PACKAGED.read_text(encoding="utf-8")
+    text = (whole if profile is None else profile_text(profile, whole)).encode()
+    try:
+        with file.open("xb") as new:
+            new.write(text)
+    except FileExistsError:
+        fail(f"{file}: is there already and stays as it is; name another file, or move it away", exits.CANNOT_CREATE)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        fail(f"{file}: cannot be written: {reason}", exits.CANNOT_CREATE)
+    spar = "spar" if file == CONFIG else f"spar -c {file}"
+    what = "all settings, with comments" if profile is None else f"it {PROFILES[profile].summary}"
+    message = f"{file} written: {what}; read it, change it; next: {spar} config check, then: {spar} run"
+    show(options, {"file": str(file), "bytes": len(text)}, message)

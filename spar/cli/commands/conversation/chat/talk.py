@@ -10,18 +10,17 @@ from typing import Any, Final
 
 import click
 
-from spar.cli.client import ending, service
+from spar.cli.client import ending, read_status, service
 from spar.cli.commands.conversation.chat.history import earlier, messages_of, show_earlier
 from spar.cli.commands.conversation.chat.keyboard import Keyboard
 from spar.cli.commands.conversation.chat.questions import Questions
-from spar.cli.commands.conversation.chat.words import USUAL, WITHOUT_WORDS, help_lines, status_lines
 from spar.cli.commands.conversation.follow import RunPrinter
 from spar.cli.context import Options, fail, write
 from spar.client.client import Client, EventReader, NotRunningError, RefusedError, ServiceError
 from spar.data.text import printable
 from spar.ids import new_id
 from spar.operations import sessions
-from spar.operations.agent import StatusChoice, status
+from spar.operations.agent import LaneRow, StatusChoice, status
 from spar.operations.runs import FollowRun, RunBody, RunId, abort, follow, is_end, submit
 from spar.records.run_options import THINKING
 from spar.service import exit_codes as exits
@@ -310,3 +309,39 @@ class _Talk:
     def _note(self, text: str) -> None:
         self.printer.end_line()
         click.echo(printable(text), err=True)
+
+
+#: The help of each command.
+HELP: Final = {
+    "/new, /reset": "begin the conversation anew: what was said before is not read any more",
+    "/stop": "call the run in hand off (Ctrl-C does the same)",
+    "/status": "what the agent is doing",
+    "/model [NAME]": "the model of this conversation's messages; without NAME: which, with default: as configured",
+    "/think [off|low|medium|high]": "how much the model thinks before it answers; with default: as configured",
+    "/verbose": "tell what calls do, or no more",
+    "/reasoning": "show what the model thinks, or no more (runs.reasoning)",
+    "/help": "this list",
+    "/quit": "leave; a run that goes on is not stopped (Ctrl-D does the same)",
+}
+#: Commands without arguments.
+WITHOUT_WORDS: Final = ("/new", "/reset", "/stop", "/status", "/verbose", "/reasoning", "/help", "/quit", "/exit")
+#: Arguments that remove a choice.
+USUAL: Final = ("default", "usual", "-")
+
+
+def help_lines() -> list[str]:
+    """Return the help, a line for each command."""
+    width = max(map(len, HELP))
+    return [f"{name:<{width}}  {meaning}" for name, meaning in HELP.items()]
+
+
+def status_lines(client: Client, session: str) -> list[str]:
+    """Return lines about the state of the agent and of this session, and the open alerts."""
+    agent = read_status(client.answer(status))[0].agent
+    lane = next((lane for lane in agent.lanes if lane.session == session), LaneRow(session, 0))
+    phase = f"{lane.phase} for {lane.phase_seconds or 0.0:g} s" if lane.phase else "rests"
+    return [
+        f"agent {agent.name} is {agent.state or 'unknown'}; session {session}: {phase}",
+        f"runs that go on: {agent.open_runs}; messages that wait: {lane.waiting}",
+        *(f"{alert.severity}: {alert.message}" for alert in agent.alerts),
+    ]
