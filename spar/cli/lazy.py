@@ -17,8 +17,9 @@ class Place(NamedTuple):
     """Place of a command, which is imported when it is called.
 
     `target` is its "module:attribute", "" for one that follows from the table of operations. `summary` describes it in
-    one line. `commands` are the places of a noun's commands that do not follow from the table, `renamed` those of
-    earlier builds with the present ones.
+    one line. `commands` are the places of a noun's commands that do not follow from the table, or of functions that
+    return the answer of one that does as blocks, from its input and its answer. `renamed` are the names of earlier
+    builds with the present ones.
     """
 
     target: str
@@ -34,11 +35,11 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "send": Place(f"{_IN}.conversation.runs:send", "Send a message and print the answer."),
         "chat": Place(f"{_IN}.conversation.chat.talk:chat", "Talk with it in a terminal or a pipe."),
         "runs": Place("", "Runs: list, show, wait, follow, abort, give feedback.", {
-            "show": f"{_IN}.conversation.runs:show_run", "wait": f"{_IN}.conversation.runs:wait_for",
+            "show": f"{_IN}.conversation.runs:run_blocks", "wait": f"{_IN}.conversation.runs:wait_for",
             "follow": f"{_IN}.conversation.follow:follow", "feedback": f"{_IN}.conversation.runs:give_feedback",
         }),
         "sessions": Place("", "Sessions: list, show, set, reset, forget; transcripts, prompts.", {
-            "list": f"{_IN}.conversation.sessions:list_sessions", "show": f"{_IN}.conversation.sessions:show_session",
+            "list": f"{_IN}.conversation.sessions:list_sessions", "show": f"{_IN}.conversation.sessions:session_blocks",
             "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.sessions:prompt",
             "transcript": f"{_IN}.conversation.transcript:transcript",
         }),
@@ -68,8 +69,8 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "senders": Place("", "Senders of messages: list, pair, allow, deny, forget."),
         "tokens": Place("", "Access tokens of programs that use the API: list, create, revoke."),
         "examples": Place("", "Examples that teach it the intents of texts.", {
-            "list": f"{_IN}.review.examples:show_examples", "teach": f"{_IN}.review.examples:teach_example",
-            "try": f"{_IN}.review.examples:try_text",
+            "list": f"{_IN}.review.examples:examples_blocks", "teach": f"{_IN}.review.examples:taught_blocks",
+            "try": f"{_IN}.review.examples:reading_blocks",
         }, {"intent": "examples teach", "kind": "examples teach --what kind"}),
     },
     "Look back": {
@@ -127,7 +128,8 @@ class LazyGroup(click.Group):
         if name not in PLACES:
             return None
         place = PLACES[name]
-        return _imported(place.target) if place.target else command_of_noun(name, place)
+        command: click.Command = _imported(place.target) if place.target else command_of_noun(name, place)
+        return command
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions of the commands with their summaries, without importing them."""
@@ -166,13 +168,15 @@ class NounGroup(click.Group):
         return list(dict.fromkeys([*self._from_table(), *self._place.commands]))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name in self._place.commands:
-            return _imported(self._place.commands[name])
+        target = self._place.commands.get(name)
+        part = None if target is None else _imported(target)
+        if isinstance(part, click.Command):
+            return part
         if (operation := self._from_table().get(name)) is None:
             return None
         from spar.cli.nouns import command_of
 
-        return command_of(operation)
+        return command_of(operation, part)
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -204,9 +208,7 @@ def command_of_noun(name: str, place: Place) -> click.Command:
     return command_of(operations[0])
 
 
-def _imported(target: str) -> click.Command:
-    """Return the command of a "module:attribute"."""
+def _imported(target: str) -> Any:
+    """Return the value of a "module:attribute"."""
     module, _, attribute = target.partition(":")
-    command = getattr(importlib.import_module(module), attribute)
-    assert isinstance(command, click.Command)
-    return command
+    return getattr(importlib.import_module(module), attribute)

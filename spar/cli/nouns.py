@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from inspect import cleandoc
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args, get_origin
 
 import click
 import msgspec
@@ -27,12 +27,18 @@ from spar.operations.fields import is_list, meaning, plain_type, value_of
 from spar.operations.operation import AgentStore, Column, CommandForm, Operation
 from spar.service import exit_codes as exits
 
+#: Function that returns the answer of an operation for people, from its input and its answer.
+View: TypeAlias = Callable[[Any, Any], Sequence[Block]]
 #: The completion of an argument or option, by its field.
 COMPLETIONS: Final = {"key": "sessions", "session": "sessions", "run_id": "runs", "sensor": "sensors"}
 #: The text of a cell, by the form of its column.
 _FORMS: Final[dict[str, Callable[[Any], str]]] = {
     "text": str, "time": local, "line": short, "list": ", ".join, "took": took,
 }  # fmt: skip
+
+
+In = TypeVar("In", bound=Struct)
+Out = TypeVar("Out")
 
 
 class StoreAlone(Struct):
@@ -66,8 +72,8 @@ class FieldType(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-def command_of(operation: Operation[Any, Any]) -> click.Command:
-    """Return the command of an operation."""
+def command_of(operation: Operation[Any, Any], view: View | None = None) -> click.Command:
+    """Return the command of an operation. Args: view: returns its answer for people; default: as its form says."""
     command = operation.command
     assert command is not None
     arguments = operation.path_fields if command.arguments is None else command.arguments
@@ -78,7 +84,7 @@ def command_of(operation: Operation[Any, Any]) -> click.Command:
     if command.confirm:
         params.append(click.Option(["--yes", "-y", "is_sure"], is_flag=True, help="Do not ask for confirmation."))
     name = operation.name.split()[-1]
-    return click.Command(name, callback=partial(_run, operation), params=params, help=_help(operation, command))
+    return click.Command(name, callback=partial(_run, operation, view), params=params, help=_help(operation, command))
 
 
 def ask(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
@@ -88,6 +94,12 @@ def ask(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
             return client.answer(operation, given)
     except NotRunningError:
         return _ask_store(options, operation, given)
+
+
+def typed(options: Options, operation: Operation[In, Out], answer: Any) -> Out:
+    """Return an answer as a value of its type. One that does not fit ends the command."""
+    with service(options) as client:
+        return client.typed(operation, answer)
 
 
 def blocks_of(command: CommandForm, given: Any, answer: Any) -> Sequence[Block]:
@@ -118,7 +130,7 @@ def _cell(column: Column, row: Any) -> str:
     return column.absent if value != 0 and not value else _FORMS[column.form](value)
 
 
-def _run(operation: Operation[Any, Any], **values: Any) -> None:
+def _run(operation: Operation[Any, Any], view: View | None, /, **values: Any) -> None:
     """Carry out the command of an operation."""
     options: Options = click.get_current_context().obj
     command = operation.command
@@ -134,9 +146,8 @@ def _run(operation: Operation[Any, Any], **values: Any) -> None:
     if options.as_json:
         show(options, answer)
     else:
-        with service(options) as client:  # an answer that does not fit names the version of the service
-            value = client.typed(operation, answer)
-        show(options, answer, *blocks_of(command, given, value))
+        value = typed(options, operation, answer)
+        show(options, answer, *(blocks_of(command, given, value) if view is None else view(given, value)))
 
 
 def _ask_store(options: Options, operation: Operation[Any, Any], given: Any) -> Any:

@@ -157,7 +157,10 @@ class TeachBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     text: str
     label: str
-    what: Literal["intent", "kind"] = "intent"
+    what: Annotated[
+        Literal["intent", "kind"],
+        Meta(description="Whether it is the intent of a text or the kind of a log line."),
+    ] = "intent"
 
 
 class ForgetBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -236,7 +239,7 @@ def _learner(service: Service) -> Learns:
     return sense
 
 
-@operation("examples list", "GET /v1/examples", "read")
+@operation("examples list", "GET /v1/examples", "read", command=CommandForm(examples=("spar examples list",)))
 async def list_examples(service: Service, given: Nothing) -> Examples:
     """List the known labels, and the examples that people taught."""
     answer: Any = _learner(service).taught()
@@ -244,9 +247,16 @@ async def list_examples(service: Service, given: Nothing) -> Examples:
 
 
 @operation("examples teach", "POST /v1/examples:teach", "operate",
-           audit=AuditRule("example.teach", ("",), subject="label", detail=("what",)))  # fmt: skip
+           audit=AuditRule("example.teach", ("",), subject="label", detail=("what",)), command=CommandForm(
+    arguments=("text", "label"),
+    examples=('spar examples teach "the shop is slow again" restart_shop',
+              'spar examples teach "bounce {service} please" restart_service',
+              'spar examples teach --what kind "RAS KERNEL FATAL data TLB error interrupt" log.alert'),
+))  # fmt: skip
 async def teach(service: Service, given: TeachBody, caller: Caller) -> Taught:
-    """Teach an example: from now on similar texts have this intent, or this kind."""
+    """Teach that a text has a label. The example is stored, and counts at once, also for similar texts.
+
+    {name} in the text marks a word that the planner gets as a slot."""
     answer: Any = await _learner(service).teach(given.what, given.text, given.label, by=caller.by)
     return cast("Taught", answer)
 
@@ -263,8 +273,10 @@ async def forget_example(service: Service, given: ForgetBody, caller: Caller) ->
     return cast("ExampleRow", answer)
 
 
-@operation("examples try", "POST /v1/examples:try", "read")
+@operation("examples try", "POST /v1/examples:try", "read", command=CommandForm(
+    arguments=("text",), examples=('spar examples try "please bounce nginx"',),
+))  # fmt: skip
 async def attempt(service: Service, given: TryBody) -> dict[str, ReadingRow | None]:
-    """Return how a text would be classified; nothing is stored."""
+    """Show how a text would be classified; nothing is stored."""
     answer: Any = _learner(service).read(given.text)
     return cast("dict[str, ReadingRow | None]", answer)

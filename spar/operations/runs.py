@@ -196,7 +196,9 @@ async def abort(service: Service, given: RunId) -> RunStatus:
     return await _known(service, work())
 
 
-@operation("runs show", "GET /v1/runs/{run_id:path}", "read", served="stopping")
+@operation("runs show", "GET /v1/runs/{run_id:path}", "read", served="stopping", command=CommandForm(
+    examples=("spar runs show \"$(spar send --no-wait --thinking high 'what is wrong?')\"",),
+))  # fmt: skip
 async def show(service: Service, given: RunId) -> RunStatus:
-    """Return the status of a run: its state, its options, its usage, its error or reply."""
+    """Show a run: its state, its options, its usage, its error or reply."""
     return await _known(service, service.agent.wait(given.run_id, 0))

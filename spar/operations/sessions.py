@@ -106,9 +106,11 @@ async def prompt(service: Service, given: PromptChoice) -> Prompt:
     return cast("Prompt", parts)
 
 
-@operation("sessions show", "GET /v1/sessions/{key:path}", "read")
+@operation("sessions show", "GET /v1/sessions/{key:path}", "read", command=CommandForm(
+    examples=("spar sessions show alice",),
+))  # fmt: skip
 async def show(service: Service, given: SessionKey) -> SessionView:
-    """Return one session: its conversation, its defaults, its origin, its open runs."""
+    """Show one session: its conversation, its defaults, its origin, its open runs."""
     return await service.agent.session_control.show(given.key)
 
 

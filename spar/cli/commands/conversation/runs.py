@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import msgspec
+from msgspec.structs import asdict
 
 from spar.cli import complete
 from spar.cli.client import read_status, service
@@ -20,7 +21,9 @@ from spar.cli.tables import local, model_lines, short, took, zoned
 from spar.client.client import Client, NotRunningError
 from spar.data.text import one_line, printable
 from spar.operations import agent, runs
+from spar.operations.runs import RunId
 from spar.records.run_options import LONGEST_INSTRUCTIONS, LONGEST_TIMEOUT, THINKING
+from spar.records.runs import RunStatus
 from spar.service import exit_codes as exits
 from spar.types import PHASES, Phase
 
@@ -166,36 +169,24 @@ def give_feedback(options: Options, run_id: str, verdict: str, why: str) -> None
     show(options, answer, f"{run_id}: {verdict}, it is kept")
 
 
-@click.command("show")
-@click.argument("run_id", shell_complete=complete.runs)
-@click.pass_obj
-def show_run(options: Options, run_id: str) -> None:
-    """Show a run: its state, its options, its usage, its error or reply.
-
-    \b
-    Example:
-      spar runs show "$(spar send --no-wait --thinking high 'what is wrong?')"
-    """
-    status = ask(options, runs.show, runs.RunId(run_id))
-    show(options, status, "\n".join(_lines(status)))
-
-
-def _lines(status: Mapping[str, Any]) -> list[str]:
-    state = "goes on" if status["status"] == "timeout" else status["status"]
-    lines = [f"run {status['run_id']}  {state}  ({status['outcome']})"]
-    times = {"started": status["started_at"], "ended": status["ended_at"]}
+def run_blocks(given: RunId, status: RunStatus) -> list[str]:
+    """Return the status of a run as lines."""
+    state = "goes on" if status.status == "timeout" else status.status
+    lines = [f"run {status.run_id}  {state}  ({status.outcome})"]
+    times = {"started": status.started_at, "ended": status.ended_at}
     lines += [f"{zoned(what)}: {local(at)}" for what, at in times.items() if at]
-    lines += [f"option {name}: {short(value)}" for name, value in (status.get("options") or {}).items()]
-    usage = {name: value for name, value in status["usage"].items() if value}
+    options = {name: value for name, value in asdict(status.options).items() if value is not None}
+    lines += [f"option {name}: {short(value)}" for name, value in options.items()]
+    usage = {name: value for name, value in asdict(status.usage).items() if value}
     waited = usage.pop("waited", None)
     if usage:
         lines.append("took: " + ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in usage.items()))
     if waited:
         lines.append(f"waited for a provider: {took(waited)}")
-    if status["error"]:
-        lines.append(f"error: {short(status['error'])}")
-    if status["reply"] is not None:
-        lines.append(f"reply: {short(status['reply'])}")
+    if status.error:
+        lines.append(f"error: {short(status.error)}")
+    if status.reply is not None:
+        lines.append(f"reply: {short(status.reply)}")
     return lines
 
 

@@ -9,10 +9,11 @@ import click
 from spar.cli import complete
 from spar.cli.blocks import Block, Fields, table
 from spar.cli.context import Options, fail, show
-from spar.cli.nouns import ask
+from spar.cli.nouns import ask, typed
 from spar.cli.tables import hook_line, local, zoned
 from spar.data.text import one_line
 from spar.operations import sessions as operations
+from spar.records.session import SessionView
 from spar.service import exit_codes as exits
 
 #: The options of runs for which a session may have defaults.
@@ -40,20 +41,6 @@ def list_sessions(options: Options, limit: int, after: str) -> None:
     show(options, page, block, *more)
 
 
-@click.command("show")
-@click.argument("session", shell_complete=complete.sessions)
-@click.pass_obj
-def show_session(options: Options, session: str) -> None:
-    """Show one session: its conversation, its defaults, its origin, its open runs.
-
-    \b
-    Example:
-      spar sessions show alice
-    """
-    view = ask(options, operations.show, operations.SessionKey(session))
-    show(options, view, _fields(view))
-
-
 @click.command("set")
 @click.argument("session", shell_complete=complete.sessions)
 @click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
@@ -77,7 +64,7 @@ def set_session(options: Options, session: str, values: tuple[str, ...]) -> None
         else:
             body.setdefault("defaults", {})[name] = _value(name, value)
     view = ask(options, operations.change, operations.SessionBody(session, **body))
-    show(options, view, _fields(view))
+    show(options, view, *session_blocks(None, typed(options, operations.change, view)))
 
 
 def _value(name: str, text: str) -> Any:
@@ -102,16 +89,17 @@ def _about(session: dict[str, Any]) -> str:
     return " ".join([*([session["title"]] if session["title"] else []), *defaults])
 
 
-def _fields(session: dict[str, Any]) -> Fields:
-    origin = " ".join(filter(None, (session["origin"][name] for name in ("door", "channel", "sender"))))
+def session_blocks(given: object, session: SessionView) -> list[Fields]:
+    """Return a session as fields."""
+    origin = " ".join(filter(None, (session.origin.door, session.origin.channel, session.origin.sender)))
     lines = [
-        ("session", session["key"]), ("id", session["id"]), ("title", session["title"]),
-        ("defaults", ", ".join(f"{name} = {_word(value)}" for name, value in session["defaults"].items())),
-        ("origin", origin), ("begun", local(session["created_at"])), ("conversation since", local(session["began_at"])),
-        ("last used", local(session["used_at"])), ("state", session["state"]), ("runs", ", ".join(session["runs"])),
-        ("workspace", session["workspace"]),
+        ("session", session.key), ("id", session.id), ("title", session.title),
+        ("defaults", ", ".join(f"{name} = {_word(value)}" for name, value in session.defaults.items())),
+        ("origin", origin), ("begun", local(session.created_at)), ("conversation since", local(session.began_at)),
+        ("last used", local(session.used_at)), ("state", session.state), ("runs", ", ".join(session.runs)),
+        ("workspace", session.workspace),
     ]  # fmt: skip
-    return Fields("", tuple((name, str(value)) for name, value in lines if value), width=19, indent=0)
+    return [Fields("", tuple((name, value) for name, value in lines if value), width=19, indent=0)]
 
 
 @click.command()
