@@ -36,7 +36,7 @@ NO_FOLDER = (
 
 
 class Time(click.DateTime):
-    """Parameter type of a time as people write it; without a zone it is local."""
+    """Parameter type of a time as people write it, which becomes one with a zone; without a zone it is local."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -48,8 +48,8 @@ class Time(click.DateTime):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
+            return super().convert(value, param, ctx).astimezone()
+        except (click.BadParameter, ValueError, OverflowError):
             self.fail(f"{value!r} is no time; write for example 2026-01-31, or 2026-01-31T14:30", param, ctx)
 
 

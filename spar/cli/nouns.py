@@ -197,20 +197,12 @@ def _option(field: FieldInfo, default: Any) -> click.Option:
     if get_origin(plain) is Literal:
         kind = click.Choice(list(get_args(plain)))
     elif plain is datetime:
-        kind = LocalTime()
+        kind = Time()
     elif is_list(field):
         kind = WordList(field)
     more = {} if absent is None else {"default": absent, "show_default": absent != ""}
     return click.Option([name, field.name], type=kind, required=field.required, help=described,
                         metavar=_metavar(plain), shell_complete=_completion(field.name), **more)  # fmt: skip
-
-
-class LocalTime(Time):
-    """Type of a time; without a zone it is local."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        at: datetime = super().convert(value, param, ctx)
-        return at.astimezone()
 
 
 class WordList(click.ParamType[Any]):

@@ -16,24 +16,10 @@ from spar.cli.doctor.diagnosis import Diagnosis, Subject, nearest, number_in
 
 MIB: Final = 1 << 20
 #: File systems over a network, and those that a program serves: SQLite cannot rely on their locks and flushes.
-NETWORK: Final = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "afs",
-        "ceph",
-        "glusterfs",
-        "lustre",
-        "beegfs",
-        "fuse.sshfs",
-        "fuse.s3fs",
-        "davfs",
-    ]
-)
+NETWORK: Final = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "fuse.sshfs",
+    "fuse.s3fs", "davfs",
+})  # fmt: skip
 VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 #: Least number of folders that one user should be able to watch, and of files that a process should be able to open.
 LEAST_WATCHES, LEAST_FILES = 8_192, 1_024

@@ -90,7 +90,8 @@ def _left_to_people(agent: AgentStatus) -> Iterator[Row]:
 def _models(agent: AgentStatus) -> Iterator[Row]:
     """Yield each model: whether it is available and when it last answered; then a fallback that is in use."""
     plan = agent.modules.get("plan", {})
-    known = {model["model"]: model for model in _reported_models(plan)}
+    rows = [row for rows in _reported("models", plan) if isinstance(rows, list) for row in rows]
+    known = {row["model"]: row for row in rows if isinstance(row, dict) and "model" in row}
     for line in model_lines(agent):
         name, _, why = line.removeprefix("model ").partition(": ")
         yield "model", styled(f"{name}: {why}{_of_model(known.get(name, {}))}", "bad")
@@ -99,7 +100,7 @@ def _models(agent: AgentStatus) -> Iterator[Row]:
             yield "model", f"{model.model}: answers{_of_model(known.get(model.model, {}))}"
     if reason := plan.get("degraded"):
         yield "fallback", styled(f"the next planner plans: {reason}", "warn")
-    elif number := sum(_fallbacks(plan)):
+    elif number := sum(number for number in _reported("fallbacks", plan) if isinstance(number, int)):
         yield "fallback", f"{number} requests were answered by another model than the first"
 
 
@@ -117,24 +118,14 @@ def _of_model(model: dict[str, Any]) -> str:
     return "".join(f", {figure}" for figure in figures)
 
 
-def _reported_models(part: Any, depth: int = 6) -> Iterator[dict[str, Any]]:
-    """Yield the models in the snapshot of the plan module, at any depth up to `depth`."""
+def _reported(name: str, part: Any, depth: int = 6) -> Iterator[Any]:
+    """Yield the values under a name in the snapshot of the plan module, at any depth up to `depth`."""
     if isinstance(part, dict) and depth:
-        for name, value in part.items():
-            if name == "models" and isinstance(value, list):
-                yield from (row for row in value if isinstance(row, dict) and "model" in row)
-            else:
-                yield from _reported_models(value, depth - 1)
-
-
-def _fallbacks(part: Any, depth: int = 6) -> Iterator[int]:
-    """Yield the numbers of requests that fallback models answered, at any depth of a snapshot."""
-    if isinstance(part, dict) and depth:
-        for name, value in part.items():
-            if name == "fallbacks" and isinstance(value, int):
+        for key, value in part.items():
+            if key == name:
                 yield value
             else:
-                yield from _fallbacks(value, depth - 1)
+                yield from _reported(name, value, depth - 1)
 
 
 def _budgets(agent: AgentStatus) -> Iterator[Row]:
