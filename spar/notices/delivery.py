@@ -89,7 +89,7 @@ class NotifierOutbox(Outbox):
 
     def _delivery(self, notice: Notice) -> Delivery:
         name = self.spec.name
-        return Delivery(f"{name}.{notice.id}", name, "people", f"{notice.title}: {notice.text}", self._clock.now(),
+        return Delivery(f"{name}.{notice.id}", name, "people", f"{notice.title}: {notice.text}", notice.at,
                         "note", msgspec.to_builtins(notice), notice.session)  # fmt: skip
 
     async def notify(self, notice: Notice) -> None:

@@ -9,7 +9,7 @@ an id that stays the same over restarts, so that a receiver recognises a repeate
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from spar.channels.outbox import TurnRows, read_rows, restore
 from spar.clock import Timer
+from spar.decoding import convert
 from spar.events import HealthAlert, HealthRecovered
 from spar.health.alerts import Kind, key_of
 from spar.loop.core import Core
@@ -66,7 +67,7 @@ class Notices:
     async def begin(self) -> None:
         """Continue with the notices of the former process, and start sending."""
         try:
-            stored = await self._rows.list()
+            stored = self._take_old(await self._rows.list())
             for delivery in restore(self.by_name, stored):  # its notifier is not configured any more
                 self._rows.drop(f"out/{delivery.id}")
             self._former = {episode.key: episode for episode in read_rows(stored, "open/", Episode)}
@@ -80,6 +81,15 @@ class Notices:
         if self._former:
             clock = self._core.clock
             self._settling = clock.call_at(clock.monotonic() + SETTLE, self._settle)
+
+    def _take_old(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Enqueue the notices whose key is `out/NOTIFIER/ID`, as earlier versions wrote them; return the other rows."""
+        old = {key: key.split("/")[1] for key in stored if key.startswith("out/") and key.count("/") > 1}
+        for key, name in old.items():
+            if name in self.by_name:
+                self.by_name[name].add(convert(stored[key], Notice))
+            self._rows.drop(key)
+        return {key: value for key, value in stored.items() if key not in old}
 
     async def end(self) -> None:
         """Stop sending; the next process sends the waiting notices."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from spar import Agent
@@ -267,6 +268,16 @@ async def test_a_row_of_another_version_stays_on_disk_and_keeps_no_other_from_be
         await clock.sleep(SETTLE + 60)
         assert sorted(desk.teller.said) == [("raised", "disk"), ("recovered", "disk")]
     assert rows.values == {"open/a": {"odd": 1}, "out/a": {"odd": 1}}
+
+
+async def test_a_notice_that_an_earlier_version_left_is_sent_once(clock: VirtualClock) -> None:
+    left = Notice("e1.raised.critical", "disk", "raised", "critical", "spar main: disk", "full", clock.now(), "main")
+    rows = Kept()
+    rows.values = {f"out/{name}/{left.id}": msgspec.to_builtins(left) for name in ("ops", "gone")}
+    async with Desk(clock, rows) as desk:
+        await clock.sleep(1)
+        assert [each.id for each in desk.teller.told] == [left.id]
+    assert rows.values == {}
 
 
 async def test_an_alert_that_is_still_open_is_told_again_after_a_restart_too_and_once_each_time(
