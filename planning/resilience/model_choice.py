@@ -77,7 +77,9 @@ class ModelChoice:
             raise ValueError(f"option thinking is {options.thinking!r}: {reason}")
 
     def _not_allowed(self, name: str) -> str:
-        allowed = ", ".join(self.allowed) or "none"
+        if not self.allowed:
+            return f"option model is {shorten(name, 80)}, no model may be chosen (plan.options.allowed_models is empty)"
+        allowed = ", ".join(self.allowed)
         return f"option model is {shorten(name, 80)}, allowed are: {allowed} (plan.options.allowed_models)"
 
     def _is_too_long(self, name: str, request: Request) -> bool:

@@ -23,7 +23,6 @@ from spar.bus.bus import Events
 from spar.bus.subscriptions import Subscription
 from spar.clock import Clock, Timer
 from spar.data.json_safe import size_of
-from spar.data.text import safe_line
 from spar.events import AssistantDelta, Event, LoopCompleted, LoopStarted
 from spar.events.table import data_of
 from spar.loop.wake import Signal
@@ -216,9 +215,7 @@ def kinds_of(names: frozenset[str]) -> frozenset[type[Event]]:
     known = {kind.__name__: kind for kind in classes if kind is not Event}
     for name in sorted(names):
         if name not in known:
-            raise ValueError(
-                f"type = {safe_line(name, 40)!r}: no event has this name; known: {', '.join(sorted(known))}"
-            )
+            raise ValueError(f"type = {name[:40]!r}: no event has this name; known: {', '.join(sorted(known))}")
     bases = tuple(known[name] for name in names)
     return frozenset(kind for kind in known.values() if issubclass(kind, bases))
 
